@@ -1,0 +1,66 @@
+# Hopyard's commands. Each works alone on a fresh Debian machine that has Python 3.11 or newer:
+#   make demo     a search over real training, in a minute or two        make test     every check and every test
+# PYTHON chooses the interpreter (make test PYTHON=python3.12), VENV the folder of the environment.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install
+TORCH := $(shell grep '^torch==' constraints.txt)
+export PYTHON
+
+.PHONY: help demo test unit lint format proto clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo     watch a search over real training run through all the services'
+	@echo 'make test     every check and every test, as CI runs them'
+	@echo 'make unit     the quick tests only'
+	@echo 'make lint     every check but the tests: ruff, mypy, import-linter, buf, generated code'
+	@echo 'make format   put the code into its format'
+	@echo 'make proto    generate the stubs of protos/ into the SDK'
+	@echo 'make clean    remove the environment and all caches'
+
+demo: $(VENV)/.demo-ready
+	$(BIN)/hopyard run examples/digits/experiment.yaml
+
+test:
+	@deploy/install-system-packages.sh
+	@$(MAKE) --no-print-directory $(VENV)/.dev-ready
+	@VENV=$(VENV) scripts/check.sh
+
+unit: $(VENV)/.dev-ready
+	@$(BIN)/python -m pytest -q -m 'not slow' tests/unit
+
+lint: $(VENV)/.dev-ready
+	@VENV=$(VENV) scripts/check.sh lint
+
+format: $(VENV)/.dev-ready
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+proto: $(VENV)/.dev-ready
+	@$(BIN)/python scripts/generate_protos.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+# The stamps make a second run quick; a change of what must be installed makes them old.
+$(VENV)/.python-ready:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Hopyard needs Python 3.11 or newer; $(PYTHON) is older or missing: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV) \
+		|| { rm -rf $(VENV); echo "no venv module: run deploy/install-system-packages.sh (Debian: python3-venv)" >&2; exit 1; }
+	@touch $@
+
+# PyTorch goes first and by its exact version, so that the build chosen for this machine stays.
+$(VENV)/.demo-ready: $(VENV)/.python-ready pyproject.toml constraints.txt
+	@echo "installing Hopyard and PyTorch (some minutes the first time)"
+	@$(PIP) $(TORCH)
+	@$(PIP) -c constraints.txt -e '.[demo,all]'
+	@touch $@
+
+$(VENV)/.dev-ready: $(VENV)/.demo-ready
+	@echo "installing the development tools"
+	@$(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,37 @@
+#!/bin/sh
+# Install the Debian packages that Hopyard's tests use. Quick when all is there already.
+# Without root or apt it says what is missing and goes on: the tests that need it are then skipped, by name.
+set -eu
+
+# One package a line: the package, and what needs it. Everything else comes from Python wheels.
+packages='
+python3-venv   # make demo and make test make a virtual environment
+'
+
+missing=
+list=$(printf '%s\n' "$packages" | sed 's/#.*//')
+for package in $list; do
+  case $package in
+    python3-venv)
+      # Interpreters that do not come from Debian bring the module themselves.
+      "${PYTHON:-python3}" -c 'import venv, ensurepip' 2>/dev/null && continue
+      ;;
+  esac
+  state=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+  [ "$state" = "install ok installed" ] || missing="$missing $package"
+done
+
+[ -n "$missing" ] || exit 0
+if ! command -v apt-get >/dev/null 2>&1; then
+  echo "no apt-get here: please install what your system calls$missing" >&2
+  exit 0
+fi
+if [ "$(id -u)" -ne 0 ]; then
+  echo "not root: please run  sudo apt-get install$missing" >&2
+  exit 0
+fi
+echo "installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086  # a list of words
+apt-get install -y -qq --no-install-recommends $missing >/dev/null

@@ -1,0 +1,41 @@
+"""Hopyard: a cluster for exploring hyperparameters.
+
+The public names load on first use, so `import hopyard` costs nothing a training script does not need.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hopyard.client import AsyncClient, Client
+    from hopyard.generator import Generator
+    from hopyard.policy import Policy
+    from hopyard.trainer import Trainer
+
+__version__: Final = "0.1.0"
+
+__all__ = ["AsyncClient", "Client", "Generator", "Policy", "Trainer", "__version__"]
+
+_HOME: Final = {
+    "AsyncClient": "hopyard.client",
+    "Client": "hopyard.client",
+    "Generator": "hopyard.generator",
+    "Policy": "hopyard.policy",
+    "Trainer": "hopyard.trainer",
+}
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would take any name for a public one
+
+    def __getattr__(name: str) -> object:
+        """Load a public name from its module on first use (PEP 562)."""
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value: object = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    """The public names beside what is loaded already."""
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,1 @@
+"""Hopyard's tests."""

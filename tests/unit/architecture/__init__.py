@@ -1,0 +1,1 @@
+"""The architecture, held by machine."""

@@ -1,0 +1,43 @@
+"""The public names of `hopyard` are few and frozen; whoever changes them changes this file too."""
+
+import inspect
+from importlib.metadata import entry_points, version
+
+import pytest
+
+import hopyard
+
+PUBLIC = ["AsyncClient", "Client", "Generator", "Policy", "Trainer", "__version__"]
+
+
+def test_public_names_are_pinned() -> None:
+    assert hopyard.__all__ == PUBLIC
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "__version__"])
+def test_public_names_load_and_are_documented(name: str) -> None:
+    value = getattr(hopyard, name)
+    assert inspect.isclass(value)
+    assert value.__name__ == name
+    assert inspect.getdoc(value)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'hopyard' has no attribute 'Nobody'"):
+        _ = hopyard.Nobody  # type: ignore[attr-defined]  # what the test is about
+
+
+def test_dir_lists_the_public_names() -> None:
+    assert set(PUBLIC) <= set(dir(hopyard))
+
+
+def test_version_is_the_distribution_version() -> None:
+    assert hopyard.__version__ == version("hopyard")
+
+
+@pytest.mark.parametrize("group", ["hopyard.policies", "hopyard.generators", "hopyard.commands"])
+def test_built_in_plugins_load(group: str) -> None:
+    points = [point for point in entry_points(group=group) if point.dist and point.dist.name == "hopyard"]
+    assert points
+    for point in points:
+        assert callable(point.load()) or point.load().__doc__

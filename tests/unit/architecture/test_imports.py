@@ -1,0 +1,113 @@
+"""import-linter holds the one-way dependencies, and each of its contracts catches a violation of it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.unit.architecture.tree import CONTRACTS, PACKAGES, ROOT, copy_tree, lint_imports
+
+# Contract -> (module that gets the import, the import). Several lines show each side of a contract.
+VIOLATIONS = [
+    ("layers", "hopyard_curves.seeded", "import hopyard_policies"),
+    ("layers", "hopyard.seeded", "import hopyard_curves"),
+    ("sdk-alone", "hopyard.seeded", "import hopyard_scheduler.core"),
+    ("sdk-alone", "hopyard.trainer.seeded", "def late():\n    import hopyard_appstat"),
+    ("sdk-alone", "hopyard.policy.seeded", "from hopyard_policies import default"),
+    ("cli-alone", "hopyard.cli.seeded", "import hopyard_nodeagent"),
+    ("services-independent", "hopyard_scheduler.seeded", "import hopyard_appstat"),
+    ("services-independent", "hopyard_nodeagent.seeded", "import hopyard_scheduler.core"),
+    ("services-independent", "hopyard_hpgen.seeded", "import hopyard_nodeagent"),
+    ("services-independent", "hopyard_appstat.seeded", "import hopyard_hpgen"),
+    ("services-without-policies", "hopyard_scheduler.seeded", "import hopyard_policies"),
+    ("services-without-policies", "hopyard_nodeagent.seeded", "import hopyard_curves"),
+    ("policies-without-services", "hopyard_policies.seeded", "import hopyard_scheduler.core"),
+    ("policies-without-services", "hopyard_curves.seeded", "import hopyard_nodeagent"),
+    ("database-in-appstat", "hopyard_scheduler.seeded", "import sqlalchemy"),
+    ("database-in-appstat", "hopyard_nodeagent.seeded", "import obstore"),
+    ("core-alone", "hopyard_scheduler.core.seeded", "import hopyard.trainer"),
+    ("core-alone", "hopyard_scheduler.core.seeded", "import hopyard_scheduler.other"),
+    ("vocabulary-alone", "hopyard.policy.vocabulary", "import hopyard.trainer"),
+    ("core-deterministic", "hopyard_scheduler.core.seeded", "import time"),
+    ("core-deterministic", "hopyard_scheduler.core.seeded", "from random import Random"),
+    ("core-deterministic", "hopyard_scheduler.core.seeded", "import os.path"),
+    ("core-deterministic", "hopyard.policy.vocabulary", "from datetime import datetime"),
+    ("core-standard-library", "hopyard_scheduler.core.seeded", "import numpy as np"),
+    ("core-standard-library", "hopyard_scheduler.core.seeded", "from google.protobuf import message"),
+    ("wire-types-at-the-edge", "hopyard_scheduler.core.seeded", "from hopyard.v1 import policy_pb2"),
+    ("wire-types-at-the-edge", "hopyard.policy.seeded", "from hopyard.v1 import policy_pb2"),
+]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree with one more module in the scheduler, for the core to import."""
+    root = tmp_path_factory.mktemp("tree")
+    copy_tree(root)
+    (root / PACKAGES["hopyard_scheduler"] / "other.py").write_text("")
+    return root
+
+
+@contextmanager
+def seeded(root: Path, module: str, statement: str) -> Iterator[None]:
+    """Add an import to a module of the copy, which is made when it does not exist, and take it back."""
+    package, *rest = module.split(".")
+    path = (root / PACKAGES[package]).joinpath(*rest).with_suffix(".py")
+    before = path.read_text() if path.exists() else None
+    path.write_text(f"{before or ''}\n{statement}\n")
+    try:
+        yield
+    finally:
+        if before is None:
+            path.unlink()
+        else:
+            path.write_text(before)
+
+
+def test_the_tree_keeps_every_contract() -> None:
+    done = lint_imports(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(CONTRACTS)} kept, 0 broken" in done.stdout
+
+
+def test_every_contract_has_a_seeded_violation() -> None:
+    assert {contract for contract, _, _ in VIOLATIONS} == set(CONTRACTS)
+
+
+@pytest.mark.parametrize(("contract", "module", "statement"), VIOLATIONS)
+def test_a_seeded_violation_is_caught(copy: Path, contract: str, module: str, statement: str) -> None:
+    with seeded(copy, module, statement):
+        done = lint_imports(copy, [contract])
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{CONTRACTS[contract]} BROKEN" in done.stdout
+    sys.stdout.write(f"\n{CONTRACTS[contract]!r} forbids, in {module}: {' '.join(statement.split())}\n")
+
+
+def test_the_copy_keeps_every_contract_without_a_seed(copy: Path) -> None:
+    done = lint_imports(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+SDK = ("hopyard", "hopyard.client", "hopyard.generator", "hopyard.policy", "hopyard.space", "hopyard.trainer")
+CLI = ("hopyard.cli", "hopyard.cli.main")
+HEAVY = ("torch", "sklearn", "sqlalchemy", "alembic", "obstore", "psutil")
+
+
+@pytest.mark.parametrize(
+    ("imports", "absent"),
+    [
+        (("hopyard",), (*HEAVY, "typer", "rich", "grpc", "google.protobuf", "pydantic", "numpy")),
+        (SDK, (*HEAVY, "typer", "rich")),
+        (CLI, HEAVY),
+    ],
+    ids=["hopyard", "sdk", "cli"],
+)
+def test_imports_stay_light(imports: tuple[str, ...], absent: tuple[str, ...]) -> None:
+    """What a training script and the command line load at import time."""
+    script = f"import sys, {', '.join(imports)}; print(*(name for name in {absent!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [], f"loaded by importing {', '.join(imports)}"

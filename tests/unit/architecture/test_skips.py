@@ -1,0 +1,21 @@
+"""A test that needs a system package is skipped by name, and fails in CI."""
+
+import pytest
+
+from tests.conftest import CI_VARIABLE, require_system_package
+
+
+def test_a_present_executable_is_found() -> None:
+    assert require_system_package("dash", "sh").endswith("/sh")
+
+
+def test_a_missing_one_skips_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CI_VARIABLE, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="'no-such-program' on PATH: install the system package 'no-such'"):
+        require_system_package("no-such", "no-such-program")
+
+
+def test_a_missing_one_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CI_VARIABLE, "1")
+    with pytest.raises(pytest.fail.Exception, match="a missing system package is a failure"):
+        require_system_package("no-such", "no-such-program")

@@ -1,0 +1,33 @@
+"""Wire types stop at the servicer, also where no contract of import-linter can name the modules."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.architecture.tree import PACKAGES, ROOT, imports_any
+
+WIRE = ("hopyard.v1", "google.protobuf")
+# A module that imports one of these keeps state: what it is typed with is what the database is bound to.
+STORAGE = ("sqlalchemy", "alembic", "obstore", "sqlite3")
+
+
+def services() -> list[Path]:
+    folders = [ROOT / path for path in PACKAGES.values() if path.startswith("services/")]
+    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+
+
+def mixes(source: str) -> bool:
+    """Whether a source speaks to a store and in wire types."""
+    return bool(imports_any(source, STORAGE) and imports_any(source, WIRE))
+
+
+@pytest.mark.parametrize("path", services(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_module_both_stores_and_speaks_wire_types(path: Path) -> None:
+    assert not mixes(path.read_text())
+
+
+def test_a_seeded_mixture_is_caught() -> None:
+    assert mixes("from sqlalchemy import select\nfrom hopyard.v1 import appstat_pb2")
+    assert mixes("import sqlalchemy.orm\n\ndef late():\n    import hopyard.v1.common_pb2 as pb")
+    assert not mixes("from sqlalchemy import select\nfrom hopyard.space import Space")
+    assert not mixes("from hopyard.v1 import appstat_pb2")

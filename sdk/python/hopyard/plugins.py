@@ -1,0 +1,117 @@
+"""Finding plugins: policies, generators, predictors and commands, by entry-point name or as `module:Class`.
+
+Built-in ones are found the same way as a third party's: their distribution lists them in an entry-point group.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Final
+
+from hopyard.errors import InvalidInput
+
+POLICIES: Final = "hopyard.policies"
+GENERATORS: Final = "hopyard.generators"
+PREDICTORS: Final = "hopyard.predictors"
+COMMANDS: Final = "hopyard.commands"
+
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+class PluginError(InvalidInput):
+    """A plugin that cannot be had; the message says what was asked for, what is wrong and what there is."""
+
+
+def plugin_names(group: str) -> list[str]:
+    """The names that installed distributions list in `group`, sorted, each once."""
+    return sorted({entry.name for entry in entry_points(group=group)})
+
+
+def load_plugin(group: str, name: str, base: type | None = None) -> object:
+    """The object that `name` stands for.
+
+    Args:
+        group: an entry-point group, for example `hopyard.generators`.
+        name: an entry-point name (`random`) or a path to import (`mypackage.search:Mine`).
+        base: when given, the object must be a class derived from it, and not abstract.
+
+    Raises:
+        PluginError: nothing has that name (those there are get listed), two distributions claim it, importing it
+            failed, or it is not what `base` asks for.
+    """
+    plugin = _import(group, name) if ":" in name else _find(group, name)
+    if base is not None:
+        _check(group, name, plugin, base)
+    return plugin
+
+
+def _find(group: str, name: str) -> object:
+    found = {entry.value: entry for entry in entry_points(group=group, name=name)}
+    if not found:
+        names = plugin_names(group)
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise PluginError(
+            f"{group}: no plugin is called {name!r}{hint}; there are: {', '.join(names) or 'none'}; "
+            "one of your own is named module:Class"
+        )
+    if len(found) > 1:
+        claims = ", ".join(sorted(f"{value} from {_distribution(entry)}" for value, entry in found.items()))
+        raise PluginError(
+            f"{group}: {name!r} is claimed more than once: {claims}; name the one you mean as module:Class"
+        )
+    (entry,) = found.values()
+    try:
+        return entry.load()
+    except Exception as error:
+        raise PluginError(
+            f"{group}: {name!r} stands for {entry.value} from {_distribution(entry)}, "
+            f"which failed to import: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _import(group: str, path: str) -> object:
+    if not _PATH.fullmatch(path):
+        raise PluginError(f"{group}: {path!r} is not of the form package.module:Class")
+    module_name, _, qualified = path.partition(":")
+    plugin: object = _module(group, path, module_name)
+    for part in qualified.split("."):
+        if not hasattr(plugin, part):
+            classes = sorted(
+                key for key, value in vars(plugin).items() if isinstance(value, type) and not key.startswith("_")
+            )
+            near = difflib.get_close_matches(part, classes, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise PluginError(f"{group}: {path!r}: no {part} there{hint}; its classes: {', '.join(classes) or 'none'}")
+        plugin = getattr(plugin, part)
+    return plugin
+
+
+def _module(group: str, path: str, name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise PluginError(
+                f"{group}: {path!r}: there is no module {error.name} on the search path of {sys.executable}"
+            ) from error
+        raise PluginError(f"{group}: {path!r}: importing {name} failed: {type(error).__name__}: {error}") from error
+
+
+def _check(group: str, name: str, plugin: object, base: type) -> None:
+    wanted = f"{base.__module__}.{base.__qualname__}"
+    if not isinstance(plugin, type):
+        raise PluginError(f"{group}: {name!r} is a {type(plugin).__name__}, and must be a class derived from {wanted}")
+    if not issubclass(plugin, base):
+        raise PluginError(f"{group}: {name!r} is a class that is not derived from {wanted}")
+    if missing := sorted(getattr(plugin, "__abstractmethods__", ())):
+        raise PluginError(f"{group}: {name!r} does not define {', '.join(missing)}, which {wanted} asks for")
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "an unnamed distribution"

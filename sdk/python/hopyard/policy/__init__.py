@@ -1,0 +1,73 @@
+"""Scheduling policies: the base class, what a policy sees, and the words it speaks.
+
+`hopyard.policy.conformance` holds the test suite that every policy passes.
+"""
+
+from hopyard.policy.base import Policy, make_up_call
+from hopyard.policy.cluster import (
+    Cluster,
+    CommandError,
+    CurvePoint,
+    ExperimentView,
+    Incumbent,
+    JobView,
+    MachineView,
+)
+from hopyard.policy.vocabulary import (
+    CONTINUE,
+    PARK,
+    SUSPEND,
+    TERMINATE,
+    AnswerReady,
+    ApplicationStat,
+    Decision,
+    ExperimentChange,
+    GeneratorExhausted,
+    IterationFinish,
+    JobCreated,
+    JobState,
+    MachinesChange,
+    PredictionReady,
+    Report,
+    RequestMade,
+    RunEnd,
+    RunEndReason,
+    RunMode,
+    ShareChange,
+    TimerFired,
+    Verdict,
+)
+
+__all__ = [
+    "CONTINUE",
+    "PARK",
+    "SUSPEND",
+    "TERMINATE",
+    "AnswerReady",
+    "ApplicationStat",
+    "Cluster",
+    "CommandError",
+    "CurvePoint",
+    "Decision",
+    "ExperimentChange",
+    "ExperimentView",
+    "GeneratorExhausted",
+    "Incumbent",
+    "IterationFinish",
+    "JobCreated",
+    "JobState",
+    "JobView",
+    "MachineView",
+    "MachinesChange",
+    "Policy",
+    "PredictionReady",
+    "Report",
+    "RequestMade",
+    "RunEnd",
+    "RunEndReason",
+    "RunMode",
+    "ShareChange",
+    "TimerFired",
+    "Verdict",
+    "make_up_call",
+]

@@ -1,0 +1,122 @@
+"""The base class of scheduling policies."""
+
+from __future__ import annotations
+
+import abc
+
+from hopyard.policy.cluster import Cluster
+from hopyard.policy.vocabulary import (
+    CONTINUE,
+    AllocateJobs,
+    AnswerReady,
+    ApplicationStat,
+    Call,
+    Decision,
+    ExperimentChange,
+    GeneratorExhausted,
+    IterationFinish,
+    JobCreated,
+    MachinesChange,
+    PredictionReady,
+    RequestMade,
+    RunEnd,
+    ShareChange,
+    TimerFired,
+    Verdict,
+)
+
+
+class Policy(abc.ABC):
+    """Decides, while jobs train, which runs where, which waits, which forks and which dies.
+
+    The methods are the up-calls of HyperDrive (section 4.2) and what the other three systems need beside them. A policy is
+    deterministic given its up-calls: it takes time from `cluster.now` and chance from `cluster.rng` only, keeps its state in
+    ordinary attributes, persists nothing and does no I/O. That is what lets the live cluster rebuild it after a crash by
+    making the same up-calls again, the simulator run it in virtual time, and a replay show that it decides the same.
+
+    Parameters of the experiment file's `policy` block arrive as keyword arguments of `__init__`.
+    """
+
+    @abc.abstractmethod
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        """Machines are idle within the experiment's share, or jobs are idle that were not."""
+
+    def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        """A job reported statistics at a position above its high-water mark."""
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        """A job finished an iteration: what shall its run do? By default it trains on to its `until`, and ends there."""
+        return CONTINUE if event.at_until else Decision.proceed(cluster.experiment.max_position)
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        """A run is over; its machines are idle again, or gone."""
+
+    def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
+        """A created or forked job has its configuration and is idle; `allocate_jobs` follows if machines are idle."""
+
+    def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
+        """The generator has no configuration for a job that was to be created; no further one can be."""
+
+    def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
+        """A prediction arrived, or failed."""
+
+    def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
+        """An `ask` or an `amend_run` was answered."""
+
+    def on_request(self, cluster: Cluster, request: RequestMade) -> None:
+        """A client asks for a configuration at a position."""
+
+    def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
+        """The share changed. With a deadline, the policy may choose which runs to suspend; then the core does."""
+
+    def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
+        """Machines of the experiment came or went."""
+
+    def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
+        """The experiment was extended, retargeted, paused or resumed."""
+
+    def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
+        """The time of a `wake_at` has come."""
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """The core refused a command of an earlier answer, because its own state had moved on. By default nothing is done."""
+
+    def demand(self, cluster: Cluster) -> int | None:
+        """How many machines the policy could use now; None: as many as it can get. Read after each up-call."""
+        return None
+
+
+def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | None:
+    """Makes one up-call on a policy.
+
+    Returns:
+        The decision for an `IterationFinish`, otherwise None.
+    """
+    match call:
+        case AllocateJobs():
+            policy.allocate_jobs(cluster)
+        case ApplicationStat():
+            policy.application_stat(cluster, call)
+        case IterationFinish():
+            return policy.on_iteration_finish(cluster, call)
+        case RunEnd():
+            policy.on_run_end(cluster, call)
+        case JobCreated():
+            policy.on_job_created(cluster, call)
+        case GeneratorExhausted():
+            policy.on_generator_exhausted(cluster, call)
+        case PredictionReady():
+            policy.on_prediction(cluster, call)
+        case AnswerReady():
+            policy.on_answer(cluster, call)
+        case RequestMade():
+            policy.on_request(cluster, call)
+        case ShareChange():
+            policy.on_share_change(cluster, call)
+        case MachinesChange():
+            policy.on_machines_change(cluster, call)
+        case ExperimentChange():
+            policy.on_experiment_change(cluster, call)
+        case TimerFired():
+            policy.on_timer(cluster, call)
+    return None

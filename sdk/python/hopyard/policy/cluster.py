@@ -1,0 +1,301 @@
+"""What a policy sees and can ask for: the read-only view and the down-calls."""
+
+from __future__ import annotations
+
+import abc
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hopyard.policy.vocabulary import (
+    AmendRun,
+    AnswerJob,
+    Ask,
+    Command,
+    CreateJob,
+    ForkJob,
+    Hyperparameters,
+    JobState,
+    LabelJob,
+    Metrics,
+    Predict,
+    ReleaseMachine,
+    ReserveMachine,
+    RunMode,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+    WakeAt,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job at the moment of the up-call.
+
+    Attributes:
+        id: The job's id within its experiment.
+        state: Where it stands.
+        hyperparameters: Its configuration; empty while CREATING.
+        position: How far its newest state has come, in units.
+        high_water: The highest position that was ever reported.
+        attempt: Runs so far.
+        machines: Machines of its present run; empty without one.
+        priority: Its label; None without one.
+        parent: The job it was forked from; empty for none.
+        fork_position: Where it was forked.
+        parked: Whether its run waits in memory at its `until`.
+        ordinal: Order of creation, from 1.
+    """
+
+    id: str
+    state: JobState
+    hyperparameters: Hyperparameters = field(default_factory=dict)
+    position: int = 0
+    high_water: int = 0
+    attempt: int = 0
+    machines: tuple[str, ...] = ()
+    priority: float | None = None
+    parent: str = ""
+    fork_position: int = 0
+    parked: bool = False
+    ordinal: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """A machine of the experiment at the moment of the up-call; `job` is empty when it runs nothing."""
+
+    id: str
+    node: str
+    job: str = ""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it runs nothing."""
+        return not self.job
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentView:
+    """The experiment as a policy sees it.
+
+    Attributes:
+        metric: Name of the metric to optimise.
+        mode: Which direction is better.
+        max_position: A job that reaches it is complete.
+        target: The experiment ends when a job reaches it; None: no target.
+        kill_threshold: A job that stays worse may be ended; None: none.
+        jobs_left: Jobs that may still be created.
+        seed: The experiment's seed.
+        end_at: When the experiment's time is over (seconds since the epoch); None: no limit.
+    """
+
+    metric: str
+    mode: Literal["max", "min"]
+    max_position: int
+    target: float | None = None
+    kill_threshold: float | None = None
+    jobs_left: int = 0
+    seed: int = 0
+    end_at: float | None = None
+
+    def better(self, a: float, b: float) -> bool:
+        """Whether `a` is better than `b`; NaN is worst, two NaNs are equal."""
+        if a != a:
+            return False
+        if b != b:
+            return True
+        return a > b if self.mode == "max" else a < b
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The metrics of a job at a position; evaluation parts are combined, weighted by their examples."""
+
+    position: int
+    metrics: Metrics
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Incumbent:
+    """The best value of the experiment's metric so far, from intermediate results."""
+
+    job: str
+    position: int
+    value: float
+
+
+class CommandError(ValueError):
+    """A down-call that can never be carried out, such as one that names an unknown job: a mistake in the policy."""
+
+
+class Cluster(abc.ABC):
+    """The view of one up-call and the collector of its down-calls.
+
+    Views are of the moment of the up-call. `idle_machines`, `idle_jobs`, `reserve_idle_machine` and `get_idle_job` also take
+    account of the commands already given in the same up-call, so a loop over them ends. Commands are proposals: the core
+    checks each one against its own state when the answer arrives.
+    """
+
+    # ------------------------------------------------------------------------------------------------------------- view
+
+    @property
+    @abc.abstractmethod
+    def now(self) -> float:
+        """The core's time, seconds since the epoch. A policy has no other clock."""
+
+    @property
+    @abc.abstractmethod
+    def rng(self) -> random.Random:
+        """This up-call's source of chance, seeded from the experiment and the up-call's number. A policy has no other."""
+
+    @property
+    @abc.abstractmethod
+    def experiment(self) -> ExperimentView:
+        """The experiment's fixed and changing terms."""
+
+    @property
+    @abc.abstractmethod
+    def share(self) -> int:
+        """Machines that the experiment may hold."""
+
+    @property
+    @abc.abstractmethod
+    def jobs(self) -> Mapping[str, JobView]:
+        """All jobs by id, in order of creation."""
+
+    @property
+    @abc.abstractmethod
+    def machines(self) -> Mapping[str, MachineView]:
+        """All machines that the experiment holds, by id, in order of id."""
+
+    @abc.abstractmethod
+    def idle_machines(self) -> Sequence[MachineView]:
+        """Machines that run nothing and are neither reserved nor used by this answer, in order of id."""
+
+    @abc.abstractmethod
+    def idle_jobs(self) -> Sequence[JobView]:
+        """Jobs that wait for a machine and are not started by this answer: highest priority first, then FIFO."""
+
+    @abc.abstractmethod
+    def curve(self, job: str) -> Sequence[CurvePoint]:
+        """What a job reported so far, by position; a forked job's curve begins with its ancestor's prefix."""
+
+    @abc.abstractmethod
+    def snapshots(self, job: str) -> Sequence[int]:
+        """Positions of the job's snapshots that a run can start from now, ascending."""
+
+    @property
+    @abc.abstractmethod
+    def incumbent(self) -> Incumbent | None:
+        """The best result so far; None before the first finite one."""
+
+    # ------------------------------------------------------------------------------------------------------- down-calls
+
+    @abc.abstractmethod
+    def submit(self, command: Command) -> None:
+        """Adds a command to the answer. Raises CommandError for one that can never be carried out."""
+
+    @abc.abstractmethod
+    def new_job_id(self) -> str:
+        """The id that the next created job gets."""
+
+    @abc.abstractmethod
+    def new_ticket(self) -> str:
+        """A ticket that no other question of this experiment has."""
+
+    def reserve_idle_machine(self) -> str | None:
+        """Takes an idle machine for this policy's use, and returns its id; None when there is none."""
+        machine = next(iter(self.idle_machines()), None)
+        if machine is None:
+            return None
+        self.submit(ReserveMachine(machine.id))
+        return machine.id
+
+    def release_machine(self, machine: str) -> None:
+        """Makes a reserved machine idle again."""
+        self.submit(ReleaseMachine(machine))
+
+    def get_idle_job(self) -> str | None:
+        """The idle job that comes next: highest priority, then first come; None when there is none."""
+        job = next(iter(self.idle_jobs()), None)
+        return job.id if job is not None else None
+
+    def create_job(self, hyperparameters: Hyperparameters | None = None) -> str:
+        """Makes a job and returns its id; `on_job_created` follows when it has its configuration and is idle."""
+        job = self.new_job_id()
+        self.submit(CreateJob(job, hyperparameters))
+        return job
+
+    def start_job(
+        self,
+        job: str,
+        machines: str | Iterable[str],
+        *,
+        until: int | None = None,
+        allowed: int | None = None,
+        snapshot_at: Iterable[int] = (),
+        inputs: Mapping[str, str] | None = None,
+        mode: RunMode = RunMode.TRAIN,
+        from_snapshot: tuple[str, int] | None = None,
+        preemptible: bool = True,
+    ) -> None:
+        """Starts or resumes an idle job; see `StartJob` for what each argument promises."""
+        gang = (machines,) if isinstance(machines, str) else tuple(machines)
+        saves = tuple(sorted(set(snapshot_at)))
+        self.submit(StartJob(job, gang, until, allowed, saves, dict(inputs or {}), mode, from_snapshot, preemptible))
+
+    def resume_job(self, job: str, machines: str | Iterable[str], **options: Any) -> None:
+        """`start_job` for a job that has a snapshot; raises CommandError if it has none."""
+        if not self.snapshots(job):
+            raise CommandError(f"resume_job: job {job!r} has no snapshot; use start_job")
+        self.start_job(job, machines, **options)
+
+    def amend_run(self, job: str, *, until: int | None = None, snapshot_at: Iterable[int] = ()) -> str:
+        """Moves the end or adds save points of a run under way; `on_answer` brings accepted and position for the ticket."""
+        ticket = self.new_ticket()
+        self.submit(AmendRun(job, ticket, until, tuple(sorted(set(snapshot_at)))))
+        return ticket
+
+    def suspend_job(self, job: str) -> None:
+        """Suspends a running job at its next boundary."""
+        self.submit(SuspendJob(job))
+
+    def terminate_job(self, job: str) -> None:
+        """Ends a job: a running one at its next boundary, an idle one at once."""
+        self.submit(TerminateJob(job))
+
+    def fork_job(self, parent: str, position: int, hyperparameters: Hyperparameters) -> str:
+        """Makes a job from another's snapshot, with other hyperparameters, and returns its id."""
+        job = self.new_job_id()
+        self.submit(ForkJob(job, parent, position, hyperparameters))
+        return job
+
+    def answer_job(self, job: str, source: str, position: int) -> None:
+        """Completes a job from another's results up to a position, without a run."""
+        self.submit(AnswerJob(job, source, position))
+
+    def label_job(self, job: str, priority: float) -> None:
+        """Gives a job a priority; idle jobs are ordered by it, higher first."""
+        self.submit(LabelJob(job, priority))
+
+    def predict(self, job: str, **parameters: Any) -> str:
+        """Asks for an extrapolation of a job's curve; `on_prediction` brings the result for the ticket."""
+        ticket = self.new_ticket()
+        self.submit(Predict(ticket, job, parameters))
+        return ticket
+
+    def ask(self, kind: str, payload: Any = None) -> str:
+        """Asks something outside the core; `on_answer` brings the result for the ticket."""
+        ticket = self.new_ticket()
+        self.submit(Ask(ticket, kind, payload))
+        return ticket
+
+    def wake_at(self, at: float) -> str:
+        """Asks for `on_timer` at a time; returns the ticket it will carry."""
+        ticket = self.new_ticket()
+        self.submit(WakeAt(ticket, at))
+        return ticket

@@ -1,0 +1,425 @@
+"""The words that policies and the core share: up-calls, decisions, commands, and the values in them.
+
+Everything here is a frozen dataclass or an enumeration of the standard library, so that the deterministic core, the policy
+host, the simulator and a policy's own tests all speak of the same things without converting them. The wire form is
+`hopyard/v1/policy.proto`; this module is its Python twin.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Metrics = Mapping[str, float]
+Hyperparameters = Mapping[str, Any]
+
+
+class JobState(enum.Enum):
+    """Where a job stands. The legal changes between the states are a table in the core."""
+
+    CREATING = "CREATING"
+    PENDING = "PENDING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    SUSPENDING = "SUSPENDING"
+    SUSPENDED = "SUSPENDED"
+    COMPLETED = "COMPLETED"
+    TERMINATED = "TERMINATED"
+    FAILED = "FAILED"
+
+    @property
+    def idle(self) -> bool:
+        """Whether the job waits for a machine."""
+        return self in (JobState.PENDING, JobState.SUSPENDED)
+
+    @property
+    def live(self) -> bool:
+        """Whether a run of the job holds machines."""
+        return self in (JobState.STARTING, JobState.RUNNING, JobState.SUSPENDING)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job will never run again."""
+        return self in (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED)
+
+
+class RunMode(enum.Enum):
+    """What a run does: train and advance the job, or evaluate a snapshot and change nothing."""
+
+    TRAIN = "TRAIN"
+    EVALUATE = "EVALUATE"
+
+
+class RunEndReason(enum.Enum):
+    """Why a run ended."""
+
+    UNTIL = "UNTIL"
+    SUSPENDED = "SUSPENDED"
+    PREEMPTED = "PREEMPTED"
+    LOST = "LOST"
+    FAILED = "FAILED"
+    TERMINATED = "TERMINATED"
+
+
+class DecisionKind(enum.Enum):
+    """What a run shall do at a boundary."""
+
+    CONTINUE = "CONTINUE"
+    SUSPEND = "SUSPEND"
+    TERMINATE = "TERMINATE"
+    PARK = "PARK"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A policy's decision on a run that finished an iteration.
+
+    CONTINUE trains on; with `up_to` no decision is needed before that position. At the run's `until`, if that was not moved
+    by `amend_run` in the same answer, CONTINUE ends the run with reason UNTIL. PARK is legal at `until` only: the run stays in
+    memory with its lease until an `amend_run`, `suspend_job` or `terminate_job` reaches it.
+    """
+
+    kind: DecisionKind
+    up_to: int | None = None
+
+    @classmethod
+    def proceed(cls, up_to: int | None = None) -> Decision:
+        """Train on; see `CONTINUE`."""
+        return cls(DecisionKind.CONTINUE, up_to)
+
+
+CONTINUE = Decision(DecisionKind.CONTINUE)
+SUSPEND = Decision(DecisionKind.SUSPEND)
+TERMINATE = Decision(DecisionKind.TERMINATE)
+PARK = Decision(DecisionKind.PARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report of a run: what it measured at a position.
+
+    Attributes:
+        position: How far the job has trained, in units (>= 0).
+        metrics: Doubles by name; NaN and infinities are legal.
+        seconds: Wall seconds of training since the run's previous report.
+        part: Input partition of an evaluation by parts; empty: the whole.
+        examples: Examples behind the metrics: the weight of the part (0 counts as 1).
+        at_until: The run has reached its `until` and is parked.
+        finished: The training process has nothing more to train; the job completes here.
+    """
+
+    position: int
+    metrics: Metrics
+    seconds: float = 0.0
+    part: str = ""
+    examples: int = 0
+    at_until: bool = False
+    finished: bool = False
+
+
+# --------------------------------------------------------------------------------------------------------------- up-calls
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateJobs:
+    """Machines are idle within this experiment's share."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationStat:
+    """A job reported statistics at a position above its high-water mark."""
+
+    job: str
+    report: Report
+    input: str = ""
+    mode: RunMode = RunMode.TRAIN
+
+
+@dataclass(frozen=True, slots=True)
+class IterationFinish:
+    """A job finished an iteration; the answer carries a decision.
+
+    `repeated` says that an earlier attempt had reported this position before it was lost: that happens only at a run's `until`.
+    """
+
+    job: str
+    report: Report
+    repeated: bool = False
+
+    @property
+    def at_until(self) -> bool:
+        """Whether the run has reached its `until`, is parked in memory and holds its lease."""
+        return self.report.at_until
+
+    @property
+    def position(self) -> int:
+        """The position of the report."""
+        return self.report.position
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """A run is over. `resume_position` is where the job would go on from now."""
+
+    job: str
+    attempt: int
+    reason: RunEndReason
+    position: int
+    resume_position: int
+    message: str = ""
+    mode: RunMode = RunMode.TRAIN
+
+
+@dataclass(frozen=True, slots=True)
+class JobCreated:
+    """A created job has its configuration and is idle."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorExhausted:
+    """A job that was to be created is not: the generator has no further configuration."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionReady:
+    """A prediction that was asked for; `result` is None with an error."""
+
+    ticket: str
+    job: str
+    result: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReady:
+    """What was asked with `ask` or `amend_run` is answered; `result` is None with an error."""
+
+    ticket: str
+    result: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMade:
+    """A client asks for a configuration trained to a position."""
+
+    ticket: str
+    hyperparameters: Hyperparameters
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareChange:
+    """The experiment may hold `slots` machines from now on; what is above is taken at `deadline` (None: nothing is above)."""
+
+    slots: int
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachinesChange:
+    """Machines of the experiment came or went."""
+
+    joined: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentChange:
+    """The experiment itself changed."""
+
+    change: Literal["extended", "target", "paused", "resumed"]
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """The time of a `wake_at` has come."""
+
+    ticket: str
+
+
+Call = (
+    AllocateJobs
+    | ApplicationStat
+    | IterationFinish
+    | RunEnd
+    | JobCreated
+    | GeneratorExhausted
+    | PredictionReady
+    | AnswerReady
+    | RequestMade
+    | ShareChange
+    | MachinesChange
+    | ExperimentChange
+    | TimerFired
+)
+
+
+# ----------------------------------------------------------------------------------------------------------- down-calls
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveMachine:
+    """Keep an idle machine for this policy's own later use."""
+
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseMachine:
+    """Undo `ReserveMachine`."""
+
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateJob:
+    """Make a job; without hyperparameters the generator is asked."""
+
+    job: str
+    hyperparameters: Hyperparameters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Start or resume an idle job on one machine, or on a gang: all or none.
+
+    Attributes:
+        job: An idle job.
+        machines: Idle machines of this experiment; rank order.
+        until: Train up to here, then park and report `at_until`; None: the experiment's max position.
+        allowed: Reports below this position need no decision; None: each one does.
+        snapshot_at: Positions at which the run saves and goes on.
+        inputs: Input partition by machine.
+        mode: Train, or evaluate.
+        from_snapshot: (job, position) to start from; None: the job's own newest snapshot, or nothing.
+        preemptible: False keeps the machine up to `until` whatever happens to the share.
+    """
+
+    job: str
+    machines: tuple[str, ...]
+    until: int | None = None
+    allowed: int | None = None
+    snapshot_at: tuple[int, ...] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    mode: RunMode = RunMode.TRAIN
+    from_snapshot: tuple[str, int] | None = None
+    preemptible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AmendRun:
+    """Move `until` or add save points of a run under way; answered by `AnswerReady` with accepted and position."""
+
+    job: str
+    ticket: str
+    until: int | None = None
+    snapshot_at: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendJob:
+    """Save and leave the machine at the run's next boundary."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateJob:
+    """End a job: a running one at its next boundary, an idle one at once."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForkJob:
+    """Make a job that starts from another's snapshot at `position`, which stays pinned until the child has its own."""
+
+    job: str
+    parent: str
+    position: int
+    hyperparameters: Hyperparameters
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerJob:
+    """Complete a job from another's results up to `position`, without a run."""
+
+    job: str
+    source: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelJob:
+    """Give a job a priority: idle jobs are ordered by it, higher first, FIFO without one."""
+
+    job: str
+    priority: float
+
+
+@dataclass(frozen=True, slots=True)
+class Predict:
+    """Ask the experiment's predictor to extrapolate a job's curve."""
+
+    ticket: str
+    job: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask something outside the core, such as a planner with a time limit."""
+
+    ticket: str
+    kind: str
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Ask for a `TimerFired` at a time (seconds since the epoch, the core's clock)."""
+
+    ticket: str
+    at: float
+
+
+Command = (
+    ReserveMachine
+    | ReleaseMachine
+    | CreateJob
+    | StartJob
+    | AmendRun
+    | SuspendJob
+    | TerminateJob
+    | ForkJob
+    | AnswerJob
+    | LabelJob
+    | Predict
+    | Ask
+    | WakeAt
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a command: accepted, or refused with the reason."""
+
+    command: Command
+    accepted: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A policy's answer to one up-call: commands in order, then the decision on the run (iteration finishes only)."""
+
+    number: int
+    decision: Decision | None = None
+    commands: tuple[Command, ...] = ()

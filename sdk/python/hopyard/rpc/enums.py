@@ -1,0 +1,109 @@
+"""Complete maps between the shared words' enumerations and the wire's, the reverse derived."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+
+from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import DecisionKind, JobState, RunEndReason, RunMode
+from hopyard.v1 import common_pb2, resource_manager_pb2
+
+P = TypeVar("P")
+W = TypeVar("W", bound=int)
+
+
+class _WireEnum(Protocol):
+    """What is used of a generated enumeration."""
+
+    @property
+    def DESCRIPTOR(self) -> Any: ...
+
+
+class EnumMap(Generic[P, W]):
+    """A one-to-one map between Python values and all values of a wire enumeration but UNSPECIFIED.
+
+    Args:
+        wire: The generated enumeration; it is checked that the map is complete.
+        pairs: Wire number by Python value.
+        unspecified: What UNSPECIFIED means; None: it is refused.
+    """
+
+    def __init__(self, wire: _WireEnum, pairs: Mapping[P, W], *, unspecified: P | None = None) -> None:
+        self._name = str(wire.DESCRIPTOR.name)
+        self._labels = {int(value.number): str(value.name) for value in wire.DESCRIPTOR.values}
+        self._to_wire = dict(pairs)
+        self._from_wire: dict[int, P] = {int(number): value for value, number in pairs.items()}
+        self._unspecified = unspecified
+        missing = set(self._labels) - {0} - set(self._from_wire)
+        if missing or len(self._from_wire) != len(self._to_wire):
+            raise ValueError(f"map of {self._name}: not one to one, or without {sorted(missing)}")
+
+    def to_proto(self, value: P) -> W:
+        """The wire's number for a Python value."""
+        return self._to_wire[value]
+
+    def from_proto(self, number: int, *, field: str = "") -> P:
+        """The Python value of a wire number.
+
+        Raises:
+            InvalidInput: It is UNSPECIFIED where that has no meaning, or a value that this version does not know.
+        """
+        if number in self._from_wire:
+            return self._from_wire[number]
+        if number == 0 and self._unspecified is not None:
+            return self._unspecified
+        found = self._labels.get(number, str(number))
+        allowed = ", ".join(self._labels[known] for known in sorted(self._from_wire))
+        raise InvalidInput(f"{field or self._name}: found {found}, allowed are {allowed}")
+
+
+JOB_STATES: Final = EnumMap(
+    common_pb2.JobState,
+    {
+        JobState.CREATING: common_pb2.JOB_STATE_CREATING,
+        JobState.PENDING: common_pb2.JOB_STATE_PENDING,
+        JobState.STARTING: common_pb2.JOB_STATE_STARTING,
+        JobState.RUNNING: common_pb2.JOB_STATE_RUNNING,
+        JobState.SUSPENDING: common_pb2.JOB_STATE_SUSPENDING,
+        JobState.SUSPENDED: common_pb2.JOB_STATE_SUSPENDED,
+        JobState.COMPLETED: common_pb2.JOB_STATE_COMPLETED,
+        JobState.TERMINATED: common_pb2.JOB_STATE_TERMINATED,
+        JobState.FAILED: common_pb2.JOB_STATE_FAILED,
+    },
+)
+"""UNSPECIFIED (a filter's "any state") is the caller's to handle: as a job's state it is refused."""
+
+RUN_MODES: Final = EnumMap(
+    common_pb2.RunMode,
+    {RunMode.TRAIN: common_pb2.RUN_MODE_TRAIN, RunMode.EVALUATE: common_pb2.RUN_MODE_EVALUATE},
+    unspecified=RunMode.TRAIN,
+)
+
+RUN_END_REASONS: Final = EnumMap(
+    common_pb2.RunEndReason,
+    {
+        RunEndReason.UNTIL: common_pb2.RUN_END_REASON_UNTIL,
+        RunEndReason.SUSPENDED: common_pb2.RUN_END_REASON_SUSPENDED,
+        RunEndReason.PREEMPTED: common_pb2.RUN_END_REASON_PREEMPTED,
+        RunEndReason.LOST: common_pb2.RUN_END_REASON_LOST,
+        RunEndReason.FAILED: common_pb2.RUN_END_REASON_FAILED,
+        RunEndReason.TERMINATED: common_pb2.RUN_END_REASON_TERMINATED,
+    },
+)
+
+_MODES: dict[Literal["max", "min"], common_pb2.MetricMode.ValueType] = {
+    "max": common_pb2.METRIC_MODE_MAX,
+    "min": common_pb2.METRIC_MODE_MIN,
+}
+METRIC_MODES: Final = EnumMap(common_pb2.MetricMode, _MODES)
+
+DECISIONS: Final = EnumMap(
+    resource_manager_pb2.Decision,
+    {
+        DecisionKind.CONTINUE: resource_manager_pb2.DECISION_CONTINUE,
+        DecisionKind.SUSPEND: resource_manager_pb2.DECISION_SUSPEND,
+        DecisionKind.TERMINATE: resource_manager_pb2.DECISION_TERMINATE,
+        DecisionKind.PARK: resource_manager_pb2.DECISION_PARK,
+    },
+)

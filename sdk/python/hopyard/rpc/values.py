@@ -1,0 +1,149 @@
+"""Converters of values, hyperparameters, metrics and reports between Python and the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import Report
+from hopyard.v1 import common_pb2
+
+MAX_DEPTH: Final = 24
+"""How deep lists and maps may nest: protobuf refuses messages nested deeper than 100, and a level takes up to four."""
+
+_INT64: Final = range(-(2**63), 2**63)
+
+
+def value_to_proto(value: object, path: str = "value") -> common_pb2.Value:
+    """Convert null, bool, int, float, str, a list (or tuple) or a mapping by str of these; ints and floats stay apart.
+
+    Raises:
+        InvalidInput: Anything else, an int beyond 64 bits, a key that is no str, text that is no Unicode, or nesting
+            deeper than `MAX_DEPTH`; the message names the path, such as `value.layers[2]`.
+    """
+    return _to_proto(value, path, 0)
+
+
+def value_from_proto(message: common_pb2.Value) -> Any:
+    """Convert back: None, bool, int, float, str, list or dict."""
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        return None
+    if kind == "list_value":
+        return [value_from_proto(item) for item in message.list_value.values]
+    if kind == "map_value":
+        return _map_from_proto(message.map_value.values)
+    return getattr(message, kind)
+
+
+def hyperparameters_to_proto(values: Mapping[str, Any], path: str = "hyperparameters") -> common_pb2.Hyperparameters:
+    """Convert one configuration; raises `InvalidInput` like `value_to_proto`."""
+    message = common_pb2.Hyperparameters()
+    _fill_map(message.values, values, path, 0)
+    return message
+
+
+def hyperparameters_from_proto(message: common_pb2.Hyperparameters) -> dict[str, Any]:
+    """Convert one configuration back, its names sorted: the wire's maps have no order."""
+    return _map_from_proto(message.values)
+
+
+def metrics_from_proto(values: Mapping[str, float]) -> dict[str, float]:
+    """A message's metrics map as a dict, its names sorted: the wire's maps have no order."""
+    return {name: values[name] for name in sorted(values)}
+
+
+def report_to_proto(report: Report, *, at: float = 0.0, in_force: Mapping[str, Any] | None = None) -> common_pb2.Report:
+    """Convert a report.
+
+    Args:
+        report: What was reported.
+        at: When, in seconds since the epoch.
+        in_force: The hyperparameters in force, for the first report of a run.
+    """
+    message = common_pb2.Report(
+        position=report.position,
+        metrics={name: float(value) for name, value in report.metrics.items()},
+        seconds=report.seconds,
+        at=at,
+        part=report.part,
+        examples=report.examples,
+        at_until=report.at_until,
+        finished=report.finished,
+    )
+    if in_force is not None:
+        message.in_force.CopyFrom(hyperparameters_to_proto(in_force, "in_force"))
+    return message
+
+
+def report_from_proto(message: common_pb2.Report) -> Report:
+    """Convert a report back; `at` and `in_force` stay with the message, for whoever wants them.
+
+    Raises:
+        InvalidInput: Its position, seconds or examples are negative.
+    """
+    for field in ("position", "seconds", "examples"):
+        found = getattr(message, field)
+        if not found >= 0:
+            raise InvalidInput(f"report.{field}: found {found}, allowed is 0 or more")
+    return Report(
+        position=message.position,
+        metrics=metrics_from_proto(message.metrics),
+        seconds=message.seconds,
+        part=message.part,
+        examples=message.examples,
+        at_until=message.at_until,
+        finished=message.finished,
+    )
+
+
+def _map_from_proto(values: Mapping[str, common_pb2.Value]) -> dict[str, Any]:
+    return {name: value_from_proto(values[name]) for name in sorted(values)}
+
+
+def _to_proto(value: object, path: str, depth: int) -> common_pb2.Value:
+    if depth > MAX_DEPTH:
+        raise InvalidInput(f"{path}: nested deeper than the {MAX_DEPTH} levels that are allowed")
+    if value is None:
+        return common_pb2.Value()
+    if isinstance(value, bool):  # before int, which bool is too
+        return common_pb2.Value(bool_value=value)
+    if isinstance(value, int):
+        if value not in _INT64:
+            raise InvalidInput(f"{path}: found {value}, allowed are integers of 64 bits")
+        return common_pb2.Value(int_value=value)
+    if isinstance(value, float):
+        return common_pb2.Value(double_value=value)
+    if isinstance(value, str):
+        return common_pb2.Value(string_value=_text(value, path))
+    message = common_pb2.Value()
+    if isinstance(value, list | tuple):
+        message.list_value.SetInParent()
+        message.list_value.values.extend(
+            _to_proto(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)
+        )
+        return message
+    if isinstance(value, Mapping):
+        message.map_value.SetInParent()
+        _fill_map(message.map_value.values, value, path, depth + 1)
+        return message
+    raise InvalidInput(
+        f"{path}: found {type(value).__name__} {value!r:.80}, "
+        "allowed are null, bool, int, float, str, lists and maps of these"
+    )
+
+
+def _fill_map(target: Any, values: Mapping[Any, Any], path: str, depth: int) -> None:
+    for name, item in values.items():
+        if not isinstance(name, str):
+            raise InvalidInput(f"{path}: found the key {name!r:.80} of type {type(name).__name__}, allowed are strings")
+        target[_text(name, path)].CopyFrom(_to_proto(item, f"{path}.{name}", depth))
+
+
+def _text(text: str, path: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{path}: found text that is no Unicode ({error.reason})") from error
+    return text

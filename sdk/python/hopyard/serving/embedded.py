@@ -1,0 +1,93 @@
+"""`python -m hopyard.serving.embedded --data DIR`: AppStat, generators and scheduler in one process, for one directory.
+
+They still speak gRPC on loopback, so an embedded cluster is the same cluster. The services are found by the entry-point group
+`hopyard.services`: nothing here imports them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from hopyard.plugins import load_plugin
+from hopyard.serving.running import run_service
+
+SERVICES: Final = "hopyard.services"
+
+
+class Service(Protocol):
+    """What a service's class offers to whoever runs it."""
+
+    async def start(self) -> str:
+        """Listens; answers the address."""
+
+    async def wait(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set; raises what ended the service before."""
+
+    async def stop(self) -> None:
+        """Stops in order; safe twice."""
+
+
+class Embedded:
+    """The three services of a directory, started in the order in which they need each other and stopped in the reverse.
+
+    Args:
+        data: The directory.
+        lease_seconds: Passed to the scheduler.
+        heartbeat_seconds: Passed to the scheduler.
+    """
+
+    def __init__(self, data: Path, *, lease_seconds: float, heartbeat_seconds: float) -> None:
+        self._data = data
+        self._timing = {"lease_seconds": lease_seconds, "heartbeat_seconds": heartbeat_seconds}
+        self._running: list[Service] = []
+
+    async def start(self) -> str:
+        """Starts all; answers the scheduler's address."""
+        self._data.mkdir(parents=True, exist_ok=True)
+        appstat = await self._start("appstat")
+        hpgen = await self._start("hpgen")
+        return await self._start("scheduler", appstat=appstat, hpgen=hpgen, **self._timing)
+
+    async def _start(self, name: str, **settings: Any) -> str:
+        factory: Any = load_plugin(SERVICES, name)
+        service: Service = factory(data=self._data, **settings)
+        self._running.append(service)
+        return await service.start()
+
+    async def wait(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set, or one of the services ends by a failure, which is raised."""
+        async with asyncio.TaskGroup() as group:
+            for service in self._running:
+                group.create_task(service.wait(stop))
+
+    async def stop(self) -> None:
+        """Stops all, the scheduler first."""
+        while self._running:
+            await self._running.pop().stop()
+
+
+def main() -> int:
+    """Runs an embedded cluster's services until told to stop; answers the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m hopyard.serving.embedded", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="the cluster's directory")
+    parser.add_argument("--lease", type=float, default=10.0, help="seconds after which a silent agent loses its runs")
+    parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between signs of life")
+    arguments = parser.parse_args()
+
+    async def serve(stop: asyncio.Event) -> None:
+        embedded = Embedded(arguments.data, lease_seconds=arguments.lease, heartbeat_seconds=arguments.heartbeat)
+        try:
+            await embedded.start()
+            await embedded.wait(stop)
+        finally:
+            await embedded.stop()
+
+    return run_service(serve, name="embedded")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""A service's life as a process: signals, exit codes, logging."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from hopyard.errors import HopyardError, InvalidInput
+from hopyard.serving.logs import LogFormat, set_up_logging
+
+_log = logging.getLogger(__name__)
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_WRONG_USE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+"""A service's main: starts it, waits until the event is set (`Background.wait`), stops it in order, returns."""
+
+
+def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT, log_level: str = "INFO") -> int:
+    """Run a service until it ends or is told to stop; answers the process's exit code.
+
+    The first SIGTERM or SIGINT sets the event that `main` waits for; the second cancels `main`.
+
+    Returns:
+        0: it ended by itself or on SIGTERM. 1: it failed (the log says why). 2: `InvalidInput`, wrong use. 130:
+        SIGINT, or cancelled by a second signal.
+    """
+    set_up_logging(name, format=log_format, level=log_level)
+    try:
+        return asyncio.run(_run(main, name))
+    except InvalidInput as error:
+        _log.error("%s: %s", name, error)
+        return EXIT_WRONG_USE
+    except HopyardError as error:
+        # Its message says what to do; a traceback would bury it.
+        _log.error("%s: %s", name, error)
+        return EXIT_FAILED
+    except Exception:  # noqa: BLE001
+        _log.exception("%s failed", name)
+        return EXIT_FAILED
+
+
+async def _run(main: Main, name: str) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    signals: list[signal.Signals] = []
+    task = loop.create_task(main(stop), name=name)
+
+    def on_signal(number: signal.Signals) -> None:
+        signals.append(number)
+        if len(signals) == 1:
+            _log.info("%s stops on %s; a second signal ends it at once", name, number.name)
+            stop.set()
+        else:
+            _log.warning("%s is cancelled by a second signal", name)
+            task.cancel()
+
+    handled = (signal.SIGTERM, signal.SIGINT)
+    for number in handled:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not signals:
+            raise
+        return EXIT_INTERRUPTED
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+    return EXIT_INTERRUPTED if signals and signals[0] is signal.SIGINT else EXIT_DONE

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from hopyard.serving import Background
+
+
+async def forever(log: list[str], name: str) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        log.append(name)
+
+
+async def fail() -> None:
+    raise OSError("disk full")
+
+
+async def test_tasks_end_the_youngest_first_and_twice_is_once() -> None:
+    log: list[str] = []
+    background = Background("svc")
+    first = background.start(forever(log, "first"), name="first")
+    background.start(forever(log, "second"), name="second")
+    await asyncio.sleep(0)
+    assert first.get_name() == "svc.first"
+    await background.stop()
+    await background.stop()
+    assert log == ["second", "first"]
+    with pytest.raises(RuntimeError, match="task late cannot start"):
+        background.start(forever(log, "late"), name="late")
+
+
+async def test_a_failure_is_loud_and_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
+    log: list[str] = []
+
+    async def serve() -> None:
+        async with Background("svc") as background:
+            background.start(forever(log, "other"), name="other")
+            background.start(fail(), name="writer")
+            await background.wait(asyncio.Event())
+
+    with pytest.raises(OSError, match="disk full"):
+        await serve()
+    assert log == ["other"]
+    (record,) = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert record.getMessage() == "background task svc.writer failed"
+
+
+async def test_the_wait_ends_with_the_stop_event() -> None:
+    stop = asyncio.Event()
+    async with Background("svc") as background:
+        waiting = asyncio.create_task(background.wait(stop))
+        await asyncio.sleep(0)
+        stop.set()
+        await waiting
+        assert background.failure is None

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from hopyard import errors
+from hopyard.rpc import codes
+
+
+@pytest.mark.parametrize("kind", list(codes.CODES))
+def test_every_error_comes_back_as_itself(kind: type[errors.HopyardError]) -> None:
+    error = kind("message")
+    back = codes.error_from(codes.code_of(error), codes.message_of(error), codes.name_of(error))
+    assert type(back) is kind
+    assert str(back) == "message"
+
+
+def test_the_table_has_every_class() -> None:
+    every = {value for value in vars(errors).values() if isinstance(value, type)} - {errors.HopyardError}
+    assert every == set(codes.CODES)
+
+
+def test_a_peer_without_class_names_gives_the_first_of_the_code() -> None:
+    assert type(codes.error_from(grpc.StatusCode.FAILED_PRECONDITION, "m")) is errors.Conflict
+
+
+def test_a_name_that_does_not_fit_its_code_is_not_believed() -> None:
+    assert type(codes.error_from(grpc.StatusCode.NOT_FOUND, "m", "StaleEpoch")) is errors.NotFound
+
+
+@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
+def test_every_status_is_an_error(code: grpc.StatusCode) -> None:
+    assert isinstance(codes.error_from(code, ""), errors.HopyardError)
+
+
+def test_a_subclass_travels_as_its_nearest_known_base() -> None:
+    class Special(errors.Exhausted):
+        pass
+
+    assert codes.code_of(Special("m")) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert codes.name_of(Special("m")) == "Exhausted"
+    assert codes.code_of(errors.HopyardError("m")) is grpc.StatusCode.INTERNAL
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "ü" * 100_000, "a\n" * 50_000])
+def test_a_long_message_is_cut_to_fit_a_header(text: str) -> None:
+    cut = codes.message_of(errors.InvalidInput(text))
+    assert cut.endswith("...")
+    assert text.startswith(cut[:-3])
+    assert 500 < len(cut) < 4200

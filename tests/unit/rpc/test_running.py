@@ -1,0 +1,83 @@
+"""A service's process: signals and exit codes, seen from outside."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PROGRAM = """
+import asyncio, sys
+from hopyard.errors import Conflict, InvalidInput
+from hopyard.serving import LogFormat, run_service
+
+async def main(stop):
+    how = sys.argv[1]
+    if how == "wrong":
+        raise InvalidInput("--port: found -1")
+    if how == "conflict":
+        raise Conflict("the port is taken")
+    if how == "bug":
+        raise KeyError("bug")
+    if how == "done":
+        return
+    sys.stdout.write("up\\n")
+    sys.stdout.flush()
+    await stop.wait()
+    sys.stdout.write("stopping\\n")
+    sys.stdout.flush()
+    if how == "stuck":
+        await asyncio.Event().wait()
+
+sys.exit(run_service(main, name="svc", log_format=LogFormat(sys.argv[2])))
+"""
+
+
+def start(how: str, log_format: str = "text") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), how, log_format]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        ("done", 0, ""),
+        ("wrong", 2, "svc: --port: found -1\n"),
+        ("conflict", 1, "svc: the port is taken\n"),
+        ("bug", 1, "KeyError: 'bug'\n"),
+    ],
+)
+def test_exit_codes(how: str, code: int, said: str) -> None:
+    process = start(how)
+    _, log = process.communicate()
+    assert process.returncode == code
+    assert log.endswith(said)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_stops_it_in_order(number: signal.Signals, code: int) -> None:
+    process = start("wait")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(number)
+    out, log = process.communicate()
+    assert (out, process.returncode) == ("stopping\n", code)
+    assert f"svc stops on {number.name}" in log
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    process = start("stuck", "json")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "stopping\n"
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate()
+    assert process.returncode == 130
+    entries = [json.loads(line) for line in log.splitlines()]
+    assert [entry["level"] for entry in entries] == ["INFO", "WARNING"]
+    assert entries[0]["service"] == "svc"

@@ -1,0 +1,128 @@
+"""Training off the cluster: the same trainer, the same checks and errors, in this process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hopyard.trainer import Report, Trainer, TrainerContext, TrainerDriver
+
+_FOLDER: Final = re.compile(r"position-(\d{12,})")
+
+
+def fit(
+    trainer_class: type[Trainer],
+    hyperparameters: Mapping[str, Any],
+    *,
+    until: int,
+    seed: int = 0,
+    snapshot_directory: str | os.PathLike[str] | None = None,
+    snapshot_every: int = 1,
+    on_report: Callable[[Report], None] | None = None,
+    inputs: str | os.PathLike[str] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[Report]:
+    """Train one configuration until a position, or until the trainer finishes.
+
+    With a `snapshot_directory` a snapshot is kept there (the newest one), and a later call, in this process or another,
+    continues from it. Interrupting it (Ctrl-C) costs what was trained since the last snapshot.
+
+    Args:
+        trainer_class: what to train.
+        hyperparameters: its configuration; values are what JSON can hold.
+        until: the position to train to, in the trainer's units.
+        seed: goes into the trainer's context.
+        snapshot_directory: where snapshots are kept; made if it is missing. None keeps none.
+        snapshot_every: iterations from one snapshot to the next, 1 or more; the last iteration always leaves one.
+        on_report: called after each iteration.
+        inputs: goes into the trainer's context as a path.
+        clock: measures iterations, in seconds.
+
+    Returns:
+        The reports of this call, in order; empty if the job had already come as far as `until`.
+
+    Raises:
+        UserCodeError: the trainer failed.
+        SnapshotStateError: the newest snapshot cannot be read.
+    """
+    if snapshot_every < 1:
+        raise ValueError(f"snapshot_every is {snapshot_every}; allowed: 1 or more")
+    store = None if snapshot_directory is None else Path(snapshot_directory)
+    driver = TrainerDriver(trainer_class, clock=clock)
+    reports: list[Report] = []
+    with tempfile.TemporaryDirectory(prefix="hopyard-") as scratch:
+        context = TrainerContext(seed=seed, scratch=Path(scratch), inputs=None if inputs is None else Path(inputs))
+        try:
+            driver.start(hyperparameters, context, snapshot=None if store is None else _newest(store))
+            while driver.position < until and not driver.finished:
+                report = driver.step(until=until)
+                reports.append(report)
+                last = report.finished or report.position >= until
+                if store is not None and (last or len(reports) % snapshot_every == 0):
+                    _keep(driver, store)
+                if on_report is not None:
+                    on_report(report)
+        finally:
+            driver.close()
+    return reports
+
+
+def verify_resume(
+    trainer_class: type[Trainer], hyperparameters: Mapping[str, Any], *, until: int, seed: int = 0
+) -> None:
+    """Check that a trainer continues from a snapshot exactly where it stood.
+
+    Trains to `until` once without a break and once with a save, a new trainer object and a load after each iteration,
+    and compares all metrics. Worth a line in every trainer's tests.
+
+    Raises:
+        AssertionError: a metric differs; the message names it, its position and both values.
+        UserCodeError: the trainer failed.
+    """
+    straight = fit(trainer_class, hyperparameters, until=until, seed=seed)
+    resumed: list[Report] = []
+    with tempfile.TemporaryDirectory(prefix="hopyard-") as folder:
+        for report in straight:
+            resumed += fit(trainer_class, hyperparameters, until=report.position, seed=seed, snapshot_directory=folder)
+    for one, other in zip(straight, resumed, strict=True):
+        if one.metrics.keys() != other.metrics.keys():
+            raise AssertionError(
+                f"position {one.position}: metrics {sorted(one.metrics)} without a break, {sorted(other.metrics)} with"
+            )
+        for key, value in one.metrics.items():
+            again = other.metrics[key]
+            if value != again and not (value != value and again != again):  # NaN equals NaN here
+                raise AssertionError(
+                    f"position {one.position}: {key} is {value!r} without a break, {again!r} when resumed; "
+                    f"does {trainer_class.__qualname__}.save() keep everything that changes while it trains?"
+                )
+
+
+def _newest(store: Path) -> Path | None:
+    """Return the snapshot furthest ahead in `store`, or None."""
+    if not store.exists():
+        return None
+    found = [(int(match[1]), path) for path in store.iterdir() if (match := _FOLDER.fullmatch(path.name))]
+    return max(found)[1] if found else None
+
+
+def _keep(driver: TrainerDriver, store: Path) -> None:
+    """Save a snapshot into `store` and remove the older ones, never being without a complete one."""
+    store.mkdir(parents=True, exist_ok=True)
+    target = store / f"position-{driver.position:012d}"
+    partial = Path(tempfile.mkdtemp(dir=store, prefix=".saving-"))
+    try:
+        driver.save(partial)
+        os.rename(partial, target)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    for path in store.iterdir():
+        if path != target and _FOLDER.fullmatch(path.name):
+            shutil.rmtree(path)

@@ -1,0 +1,236 @@
+"""A snapshot as one file: a canonical archive of a directory, named by the SHA-256 of its bytes.
+
+The archive is an uncompressed tar: members sorted by name, contents and sizes, and nothing of the machine that wrote it
+(no times, owners or modes). Equal directories thus give equal files and equal hashes, everywhere and for ever. It is
+not compressed: trained weights hardly shrink, the bytes of a compressor change with its release, and a hash that
+depends on them would make equal snapshots differ. A store that wants to compress can do so below the hash.
+
+Whoever unpacks trusts nothing but the hash: it is checked over the whole file before anything is parsed, and even then
+only plain files and folders inside the target directory are made, within limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+_BLOCK: Final = 1024 * 1024
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class SnapshotFileError(Exception):
+    """Root of the errors of this module."""
+
+
+class SnapshotCorruptError(SnapshotFileError):
+    """The bytes are not those that were promised: fetch another copy."""
+
+
+class SnapshotRefusedError(SnapshotFileError):
+    """The contents are not allowed (links, devices, names that lead outside, too much): another copy is no better."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """What names a snapshot file.
+
+    Attributes:
+        sha256: of the file's bytes, 64 lower-case hexadecimal digits.
+        size: of the file, in bytes.
+    """
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLimits:
+    """How much `pack` and `unpack` accept.
+
+    Attributes:
+        files: the most files and folders.
+        size: the most bytes, of the archive and of its contents.
+    """
+
+    files: int = 100_000
+    size: int = 64 * 1024**3
+
+
+DEFAULT_LIMITS: Final = SnapshotLimits()
+
+
+class _HashingWriter:
+    """Passes writes on and hashes them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.hash = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self.hash.update(data)
+        self.size += len(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self.size
+
+
+def hash_file(file: Path) -> SnapshotInfo:
+    """Return the hash and size of `file`'s bytes."""
+    with file.open("rb") as opened:
+        return _hash(opened)
+
+
+def pack(directory: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotInfo:
+    """Write the canonical archive of `directory` to `file`.
+
+    `file` appears whole (replacing an older one) and is on disk when this returns, so a crash never leaves half of it.
+
+    Raises:
+        SnapshotRefusedError: `directory` holds something other than files and folders, or more than `limits` allow.
+        OSError: reading or writing failed; `file` is then as before.
+    """
+    members = sorted(_members(directory), key=lambda member: os.fsencode(member[0]))
+    if len(members) > limits.files:
+        raise SnapshotRefusedError(f"{directory} holds {len(members)} files and folders; allowed: {limits.files}")
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".partial")
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            writer = _HashingWriter(opened)
+            # tarfile needs no more of a stream than write() and tell().
+            with tarfile.TarFile(fileobj=writer, mode="w", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[arg-type]
+                for name, path in members:
+                    _add(tar, name, path, limits, writer)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(partial, file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_directory(file.parent)
+    return SnapshotInfo(writer.hash.hexdigest(), writer.size)
+
+
+def unpack(file: Path, directory: Path, expected_sha256: str, *, limits: SnapshotLimits = DEFAULT_LIMITS) -> None:
+    """Verify `file` and unpack it to `directory`, which must not exist yet.
+
+    `directory` appears whole, with its contents on disk, or not at all.
+
+    Raises:
+        SnapshotCorruptError: the bytes of `file` do not have the expected hash, or are no archive.
+        SnapshotRefusedError: a member is not allowed, or there is more than `limits` allow.
+        FileExistsError: `directory` exists.
+        ValueError: `expected_sha256` is not 64 lower-case hexadecimal digits.
+    """
+    if _SHA256.fullmatch(expected_sha256) is None:
+        raise ValueError(f"expected_sha256 is {expected_sha256!r}; allowed: 64 lower-case hexadecimal digits")
+    if os.path.lexists(directory):
+        raise FileExistsError(f"{directory} exists; a snapshot is unpacked into a directory of its own")
+    with file.open("rb") as opened:
+        found = _hash(opened)
+        if found.sha256 != expected_sha256:
+            raise SnapshotCorruptError(
+                f"{file} ({found.size} bytes) has the hash {found.sha256}; expected {expected_sha256}"
+            )
+        opened.seek(0)
+        partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=".partial"))
+        try:
+            try:
+                with tarfile.TarFile(fileobj=opened, mode="r") as tar:
+                    _extract(tar, partial, limits)
+            except tarfile.TarError as error:
+                raise SnapshotCorruptError(f"{file} is not a snapshot archive: {error}") from error
+            except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+                raise SnapshotRefusedError(f"{file} names a member twice or outside its folder: {error}") from error
+            os.rename(partial, directory)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    _sync_directory(directory.parent)
+
+
+def _hash(opened: BinaryIO) -> SnapshotInfo:
+    digest, size = hashlib.sha256(), 0
+    while block := opened.read(_BLOCK):
+        digest.update(block)
+        size += len(block)
+    return SnapshotInfo(digest.hexdigest(), size)
+
+
+def _members(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield (name inside the archive, path) of everything below `directory`; folders before their contents."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name, path = prefix + entry.name, Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                yield name, path
+                yield from _members(path, name + "/")
+            elif entry.is_file(follow_symlinks=False):
+                yield name, path
+            else:
+                raise SnapshotRefusedError(f"{path} is neither a file nor a folder; a snapshot holds nothing else")
+
+
+def _add(tar: tarfile.TarFile, name: str, path: Path, limits: SnapshotLimits, writer: _HashingWriter) -> None:
+    member = tarfile.TarInfo(name)  # its defaults: no owner, time 0
+    if path.is_dir():
+        member.type, member.mode = tarfile.DIRTYPE, 0o755
+        tar.addfile(member)
+        return
+    member.mode = 0o644
+    with path.open("rb") as content:
+        member.size = os.fstat(content.fileno()).st_size
+        if writer.size + member.size > limits.size:
+            raise SnapshotRefusedError(f"the snapshot is larger than {limits.size} bytes with {name!r}")
+        tar.addfile(member, content)
+
+
+def _extract(tar: tarfile.TarFile, target: Path, limits: SnapshotLimits) -> None:
+    count, size = 0, 0
+    for member in tar:
+        count, size = count + 1, size + max(member.size, 0)
+        if count > limits.files or size > limits.size:
+            raise SnapshotRefusedError(f"more than {limits.files} members or {limits.size} bytes at {member.name!r}")
+        path = target / _safe_name(member)
+        if member.type == tarfile.DIRTYPE:
+            path.mkdir(mode=0o755)
+            continue
+        content = tar.extractfile(member)
+        if content is None:
+            raise SnapshotCorruptError(f"member {member.name!r} has no content")
+        # "x" never follows or replaces what an earlier member made.
+        with path.open("xb") as out:
+            shutil.copyfileobj(content, out, _BLOCK)
+            out.flush()
+            os.fsync(out.fileno())
+    for folder, _, _ in os.walk(target):
+        _sync_directory(Path(folder))
+
+
+def _safe_name(member: tarfile.TarInfo) -> str:
+    parts = member.name.split("/")
+    if member.name.startswith("/") or "\0" in member.name or any(part in ("", ".", "..") for part in parts):
+        raise SnapshotRefusedError(f"member name {member.name!r}; allowed: names that stay inside the snapshot")
+    plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
+    if not plain or member.issparse():
+        raise SnapshotRefusedError(f"member {member.name!r} is of tar type {member.type!r}; allowed: files and folders")
+    return member.name
+
+
+def _sync_directory(directory: Path) -> None:
+    """Put the names in `directory` on disk."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

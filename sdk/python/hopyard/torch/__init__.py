@@ -1,0 +1,23 @@
+"""Training with PyTorch: what to snapshot, so that a resumed training is bit for bit the uninterrupted one."""
+
+try:
+    import torch as _torch  # noqa: F401 (only to say what is missing)
+except ImportError as error:
+    raise ImportError(
+        "hopyard.torch needs PyTorch, which Hopyard does not install by itself: pip install 'hopyard[torch]'"
+    ) from error
+
+from hopyard.torch.data import Data, ShuffledBatches, batch_of, length_of
+from hopyard.torch.rng import capture_random_states, restore_random_states, seed_everything
+from hopyard.torch.trainer import TorchTrainer
+
+__all__ = [
+    "Data",
+    "ShuffledBatches",
+    "TorchTrainer",
+    "batch_of",
+    "capture_random_states",
+    "length_of",
+    "restore_random_states",
+    "seed_everything",
+]

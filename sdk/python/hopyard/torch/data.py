@@ -1,0 +1,142 @@
+"""Batches in a shuffled order whose place survives a suspend and a change of batch size."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, TypeAlias
+
+import torch
+from torch.utils.data import Dataset, default_collate
+
+from hopyard.trainer.checks import is_whole
+
+Data: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | Dataset[Any]"
+"""Examples: a tensor or a tuple of tensors of the same first length, or a map-style data set with `__len__`."""
+
+
+def length_of(data: Data) -> int:
+    """Return the number of examples.
+
+    Raises:
+        TypeError: the data set has no length (an iterable-style one).
+        ValueError: the tensors have different first lengths, or there are no examples.
+    """
+    if isinstance(data, torch.Tensor):
+        data = (data,)
+    if isinstance(data, tuple):
+        lengths = {len(tensor) for tensor in data}
+        if len(lengths) != 1:
+            raise ValueError(f"a data set of tensors with first lengths {sorted(lengths)}; allowed: one common length")
+        count = lengths.pop()
+    elif hasattr(data, "__len__"):
+        count = len(data)
+    else:
+        raise TypeError(f"{type(data).__name__} has no __len__; allowed: tensors or a map-style data set")
+    if count < 1:
+        raise ValueError("a data set without examples; allowed: at least one")
+    return count
+
+
+def batch_of(data: Data, indices: torch.Tensor) -> Any:
+    """Return the examples at `indices` (int64, on the CPU) as one batch, as `DataLoader` would collate them."""
+    if isinstance(data, torch.Tensor):
+        return data[indices.to(data.device)]
+    if isinstance(data, tuple):
+        return tuple(tensor[indices.to(tensor.device)] for tensor in data)
+    return default_collate([data[index] for index in indices.tolist()])
+
+
+class ShuffledBatches:
+    """Goes through 0 .. count - 1 in batches, each epoch in another order, for ever.
+
+    The order of an epoch is a function of (seed, epoch) alone. The place in it is counted in examples, not batches: in
+    every epoch each example comes exactly once, whatever happens in between, be it a suspend or a new `batch_size`.
+    """
+
+    def __init__(self, count: int, batch_size: int, *, seed: int, smallest: int = 1) -> None:
+        """Begin with epoch 0.
+
+        Args:
+            count: number of examples, 1 or more.
+            batch_size: examples in a batch, 1 or more; the last batch of an epoch may have fewer.
+            seed: of the orders, 0 or more.
+            smallest: a remainder with fewer examples joins the batch before it (batch normalization cannot train on
+                a single one). Never more than the batch size.
+        """
+        if count < 1 or seed < 0 or smallest < 1:
+            raise ValueError(
+                f"count={count}, seed={seed}, smallest={smallest}; allowed: count >= 1, seed >= 0, smallest >= 1"
+            )
+        self._count = count
+        self._seed = seed
+        self._smallest = smallest
+        self._epoch = 0
+        self._offset = 0
+        self._order: torch.Tensor | None = None
+        self.batch_size = batch_size
+
+    @property
+    def count(self) -> int:
+        """Number of examples in an epoch."""
+        return self._count
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0."""
+        return self._epoch
+
+    @property
+    def offset(self) -> int:
+        """How many examples of this epoch have come, 0 .. count - 1."""
+        return self._offset
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a batch; may be set at any time and counts from the next batch."""
+        return self._batch_size
+
+    @batch_size.setter
+    def batch_size(self, batch_size: int) -> None:
+        if not is_whole(batch_size, least=1):
+            raise ValueError(f"batch_size is {batch_size!r}; allowed: a whole number, 1 or more")
+        self._batch_size = batch_size
+
+    def next_batch(self) -> torch.Tensor:
+        """Return the next batch's indices: int64, on the CPU, one dimension."""
+        if self._order is None:
+            self._order = torch.randperm(self._count, generator=_generator(self._seed, self._epoch))
+        end = self._offset + self._batch_size
+        if self._count - end < min(self._smallest, self._batch_size):
+            end = self._count
+        indices = self._order[self._offset : end]
+        self._offset = end
+        if end == self._count:
+            self._epoch, self._offset, self._order = self._epoch + 1, 0, None
+        return indices
+
+    def state(self) -> dict[str, int]:
+        """Return the place, as plain numbers. The batch size is no part of it."""
+        return {"seed": self._seed, "count": self._count, "epoch": self._epoch, "offset": self._offset}
+
+    def load_state(self, state: dict[str, int]) -> None:
+        """Go on where `state` was taken.
+
+        Between two epochs the number of examples may differ (another data partition); inside one it may not.
+
+        Raises:
+            ValueError: the state is inside an epoch of another number of examples, or out of range.
+        """
+        seed, count, epoch, offset = (state[key] for key in ("seed", "count", "epoch", "offset"))
+        if seed < 0 or epoch < 0 or not 0 <= offset < count:
+            raise ValueError(f"{state}; allowed: seed >= 0, epoch >= 0, 0 <= offset < count")
+        if offset > 0 and count != self._count:
+            raise ValueError(
+                f"the snapshot is {offset} examples into an epoch of {count}; the data now has {self._count} examples"
+            )
+        self._seed, self._epoch, self._offset, self._order = seed, epoch, offset, None
+
+
+def _generator(seed: int, epoch: int) -> torch.Generator:
+    """A generator for one epoch; hashed, so that neighbouring seeds and epochs are unrelated."""
+    digest = hashlib.sha256(f"{seed}/{epoch}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))

@@ -1,0 +1,68 @@
+"""Puts changed hyperparameters in force in an optimizer and its learning-rate schedulers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+
+def change_optimizer(optimizer: torch.optim.Optimizer, name: str, old: object, new: object) -> bool:
+    """Give the option `name` its new value in the parameter groups; returns False if the optimizer has no such option.
+
+    A learning rate keeps its proportion to the hyperparameter: the factor a schedule or a group has put on it stays.
+    Any other option changes in the groups that hold the old value; a group with a value of its own (no weight decay for
+    biases, say) keeps it. `momentum` is also the first of Adam's `betas` where there is no option `momentum`.
+    """
+    if name == "lr":
+        for group in optimizer.param_groups:
+            for key in ("lr", "initial_lr"):
+                if key in group:
+                    group[key] = _scaled(group[key], old, new)
+        return True
+    found = False
+    for group in optimizer.param_groups:
+        if name in group:
+            found = True
+            if _same(group[name], old):
+                group[name] = tuple(new) if isinstance(group[name], tuple) and isinstance(new, list) else new
+        elif name == "momentum" and "betas" in group:
+            found = True
+            if _same(group["betas"][0], old):
+                group["betas"] = (new, *group["betas"][1:])
+    return found
+
+
+def change_scheduler(scheduler: LRScheduler, name: str, old: object, new: object) -> bool:
+    """Give a scheduler's number `name` (`gamma`, `T_max`) its new value; returns False if it has no such number.
+
+    For `lr` the base rates change, in proportion; schedulers inside a scheduler are included.
+    """
+    found = False
+    inner: list[LRScheduler] = getattr(scheduler, "_schedulers", [])
+    for one in [scheduler, *inner]:
+        if name == "lr":
+            one.base_lrs = [_scaled(rate, old, new) for rate in one.base_lrs]
+            found = True
+            continue
+        value = vars(one).get(name)
+        if not name.startswith("_") and isinstance(value, int | float) and _same(value, old):
+            setattr(one, name, new)
+            found = True
+    return found
+
+
+def _scaled(rate: Any, old: Any, new: Any) -> Any:
+    """`rate` in the same proportion to `new` as it was to `old`; exactly `new` where it was exactly `old`."""
+    if isinstance(rate, torch.Tensor):
+        return rate.fill_(_scaled(rate.item(), old, new))
+    if rate == old or not old:
+        return new
+    return rate * (new / old)
+
+
+def _same(value: object, old: object) -> bool:
+    if isinstance(value, tuple) and isinstance(old, list):
+        return list(value) == old
+    return bool(value == old)

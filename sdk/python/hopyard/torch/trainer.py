@@ -1,0 +1,298 @@
+"""A trainer for PyTorch whose suspended trainings go on bit for bit."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from hopyard.torch.data import Data, ShuffledBatches, batch_of, length_of
+from hopyard.torch.inforce import change_optimizer, change_scheduler
+from hopyard.torch.rng import capture_random_states, restore_random_states, seed_everything
+from hopyard.torch.statefile import read_state, write_state
+from hopyard.trainer import SnapshotStateError, Trainer
+
+_FILE: Final = "torch.pt"
+_FORMAT: Final = 1
+
+
+class TorchTrainer(Trainer):
+    """Trains a PyTorch model by gradient descent on shuffled batches.
+
+    Implement `build_model`, `build_optimizer`, `train_dataset` and `loss`; most also want `eval_dataset` and
+    `metrics`. Everything else has a default::
+
+        class Digits(TorchTrainer):
+            def build_model(self, hyperparameters): return Net(hyperparameters["channels"])
+            def build_optimizer(self, model, hyperparameters): return SGD(model.parameters(), hyperparameters["lr"])
+            def train_dataset(self): return images, labels
+            def loss(self, model, batch): return cross_entropy(model(batch[0]), batch[1])
+
+    A snapshot holds model, optimizer, scheduler, scaler, all random states and the place in the shuffled data. On a CPU
+    with the same number of threads a training gives the same bits however often it is suspended; on a GPU it does so
+    as far as PyTorch's deterministic algorithms reach.
+
+    Hyperparameters that change during training: `lr` and every other option of the optimizer by its name, the numbers
+    of the scheduler by theirs, and `batch_size`, also in mid-epoch. For others, or where `build_optimizer` names them
+    differently, override `change`. `train()` reports `train_loss`, `evaluate()` reports `loss` and `metrics`.
+    """
+
+    stops_anywhere: ClassVar[bool] = True
+
+    unit: ClassVar[Literal["epoch", "step"]] = "epoch"
+    """What a position counts: epochs, or optimizer steps (batches)."""
+
+    batch_size: int = 32
+    """Examples in a training batch where there is no hyperparameter `batch_size`."""
+
+    eval_batch_size: int = 512
+    """Examples in a batch of `evaluate()`; does not influence the training."""
+
+    smallest_batch: int = 2
+    """An epoch's remainder with fewer examples joins the batch before it."""
+
+    amp_dtype: torch.dtype | None = None
+    """Runs the forward pass under autocast with this type: `torch.bfloat16`, `torch.float16`."""
+
+    deterministic: bool = True
+    """Uses deterministic algorithms only: on a CPU strictly; on a GPU with a warning where PyTorch has none."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    scheduler: LRScheduler | None
+    scaler: torch.amp.GradScaler | None
+    batches: ShuffledBatches
+
+    _applied: Mapping[str, Any] | None = None
+    _built: Mapping[str, Any] = {}
+
+    # --- what a user writes ---
+
+    @abstractmethod
+    def build_model(self, hyperparameters: Mapping[str, Any]) -> torch.nn.Module:
+        """Return the untrained model; its initial weights may come from the global generators, which are seeded."""
+
+    @abstractmethod
+    def build_optimizer(self, model: torch.nn.Module, hyperparameters: Mapping[str, Any]) -> torch.optim.Optimizer:
+        """Return the optimizer of `model`, which is on its device already."""
+
+    @abstractmethod
+    def train_dataset(self) -> Data:
+        """Return the examples to train on. Called once a run; `self.context.inputs` is the partition, if any."""
+
+    @abstractmethod
+    def loss(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        """Return the mean loss of a batch (a scalar)."""
+
+    def build_scheduler(
+        self, optimizer: torch.optim.Optimizer, hyperparameters: Mapping[str, Any]
+    ) -> LRScheduler | None:
+        """Return a learning-rate scheduler, stepped once a unit; None keeps the rate."""
+        return None
+
+    def build_scaler(self, hyperparameters: Mapping[str, Any]) -> torch.amp.GradScaler | None:
+        """Return a gradient scaler; by default one for `float16`."""
+        return torch.amp.GradScaler(self.device.type) if self.amp_dtype is torch.float16 else None
+
+    def eval_dataset(self) -> Data | None:
+        """Return the examples to evaluate on, or None. Called once a run."""
+        return None
+
+    def metrics(self, model: torch.nn.Module, batch: Any) -> Mapping[str, torch.Tensor | float]:
+        """Return more metrics of an evaluation batch, each a mean over its examples."""
+        return {}
+
+    def change(self, name: str, old: object, new: object) -> bool:
+        """Put one changed hyperparameter in force; returns whether it knows how. `old` is None for an added one.
+
+        Override it for hyperparameters of your own and call this one for the rest.
+        """
+        if name == "batch_size":
+            self.batches.batch_size = self.batch_size if new is None else new  # type: ignore[assignment]
+            return True
+        known = change_optimizer(self.optimizer, name, old, new)
+        if self.scheduler is not None:
+            known = change_scheduler(self.scheduler, name, old, new) or known
+        return known
+
+    def train_batch(self, batch: Any) -> torch.Tensor:
+        """Train on one batch and return its loss; override it for clipping, accumulation and the like."""
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.autocast():
+            loss = self.loss(self.model, batch)
+        if self.scaler is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+        else:
+            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        return loss.detach()
+
+    # --- the trainer ---
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model trains: the first visible GPU, or the CPU."""
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+    @property
+    def in_force(self) -> Mapping[str, Any]:
+        """The hyperparameters, with the batch size and the optimizer's options as these hold them (group 0)."""
+        values = dict(self.hyperparameters)
+        group = self.optimizer.param_groups[0]
+        for name in values:
+            if name == "lr":
+                rate = group.get("initial_lr", group["lr"])
+                values[name] = rate.item() if isinstance(rate, torch.Tensor) else rate
+            elif name == "batch_size":
+                values[name] = self.batches.batch_size
+            elif name in group:
+                values[name] = group[name]
+        return values
+
+    def autocast(self) -> torch.autocast:
+        """The context of the forward pass: autocast to `amp_dtype`, or nothing."""
+        return torch.autocast(self.device.type, dtype=self.amp_dtype, enabled=self.amp_dtype is not None)
+
+    def build(self, hyperparameters: Mapping[str, Any]) -> None:
+        """Seed everything, then make model, optimizer, scheduler, scaler and data."""
+        if self.context.world_size > 1:
+            raise NotImplementedError(
+                f"{type(self).__qualname__} trains on one machine; it was placed on {self.context.world_size}"
+            )
+        self._prepare_process()
+        seed_everything(self.context.seed)
+        self.model = self.build_model(hyperparameters).to(self.device)
+        self.optimizer = self.build_optimizer(self.model, hyperparameters)
+        self.scheduler = self.build_scheduler(self.optimizer, hyperparameters)
+        self.scaler = self.build_scaler(hyperparameters)
+        self._train_data = self.train_dataset()
+        self._eval_data = self.eval_dataset()
+        self.batches = ShuffledBatches(
+            length_of(self._train_data),
+            hyperparameters.get("batch_size", self.batch_size),
+            seed=self.context.seed,
+            smallest=self.smallest_batch,
+        )
+        self._built = hyperparameters
+
+    def setup(self, hyperparameters: Mapping[str, Any], changed: frozenset[str]) -> None:
+        """Put what changed in force through `change`; what `build` used is in force already."""
+        if self._applied is not None:
+            for name in sorted(changed):
+                old, new = self._applied.get(name), hyperparameters.get(name)
+                # What only the model knows (a dropout rate) is in force if the model was built with it.
+                built = name in self._built and name in hyperparameters and self._built[name] == new
+                if not self.change(name, old, new) and not built:
+                    raise ValueError(
+                        f"hyperparameter {name!r} changed from {old!r} to {new!r} during training, but neither the "
+                        f"optimizer nor the scheduler has it: override {type(self).__qualname__}.change()"
+                    )
+        self._applied = hyperparameters
+
+    def train(self) -> dict[str, float]:
+        """Train `self.units` epochs or steps; reports the mean `train_loss` of their examples."""
+        self.model.train()
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        examples = 0
+        for _ in range(self.units):
+            while True:
+                before = self.batches.epoch
+                indices = self.batches.next_batch()
+                loss = self.train_batch(self._to_device(batch_of(self._train_data, indices)))
+                total += loss.double() * len(indices)
+                examples += len(indices)
+                if self.unit == "step" or self.batches.epoch != before:
+                    break
+            if self.scheduler is not None:
+                self.scheduler.step()
+        return {"train_loss": total.item() / examples}
+
+    def evaluate(self) -> dict[str, float]:
+        """Report `loss` and `metrics` on the evaluation data; nothing if there is none. Draws no random numbers."""
+        if self._eval_data is None:
+            return {}
+        count = length_of(self._eval_data)
+        sums: dict[str, torch.Tensor | float] = {}
+        states = capture_random_states(self.device)
+        self.model.eval()
+        with torch.no_grad():
+            for indices in torch.split(torch.arange(count), self.eval_batch_size):
+                batch = self._to_device(batch_of(self._eval_data, indices))
+                with self.autocast():
+                    values: dict[str, torch.Tensor | float] = {
+                        "loss": self.loss(self.model, batch),
+                        **self.metrics(self.model, batch),
+                    }
+                for name, value in values.items():
+                    wide = value.double() if isinstance(value, torch.Tensor) else float(value)
+                    sums[name] = sums.get(name, 0.0) + wide * len(indices)
+        self.model.train()
+        restore_random_states(states, self.device)
+        self.examples = count
+        return {name: float(value) / count for name, value in sums.items()}
+
+    def save(self, directory: Path) -> None:
+        """Write everything that the training depends on into one file."""
+        weights = self.model.state_dict()
+        state = {
+            "format": _FORMAT,
+            "hyperparameters": self._applied,
+            "model": weights,
+            "model_versions": getattr(weights, "_metadata", {}),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
+            "data": self.batches.state(),
+            "random": capture_random_states(self.device),
+        }
+        write_state(directory / _FILE, state)
+
+    def load(self, directory: Path) -> None:
+        """Take up the state that `save` wrote; random states last, so that nothing draws from them before training."""
+        path = directory / _FILE
+        state = read_state(path)
+        if state.get("format") != _FORMAT:
+            raise SnapshotStateError(f"{path} has format {state.get('format')!r}; this version reads {_FORMAT}")
+        for name, present in (("scheduler", self.scheduler), ("scaler", self.scaler)):
+            if (state[name] is None) != (present is None):
+                raise ValueError(f"one of trainer and snapshot has a {name}; both or neither must have one")
+        weights = OrderedDict(state["model"])
+        weights._metadata = state["model_versions"]  # type: ignore[attr-defined]  # where torch's modules look for it
+        self.model.load_state_dict(weights)
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+        self.batches.load_state(state["data"])
+        self._applied = state["hyperparameters"]
+        restore_random_states(state["random"], self.device)
+
+    def _prepare_process(self) -> None:
+        """Settle what decides about bits in this process; a warm runner may have had another trainer before."""
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        if threads.isdecimal() and int(threads) >= 1:
+            torch.set_num_threads(int(threads))
+        torch.set_flush_denormal(True)  # denormals are slow, and whether they are flushed decides about bits
+        on_gpu = self.device.type == "cuda"
+        if self.deterministic and on_gpu:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
+        torch.use_deterministic_algorithms(self.deterministic, warn_only=on_gpu)
+        torch.backends.cudnn.benchmark = not self.deterministic
+
+    def _to_device(self, batch: Any) -> Any:
+        if isinstance(batch, torch.Tensor):
+            return batch.to(self.device, non_blocking=True)
+        if isinstance(batch, Mapping):
+            return {key: self._to_device(value) for key, value in batch.items()}
+        if isinstance(batch, list | tuple):
+            return type(batch)(self._to_device(value) for value in batch)
+        return batch

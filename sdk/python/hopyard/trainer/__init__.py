@@ -1,0 +1,34 @@
+"""What a training program implements (`Trainer`) and what drives it (`TrainerDriver`).
+
+Standard library only: importing this package costs a training process nothing.
+"""
+
+from hopyard.trainer.base import Trainer, TrainerContext
+from hopyard.trainer.driver import Report, TrainerDriver
+from hopyard.trainer.errors import (
+    DriverUsageError,
+    MetricsError,
+    Phase,
+    SnapshotStateError,
+    TrainerError,
+    UserCodeError,
+)
+from hopyard.trainer.header import HEADER_NAME, STATE_FOLDER, SnapshotHeader, read_header, write_header
+
+__all__ = [
+    "HEADER_NAME",
+    "STATE_FOLDER",
+    "DriverUsageError",
+    "MetricsError",
+    "Phase",
+    "Report",
+    "SnapshotHeader",
+    "SnapshotStateError",
+    "Trainer",
+    "TrainerContext",
+    "TrainerDriver",
+    "TrainerError",
+    "UserCodeError",
+    "read_header",
+    "write_header",
+]

@@ -1,0 +1,116 @@
+"""Checks of what goes into a trainer (hyperparameters) and what comes out (metrics, examples)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from numbers import Real
+from types import MappingProxyType
+from typing import Any
+
+from hopyard.trainer.errors import DriverUsageError, MetricsError, Phase
+
+
+def is_whole(value: object, *, least: int) -> bool:
+    """Whether `value` is an int (not a bool) of at least `least`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def frozen_hyperparameters(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a read-only copy as JSON would bring it back (tuples as lists), so that comparisons survive a snapshot.
+
+    Raises:
+        DriverUsageError: a name is not a str, or a value is not one that JSON can hold.
+    """
+    copy: dict[str, Any] = {}
+    for name, value in hyperparameters.items():
+        if not _is_name(name):
+            raise DriverUsageError(f"hyperparameter name {name!r}; allowed: a non-empty str")
+        try:
+            copy[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError) as error:
+            raise DriverUsageError(
+                f"hyperparameter {name!r} is {value!r} ({type(value).__name__}); allowed: what JSON can hold"
+            ) from error
+    return MappingProxyType(copy)
+
+
+def changed_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names that were added, removed or given another value (1 and 1.0 are the same, 1 and True not)."""
+
+    def differs(name: str) -> bool:
+        if name not in old or name not in new:
+            return True
+        before, after = old[name], new[name]
+        if isinstance(before, bool) != isinstance(after, bool):
+            return True
+        # By value and by text: 1 equals 1.0 only by value, NaN equals NaN only by text.
+        return bool(before != after) and json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True)
+
+    return frozenset(name for name in {*old, *new} if differs(name))
+
+
+def checked_metrics(metrics: object, *, trainer: str, phase: Phase, position: int) -> dict[str, float]:
+    """Return the metrics as plain floats.
+
+    Any real number is accepted (an int, a NumPy scalar), NaN and infinities too; a bool, a str or a tensor is not.
+
+    Raises:
+        MetricsError: naming the trainer, the key and the value found.
+    """
+
+    def refused(what: str) -> MetricsError:
+        return MetricsError(trainer=trainer, phase=phase, position=position, reason=what)
+
+    if not isinstance(metrics, Mapping):
+        raise refused(f"it returned {_shown(metrics)}; allowed: a mapping of str to float, empty for nothing")
+    checked: dict[str, float] = {}
+    for key, value in metrics.items():
+        if not _is_name(key):
+            raise refused(f"it returned the metric name {_shown(key)}; allowed: a non-empty str")
+        if isinstance(value, bool) or not isinstance(value, Real):
+            hint = "; take the number out with .item()" if hasattr(value, "item") else ""
+            raise refused(f"metric {key!r} is {_shown(value)}; allowed: a float{hint}")
+        try:
+            checked[key] = float(value)
+        except OverflowError as error:
+            raise refused(f"metric {key!r} is too large for a float: {_shown(value)}") from error
+    return checked
+
+
+def joined_metrics(
+    trained: Mapping[str, float], evaluated: Mapping[str, float], *, trainer: str, position: int
+) -> dict[str, float]:
+    """Return the metrics of `train()` and `evaluate()` together; no name may occur in both."""
+    twice = sorted(trained.keys() & evaluated.keys())
+    if twice:
+        raise MetricsError(
+            trainer=trainer,
+            phase=Phase.EVALUATE,
+            position=position,
+            reason=f"train() and evaluate() both report {', '.join(map(repr, twice))}; name one of them otherwise",
+        )
+    return {**trained, **evaluated}
+
+
+def checked_examples(examples: object, *, trainer: str, position: int) -> int | None:
+    """Return the count that `evaluate()` left in `self.examples`, or None."""
+    if examples is None:
+        return None
+    if not isinstance(examples, int) or not is_whole(examples, least=0):
+        raise MetricsError(
+            trainer=trainer,
+            phase=Phase.EVALUATE,
+            position=position,
+            reason=f"it set self.examples to {_shown(examples)}; allowed: a whole number, 0 or more, or None",
+        )
+    return examples
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 200 else text[:200] + '...'} ({type(value).__name__})"

@@ -1,0 +1,305 @@
+"""Drives one trainer through one run: the same checks and errors on the cluster and on a laptop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hopyard.trainer.base import Trainer, TrainerContext
+from hopyard.trainer.checks import (
+    changed_names,
+    checked_examples,
+    checked_metrics,
+    frozen_hyperparameters,
+    is_whole,
+    joined_metrics,
+)
+from hopyard.trainer.errors import DriverUsageError, Phase, SnapshotStateError, UserCodeError
+from hopyard.trainer.header import HEADER_NAME, STATE_FOLDER, SnapshotHeader, read_header, write_header
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one iteration, or one evaluation, brought.
+
+    Attributes:
+        position: the job's position afterwards, in units.
+        metrics: name to value; NaN and infinities are legal.
+        seconds: how long the iteration took on the driver's clock, evaluation included.
+        examples: the number of examples behind `evaluate()`'s metrics, or None if the trainer does not say.
+        finished: the trainer has nothing left to train.
+        in_force: the hyperparameters the training really uses, in the first report after a start or a change;
+            None in all others.
+    """
+
+    position: int
+    metrics: Mapping[str, float]
+    seconds: float
+    examples: int | None = None
+    finished: bool = False
+    in_force: Mapping[str, Any] | None = None
+
+
+class _State(Enum):
+    NEW = "not started"
+    READY = "started"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class TrainerDriver:
+    """Calls the user's methods in the order that `Trainer` documents. One driver serves one run.
+
+    It does no I/O of its own but the snapshot's header, keeps no thread and reads no clock but the one it is given.
+    Whatever the user's code raises comes out as `UserCodeError` (KeyboardInterrupt and GeneratorExit excepted), and
+    the driver then only accepts `close()`.
+    """
+
+    def __init__(self, trainer_class: type[Trainer], *, clock: Callable[[], float]) -> None:
+        """Make a driver.
+
+        Args:
+            trainer_class: a concrete subclass of `Trainer`.
+            clock: seconds, never going backwards (`time.monotonic`).
+        """
+        given: object = trainer_class
+        if not (isinstance(given, type) and issubclass(given, Trainer)):
+            raise DriverUsageError(f"{given!r} is not a trainer; allowed: a subclass of hopyard.trainer.Trainer")
+        self._class = trainer_class
+        self._name = trainer_class.__qualname__
+        self._clock = clock
+        self._state = _State.NEW
+        self._trainer: Trainer | None = None
+        self._position = 0
+        self._echo = True
+
+    @property
+    def trainer(self) -> Trainer:
+        """The user's object; there after `start`."""
+        if self._trainer is None:
+            raise DriverUsageError(f"the driver of {self._name} is {self._state.value}: call start() first")
+        return self._trainer
+
+    @property
+    def position(self) -> int:
+        """How far the job has trained, in units."""
+        return self._position
+
+    @property
+    def finished(self) -> bool:
+        """Whether the trainer has said that nothing is left to train; `step` is then refused."""
+        return self._trainer is not None and self._trainer._finished
+
+    def start(
+        self,
+        hyperparameters: Mapping[str, Any],
+        context: TrainerContext,
+        *,
+        snapshot: Path | None = None,
+        position: int | None = None,
+    ) -> None:
+        """Make the trainer, set it up, and continue from `snapshot` if there is one.
+
+        Args:
+            hyperparameters: the configuration; values are what JSON can hold.
+            context: where it runs.
+            snapshot: a directory that `save` wrote, or None to train from the beginning.
+            position: where the caller believes the job to be; None takes the snapshot's word. Without a snapshot
+                it must be 0 or None.
+
+        Raises:
+            UserCodeError: `__init__`, `build`, `setup` or `load` failed.
+            SnapshotStateError: the snapshot is incomplete or of another position.
+            DriverUsageError: called twice, or with values that are not allowed.
+        """
+        self._require(_State.NEW, "start()")
+        given = frozen_hyperparameters(hyperparameters)
+        if snapshot is None and position not in (None, 0):
+            raise DriverUsageError(f"start() at position {position} needs a snapshot; without one only 0 is allowed")
+        header = self._read(snapshot, position) if snapshot is not None else None
+        with self._user(Phase.CREATE):
+            trainer = self._class()
+        trainer._context = context
+        trainer._hyperparameters = given
+        self._trainer = trainer
+        with self._user(Phase.BUILD):
+            trainer.build(given)
+        with self._user(Phase.SETUP):
+            trainer.setup(given, frozenset(given))
+        self._check_interval()
+        self._state = _State.READY
+        if snapshot is not None and header is not None:
+            self._take_up(snapshot, header)
+
+    def step(self, *, until: int | None = None) -> Report:
+        """Train one iteration (mode `evaluate`: evaluate once; the position stays).
+
+        Args:
+            until: a position the job should not pass. A trainer with `stops_anywhere` ends the iteration there; any
+                other trains its whole iteration and may end behind it. Must lie ahead of the position.
+        """
+        self._require(_State.READY, "step()")
+        trainer = self.trainer
+        if trainer.context.mode == "evaluate":
+            return self._evaluate_only(trainer)
+        if trainer._finished:
+            raise DriverUsageError(f"step(): {self._name} finished at position {self._position}: nothing is left")
+        if until is not None and until <= self._position:
+            raise DriverUsageError(f"step(until={until}) at position {self._position}; allowed: a position ahead of it")
+        self._check_interval()
+        trainer._units = trainer.unit_per_iteration
+        if until is not None and trainer.stops_anywhere:
+            trainer._units = min(trainer._units, until - self._position)
+        trainer._advance = None
+        began = self._clock()
+        with self._user(Phase.TRAIN):
+            returned = trainer.train()
+            metrics = checked_metrics(returned, trainer=self._name, phase=Phase.TRAIN, position=self._position)
+        self._position += trainer._advanced()
+        trainer._position = self._position
+        examples: int | None = None
+        if trainer.evaluate_after_train and self._class.evaluate is not Trainer.evaluate:
+            evaluated, examples = self._evaluated(trainer)
+            with self._user(Phase.EVALUATE):
+                metrics = joined_metrics(metrics, evaluated, trainer=self._name, position=self._position)
+        return self._report(trainer, metrics, self._clock() - began, examples)
+
+    def set_hyperparameters(self, hyperparameters: Mapping[str, Any]) -> frozenset[str]:
+        """Put a new configuration in force at this boundary; returns the names that changed.
+
+        `setup` is called only if something changed.
+        """
+        self._require(_State.READY, "set_hyperparameters()")
+        given = frozen_hyperparameters(hyperparameters)
+        changed = changed_names(self.trainer._hyperparameters, given)
+        self._set_up(given, changed)
+        return changed
+
+    def save(self, directory: Path) -> SnapshotHeader:
+        """Write a snapshot of this boundary into `directory`, which must be absent or empty; returns its header.
+
+        A failure leaves a directory that `load` refuses.
+        """
+        self._require(_State.READY, "save()")
+        trainer = self.trainer
+        if trainer.context.mode == "evaluate":
+            raise DriverUsageError("save() in a run with mode 'evaluate': it has no state of its own to save")
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise DriverUsageError(f"save(): {directory} is not empty")
+        state = directory / STATE_FOLDER
+        state.mkdir()
+        with self._user(Phase.SAVE):
+            trainer.save(state)
+        header = SnapshotHeader(self._position, trainer._hyperparameters, trainer._finished)
+        write_header(directory, header)
+        return header
+
+    def load(self, directory: Path, *, position: int | None = None) -> None:
+        """Take the started trainer to the state in `directory`, then put the present hyperparameters in force."""
+        self._require(_State.READY, "load()")
+        self._take_up(directory, self._read(directory, position))
+
+    def close(self) -> None:
+        """End the run; safe to call twice and after a failure. Calls `Trainer.close` once, if there is a trainer."""
+        if self._state is _State.CLOSED:
+            return
+        self._state = _State.CLOSED
+        trainer, self._trainer = self._trainer, None
+        if trainer is not None:
+            with self._user(Phase.CLOSE):
+                trainer.close()
+
+    def _read(self, snapshot: Path, position: int | None) -> SnapshotHeader:
+        header = read_header(snapshot)
+        if position is not None and header.position != position:
+            raise SnapshotStateError(
+                f"{snapshot / HEADER_NAME} is of position {header.position}, but position {position} was asked for"
+            )
+        return header
+
+    def _take_up(self, snapshot: Path, header: SnapshotHeader) -> None:
+        trainer = self.trainer
+        self._position = header.position
+        trainer._position = header.position
+        trainer._finished = header.finished
+        with self._user(Phase.LOAD):
+            trainer.load(snapshot / STATE_FOLDER)
+        given = trainer._hyperparameters
+        self._set_up(given, changed_names(header.hyperparameters, given))
+
+    def _set_up(self, given: Mapping[str, Any], changed: frozenset[str]) -> None:
+        self._echo = True
+        if not changed:
+            return
+        self.trainer._hyperparameters = given
+        with self._user(Phase.SETUP):
+            self.trainer.setup(given, changed)
+        self._check_interval()
+
+    def _evaluated(self, trainer: Trainer) -> tuple[dict[str, float], int | None]:
+        trainer.examples = None
+        with self._user(Phase.EVALUATE):
+            returned = trainer.evaluate()
+            metrics = checked_metrics(returned, trainer=self._name, phase=Phase.EVALUATE, position=self._position)
+            return metrics, checked_examples(trainer.examples, trainer=self._name, position=self._position)
+
+    def _evaluate_only(self, trainer: Trainer) -> Report:
+        began = self._clock()
+        metrics, examples = self._evaluated(trainer)
+        return self._report(trainer, metrics, self._clock() - began, examples)
+
+    def _report(self, trainer: Trainer, metrics: dict[str, float], seconds: float, examples: int | None) -> Report:
+        in_force: Mapping[str, Any] | None = None
+        if self._echo:
+            with self._user(Phase.SETUP):
+                in_force = frozen_hyperparameters(trainer.in_force)
+            self._echo = False
+        return Report(
+            position=self._position,
+            metrics=MappingProxyType(metrics),
+            seconds=seconds,
+            examples=examples,
+            finished=trainer._finished,
+            in_force=in_force,
+        )
+
+    def _check_interval(self) -> None:
+        interval = self.trainer.unit_per_iteration
+        if not is_whole(interval, least=1):
+            self._state = _State.FAILED
+            raise UserCodeError(
+                trainer=self._name,
+                phase=Phase.SETUP,
+                position=self._position,
+                reason=f"unit_per_iteration is {interval!r}; allowed: a whole number, 1 or more",
+            )
+
+    def _require(self, state: _State, call: str) -> None:
+        if self._state is not state:
+            raise DriverUsageError(
+                f"{call}: the driver of {self._name} is {self._state.value}; allowed only when it is {state.value}"
+            )
+
+    @contextmanager
+    def _user(self, phase: Phase) -> Iterator[None]:
+        """Run the user's code; what it raises becomes a `UserCodeError`, unless it says that the snapshot is bad."""
+        try:
+            yield
+        except (UserCodeError, SnapshotStateError):
+            self._fail()
+            raise
+        except (Exception, SystemExit) as error:  # sys.exit() in a trainer must not end a warm runner
+            self._fail()
+            raise UserCodeError.wrapping(
+                error, trainer=self._name, phase=phase, position=self._position, caller_file=__file__
+            ) from error
+
+    def _fail(self) -> None:
+        if self._state is not _State.CLOSED:
+            self._state = _State.FAILED

@@ -1,0 +1,88 @@
+"""What a framework snapshot holds besides the trainer's own files.
+
+::
+
+    <snapshot>/hopyard.json     the header: format, position, hyperparameters in force, whether the job had finished
+    <snapshot>/state/...        what Trainer.save() wrote
+
+The header is written last: a directory without one is a snapshot that was never completed. It names neither job nor
+time, so equal training states are equal snapshots.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hopyard.trainer.errors import SnapshotStateError
+
+HEADER_NAME: Final = "hopyard.json"
+STATE_FOLDER: Final = "state"
+_FORMAT: Final = 1
+_LARGEST_HEADER: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHeader:
+    """A snapshot's own description.
+
+    Attributes:
+        position: units trained, 0 or more.
+        hyperparameters: what was in force when it was saved (JSON values).
+        finished: whether the trainer had said that nothing is left to train.
+    """
+
+    position: int
+    hyperparameters: Mapping[str, Any]
+    finished: bool = False
+
+
+def write_header(directory: Path, header: SnapshotHeader) -> None:
+    """Complete the snapshot in `directory`; the header appears whole or not at all."""
+    document = {
+        "format": _FORMAT,
+        "position": header.position,
+        "hyperparameters": dict(header.hyperparameters),
+        "finished": header.finished,
+    }
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=True)
+    partial = directory / (HEADER_NAME + ".partial")
+    partial.write_text(text + "\n", encoding="ascii")
+    os.replace(partial, directory / HEADER_NAME)
+
+
+def read_header(directory: Path) -> SnapshotHeader:
+    """Read and check the header of the snapshot in `directory`.
+
+    Raises:
+        SnapshotStateError: there is no header, or it is not one of this format.
+    """
+    path = directory / HEADER_NAME
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_HEADER + 1)
+    except OSError as error:
+        raise SnapshotStateError(f"{directory} is not a complete snapshot: {HEADER_NAME}: {error.strerror}") from error
+    if len(content) > _LARGEST_HEADER:
+        raise SnapshotStateError(f"{path} is larger than {_LARGEST_HEADER} bytes, the most a header may have")
+    try:
+        document = json.loads(content)
+    except ValueError as error:
+        raise SnapshotStateError(f"{path} is not JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        found = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise SnapshotStateError(f"{path} has format {found!r}; this version of hopyard reads format {_FORMAT}")
+    position, hyperparameters, finished = (document.get(key) for key in ("position", "hyperparameters", "finished"))
+    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+        raise SnapshotStateError(f"{path}: position is {position!r}; allowed: a whole number, 0 or more")
+    if not isinstance(hyperparameters, dict):
+        raise SnapshotStateError(f"{path}: hyperparameters is {hyperparameters!r}; allowed: an object")
+    if not isinstance(finished, bool):
+        raise SnapshotStateError(f"{path}: finished is {finished!r}; allowed: true, false")
+    if not (directory / STATE_FOLDER).is_dir():
+        raise SnapshotStateError(f"{directory} is not a complete snapshot: the folder {STATE_FOLDER} is missing")
+    return SnapshotHeader(position=position, hyperparameters=hyperparameters, finished=finished)

@@ -1,0 +1,201 @@
+"""Parameters with real values: uniform (whole or in steps) and log-uniform."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import ClassVar, Self, cast
+
+from hopyard.space.errors import ParameterError
+from hopyard.space.parameter import Parameter, check_count, read_bounds
+from hopyard.space.streams import below
+from hopyard.space.values import JsonValue, is_number, show
+
+
+@dataclass(frozen=True)
+class Uniform(Parameter):
+    """A real number, each part of [low, high] as likely as any other of its width.
+
+    Attributes:
+        low: smallest value, included.
+        high: largest value, included; low < high.
+        step: when given, only low, low + step, low + 2 step, ... up to high are values (in decimal arithmetic:
+            0.1, 0.2, 0.3, never 0.30000000000000004).
+        count: when given, a grid takes this many evenly spaced values (>= 2), ends included; sampling is not changed.
+    """
+
+    low: float
+    high: float
+    step: float | None = None
+    count: int | None = None
+
+    kind: ClassVar[str] = "uniform"
+    options: ClassVar[tuple[str, ...]] = ("step", "count")
+
+    def __post_init__(self) -> None:
+        """Check the bounds and make them floats."""
+        _make_floats(self, self.kind)
+        check_count(self.kind, self.count)
+        if self.step is None:
+            return
+        if self.count is not None:
+            raise ParameterError("uniform takes step or count, not both: a step already says what the grid is")
+        if not is_number(self.step) or not 0 < self.step <= self.high - self.low:
+            raise ParameterError(f"uniform needs 0 < step <= high - low, found {show(self.step)}")
+        object.__setattr__(self, "step", float(self.step))
+
+    @classmethod
+    def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
+        """Read `{uniform: [low, high], step: s}` or `{uniform: [low, high], count: n}`."""
+        low, high = read_bounds(cls.kind, value)
+        return cls(
+            cast(float, low),
+            cast(float, high),
+            cast("float | None", options.get("step")),
+            cast(int, options.get("count")),
+        )
+
+    def to_data(self) -> JsonValue:
+        """The written form."""
+        data: dict[str, JsonValue] = {self.kind: [self.low, self.high]}
+        if self.step is not None:
+            data["step"] = self.step
+        if self.count is not None:
+            data["count"] = self.count
+        return data
+
+    def sample(self, rng: random.Random) -> float:
+        """A uniform draw; with a step, each step is equally likely."""
+        if self.step is not None:
+            return self.at(below(rng, self._steps() + 1))
+        return min(self.high, max(self.low, self.low + (self.high - self.low) * rng.random()))
+
+    def contains(self, value: object) -> bool:
+        """Within the bounds and, with a step, on a step (a rounding error of 1e-9 steps is forgiven)."""
+        if not is_number(value) or not self.low <= (number := cast(float, value)) <= self.high:
+            return False
+        if self.step is None:
+            return True
+        index = round((number - self.low) / self.step)
+        return abs(self.at(index) - number) <= 1e-9 * self.step
+
+    @property
+    def size(self) -> int | None:
+        """The number of steps, or None without a step."""
+        return None if self.step is None else self._steps() + 1
+
+    def at(self, index: int) -> float:
+        """Step number `index`, in decimal arithmetic."""
+        if self.step is None:
+            raise ParameterError("uniform without a step is a continuum: its values have no numbers")
+        return float(_exact(self.low) + index * _exact(self.step))
+
+    def grid(self) -> Sequence[float]:
+        """All steps, or `count` evenly spaced values."""
+        if self.step is not None:
+            return [self.at(index) for index in range(self._steps() + 1)]
+        if self.count is None:
+            raise ParameterError(f"{self.kind} needs count or step beside it to be gridded, found neither")
+        low, width = _exact(self.low), _exact(self.high) - _exact(self.low)
+        values = (float(low + width * index / (self.count - 1)) for index in range(self.count))
+        return list(dict.fromkeys(values))
+
+    def _steps(self) -> int:
+        return int((_exact(self.high) - _exact(self.low)) // _exact(cast(float, self.step)))
+
+
+@dataclass(frozen=True)
+class LogUniform(Parameter):
+    """A positive real number whose logarithm is uniform: each decade is as likely as any other.
+
+    Attributes:
+        low: smallest value, included; > 0.
+        high: largest value, included; low < high.
+        count: when given, a grid takes this many values (>= 2) in geometric progression, ends included.
+    """
+
+    low: float
+    high: float
+    count: int | None = None
+
+    kind: ClassVar[str] = "loguniform"
+    options: ClassVar[tuple[str, ...]] = ("count",)
+
+    def __post_init__(self) -> None:
+        """Check the bounds and make them floats."""
+        _make_floats(self, self.kind, positive=True)
+        check_count(self.kind, self.count)
+
+    @classmethod
+    def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
+        """Read `{loguniform: [low, high], count: n}`."""
+        low, high = read_bounds(cls.kind, value)
+        return cls(cast(float, low), cast(float, high), cast(int, options.get("count")))
+
+    def to_data(self) -> JsonValue:
+        """The written form."""
+        data: dict[str, JsonValue] = {self.kind: [self.low, self.high]}
+        if self.count is not None:
+            data["count"] = self.count
+        return data
+
+    def sample(self, rng: random.Random) -> float:
+        """A log-uniform draw."""
+        return self._between(rng.random())
+
+    def contains(self, value: object) -> bool:
+        """Within the bounds."""
+        return is_number(value) and self.low <= cast(float, value) <= self.high
+
+    @property
+    def size(self) -> int | None:
+        """None: a continuum."""
+        return None
+
+    def at(self, index: int) -> float:
+        """Always refused."""
+        raise ParameterError("loguniform is a continuum: its values have no numbers")
+
+    def grid(self) -> Sequence[float]:
+        """`count` values in geometric progression, rounded to 12 digits so that decades look like decades."""
+        if self.count is None:
+            raise ParameterError(f"{self.kind} needs count beside it to be gridded, found none")
+        last = self.count - 1
+        inner = (self._clamp(float(f"{self._between(index / last):.12g}")) for index in range(1, last))
+        return list(dict.fromkeys([self.low, *inner, self.high]))
+
+    def _between(self, fraction: float) -> float:
+        low, high = math.log(self.low), math.log(self.high)
+        return self._clamp(math.exp(low + (high - low) * fraction))
+
+    def _clamp(self, value: float) -> float:
+        # exp(log(x)) may leave the interval by a rounding error.
+        return min(self.high, max(self.low, value))
+
+
+def _make_floats(parameter: Uniform | LogUniform, kind: str, *, positive: bool = False) -> None:
+    low, high = parameter.low, parameter.high
+    found = show([low, high])
+    if not (is_number(low) and is_number(high)):
+        raise ParameterError(f"{kind} needs finite numbers [low, high], found {found}")
+    if positive and low <= 0:
+        raise ParameterError(f"{kind} needs low > 0, found {found}")
+    if low >= high:
+        raise ParameterError(f"{kind} needs low < high, found {found}")
+    try:
+        low, high = float(low), float(high)
+    except OverflowError:
+        raise ParameterError(f"{kind} needs bounds that a double can hold, found {found}") from None
+    if not low < high or not math.isfinite(high - low):
+        raise ParameterError(f"{kind} needs bounds whose distance a double can hold, found {found}")
+    object.__setattr__(parameter, "low", low)
+    object.__setattr__(parameter, "high", high)
+
+
+def _exact(value: float) -> Fraction:
+    # The decimal number that the user wrote, not the binary one nearest to it.
+    return Fraction(Decimal(repr(value)))

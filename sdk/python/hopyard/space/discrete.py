@@ -1,0 +1,133 @@
+"""Parameters with listed values: a choice and a constant."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self, cast
+
+from hopyard.space.errors import ParameterError
+from hopyard.space.parameter import Parameter
+from hopyard.space.streams import below
+from hopyard.space.values import JsonValue, canonical_json, json_problem, show
+
+
+class _Discrete(Parameter):
+    """Compared by canonical text: Python takes 1 for True, and lists have no hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and _key(self) == _key(cast(Parameter, other))
+
+    def __hash__(self) -> int:
+        return hash(_key(self))
+
+
+def _key(parameter: Parameter) -> str:
+    return canonical_json(parameter.to_data())
+
+
+@dataclass(frozen=True, eq=False)
+class Choice(_Discrete):
+    """One of several listed JSON values, each as likely as any other.
+
+    Attributes:
+        values: at least one; no value twice (1 and 1.0 are the same value, 1 and true are not).
+    """
+
+    values: tuple[JsonValue, ...]
+
+    kind: ClassVar[str] = "choice"
+
+    def __post_init__(self) -> None:
+        """Check the values and take a copy of them."""
+        if not isinstance(self.values, list | tuple):
+            raise ParameterError(f"choice needs a list of values, found {show(self.values)}")
+        if not self.values:
+            raise ParameterError("choice needs at least one value, found []")
+        seen = set[str]()
+        for value in self.values:
+            if problem := json_problem(value):
+                raise ParameterError(f"choice needs JSON values, but {problem}")
+            if (key := canonical_json(value)) in seen:
+                raise ParameterError(f"choice needs different values, found {show(value)} twice")
+            seen.add(key)
+        object.__setattr__(self, "values", tuple(copy.deepcopy(self.values)))
+
+    @classmethod
+    def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
+        """Read `{choice: [a, b, ...]}`."""
+        return cls(cast("tuple[JsonValue, ...]", value))
+
+    def to_data(self) -> JsonValue:
+        """The written form."""
+        return {self.kind: list(copy.deepcopy(self.values))}
+
+    def sample(self, rng: random.Random) -> JsonValue:
+        """A uniform draw."""
+        return self.at(below(rng, self.size))
+
+    def contains(self, value: object) -> bool:
+        """One of the values."""
+        return json_problem(value) is None and canonical_json(value) in {canonical_json(mine) for mine in self.values}
+
+    @property
+    def size(self) -> int:
+        """How many values."""
+        return len(self.values)
+
+    def at(self, index: int) -> JsonValue:
+        """In the order written."""
+        return copy.deepcopy(self.values[index])
+
+    def grid(self) -> Sequence[JsonValue]:
+        """The values in the order written."""
+        return list(copy.deepcopy(self.values))
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(_Discrete):
+    """One fixed JSON value. A bare scalar in a space is a constant; a list or mapping is written `{constant: ...}`."""
+
+    value: JsonValue
+
+    kind: ClassVar[str] = "constant"
+
+    def __post_init__(self) -> None:
+        """Check the value and take a copy of it."""
+        if problem := json_problem(self.value):
+            raise ParameterError(f"constant needs a JSON value, but {problem}")
+        object.__setattr__(self, "value", copy.deepcopy(self.value))
+
+    @classmethod
+    def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
+        """Read `{constant: value}`."""
+        return cls(cast(JsonValue, value))
+
+    def to_data(self) -> JsonValue:
+        """The scalar itself, or `{constant: value}` for a list or a mapping."""
+        if isinstance(self.value, list | dict):
+            return {self.kind: copy.deepcopy(self.value)}
+        return self.value
+
+    def sample(self, rng: random.Random) -> JsonValue:
+        """The value."""
+        return copy.deepcopy(self.value)
+
+    def contains(self, value: object) -> bool:
+        """The value itself."""
+        return json_problem(value) is None and canonical_json(value) == canonical_json(self.value)
+
+    @property
+    def size(self) -> int:
+        """One."""
+        return 1
+
+    def at(self, index: int) -> JsonValue:
+        """The value."""
+        return copy.deepcopy(self.value)
+
+    def grid(self) -> Sequence[JsonValue]:
+        """The value alone."""
+        return [copy.deepcopy(self.value)]

@@ -1,0 +1,65 @@
+"""The kinds of parameters and how their written forms are read.
+
+To add a kind, write a `Parameter` subclass and add it to `KINDS`: reading, errors, spaces and generators follow.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from hopyard.space.continuous import LogUniform, Uniform
+from hopyard.space.discrete import Choice, Constant
+from hopyard.space.errors import ParameterError
+from hopyard.space.integers import IntUniform, LogInt
+from hopyard.space.parameter import Parameter
+from hopyard.space.values import JsonValue, show
+
+_ALL: tuple[type[Parameter], ...] = (Uniform, LogUniform, IntUniform, LogInt, Choice, Constant)
+
+KINDS: Mapping[str, type[Parameter]] = {kind.kind: kind for kind in _ALL}
+"""Every kind by the key of its written form."""
+
+
+def parameter_from_data(data: object) -> Parameter:
+    """Read the written form of one parameter: `{kind: ..., option: ...}`, or a bare scalar, which is a constant.
+
+    Raises:
+        ParameterError: an unknown kind or option (the allowed ones are listed), or what the kind itself refuses.
+    """
+    if isinstance(data, list | tuple):
+        raise ParameterError(
+            f"a bare list is ambiguous: write {{choice: ...}} or {{constant: ...}}, found {show(data)}"
+        )
+    if not isinstance(data, Mapping):
+        return Constant(cast(JsonValue, data))
+    kinds = [key for key in data if key in KINDS]
+    if len(kinds) > 1:
+        raise ParameterError(f"a parameter has one kind, found {', '.join(kinds)}")
+    if not kinds:
+        raise ParameterError(_unknown_kind(data))
+    kind = KINDS[kinds[0]]
+    options = {str(key): value for key, value in data.items() if key != kind.kind}
+    for option in options:
+        if option not in kind.options:
+            allowed = f"allowed beside it: {', '.join(kind.options)}" if kind.options else "it takes none"
+            raise ParameterError(
+                f"{kind.kind} has no option {show(option)}{did_you_mean(option, kind.options)}; {allowed}"
+            )
+    return kind.from_data(data[kind.kind], options)
+
+
+def did_you_mean(found: str, allowed: Iterable[str]) -> str:
+    """` (did you mean X?)` for the allowed word nearest to `found`, or nothing when none is near."""
+    near = difflib.get_close_matches(found, list(allowed), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _unknown_kind(data: Mapping[object, object]) -> str:
+    allowed = f"allowed kinds: {', '.join(KINDS)}"
+    everyone = {option for kind in KINDS.values() for option in kind.options}
+    words = [str(key) for key in data if key not in everyone]
+    if not words:
+        return f"needs a kind, found {show(dict(data))}; {allowed}"
+    return f"unknown kind {words[0]}{did_you_mean(words[0], KINDS)}; {allowed}"

@@ -1,0 +1,35 @@
+"""The experiment file: its fields, its errors and its canonical form."""
+
+from hopyard.spec.errors import SpecError, SpecProblem
+from hopyard.spec.load import canonical_json, load_spec, parse_spec, spec_from_json
+from hopyard.spec.models import (
+    ExperimentSpec,
+    GeneratorSpec,
+    JobResources,
+    LogSpec,
+    MetricSpec,
+    PolicySpec,
+    ResourcesSpec,
+    SnapshotSpec,
+    StopSpec,
+)
+from hopyard.spec.seeds import configuration_seed
+
+__all__ = [
+    "ExperimentSpec",
+    "GeneratorSpec",
+    "JobResources",
+    "LogSpec",
+    "MetricSpec",
+    "PolicySpec",
+    "ResourcesSpec",
+    "SnapshotSpec",
+    "SpecError",
+    "SpecProblem",
+    "StopSpec",
+    "canonical_json",
+    "configuration_seed",
+    "load_spec",
+    "parse_spec",
+    "spec_from_json",
+]

@@ -1,0 +1,154 @@
+"""YAML text to plain data that knows its lines.
+
+Read by the rules of YAML 1.2, which hold fewer surprises than PyYAML's 1.1: `1e-4` is a number, `on`, `no` and
+`12:30` are text, `010` is ten. Tags, duplicate keys, keys that are not text and merge keys are mistakes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import yaml
+
+from hopyard.space import JsonValue, Problem, show
+
+Path = tuple[str | int, ...]
+
+_LARGEST_TEXT: Final = 1 << 20
+_MOST_NODES: Final = 100_000
+_YAML: Final = "tag:yaml.org,2002:"
+
+_INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+")
+_FLOAT = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_CONSTANTS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+@dataclass
+class Document:
+    """What a text says, and where.
+
+    Attributes:
+        data: the content; None when the text could not be read at all.
+        lines: the line (from 1) of each key and list item, by path.
+        problems: mistakes of form, each with its line.
+    """
+
+    data: JsonValue = None
+    lines: dict[Path, int] = field(default_factory=dict)
+    problems: list[tuple[int, Problem]] = field(default_factory=list)
+
+    def line(self, path: Path) -> int:
+        """The line of `path`, or of the nearest part around it that stands in the text."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def read_document(text: str) -> Document:
+    """Read YAML; mistakes of form are in `problems` of the result, never raised."""
+    document = Document()
+    if len(text) > _LARGEST_TEXT:
+        document.problems.append((1, Problem((), f"needs at most {_LARGEST_TEXT} characters, found {len(text)}")))
+        return document
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        if node is not None:
+            document.data = _Reader(document).read(node, ())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        words = ", ".join(filter(None, (error.context, error.problem)))
+        column = f" (column {mark.column + 1})" if mark else ""
+        document.problems.append((mark.line + 1 if mark else 1, Problem((), f"is not YAML: {words}{column}")))
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        document.problems.append((line, Problem((), f"is not YAML: character {error.character!r}: {error.reason}")))
+    except RecursionError:
+        document.problems.append((1, Problem((), "is nested too deeply to be read")))
+    except _TooLargeError:
+        document.problems.append((1, Problem((), f"needs at most {_MOST_NODES} values, aliases counted each time")))
+    return document
+
+
+class _Loader(yaml.SafeLoader):
+    """Resolves nothing: `_Reader` gives plain scalars their types by the rules of YAML 1.2."""
+
+    yaml_implicit_resolvers: Final = {}  # type: ignore[misc]  # the stub does not know that this is a class attribute
+
+
+class _TooLargeError(Exception):
+    """Aliases can unfold a few lines into billions of values."""
+
+
+class _Reader:
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._nodes = 0
+        self._open: list[yaml.Node] = []
+
+    def read(self, node: yaml.Node, path: Path) -> JsonValue:
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            raise _TooLargeError
+        self._document.lines.setdefault(path, node.start_mark.line + 1)
+        if node in self._open:
+            return self._wrong(node, path, "an alias that contains itself is not allowed")
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        self._open.append(node)
+        try:
+            if isinstance(node, yaml.SequenceNode) and node.tag == f"{_YAML}seq":
+                return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
+            if isinstance(node, yaml.MappingNode) and node.tag == f"{_YAML}map":
+                return {key: self.read(value, (*path, key)) for key, value in self._entries(node, path)}
+        finally:
+            self._open.pop()
+        return self._wrong(node, path, f"the tag {node.tag} is not allowed; write plain values")
+
+    def _entries(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, yaml.Node]]:
+        first_lines = dict[str, int]()
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = self._scalar(key_node, path) if isinstance(key_node, yaml.ScalarNode) else None
+            if not isinstance(key, str):
+                shown = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
+                self._wrong(key_node, path, f"a key must be text, found {shown} (quote it to make it text)")
+            elif key == "<<":
+                self._wrong(key_node, path, "merge keys (<<) are not allowed; write the fields out")
+            elif key in first_lines:
+                self._wrong(key_node, (*path, key), f"is given twice, first in line {first_lines[key]}")
+            else:
+                first_lines[key] = line
+                self._document.lines[(*path, key)] = line
+                yield key, value_node
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> JsonValue:
+        text: str = node.value
+        if node.tag == f"{_YAML}str" and (node.style is not None or _is_text(text)):
+            return text
+        if node.tag not in {f"{_YAML}str", *(_YAML + kind for kind in ("null", "bool", "int", "float"))}:
+            return self._wrong(node, path, f"the tag {node.tag} is not allowed; write plain values")
+        if text in _CONSTANTS:
+            return _CONSTANTS[text]
+        digits = text.replace("_", "")
+        if _INT.fullmatch(text):
+            return int(digits, 16 if digits.startswith("0x") else 8 if digits.startswith("0o") else 10)
+        if _FLOAT.fullmatch(text):
+            return float(digits.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        return self._wrong(node, path, f"{show(text)} does not fit its tag {node.tag}")
+
+    def _wrong(self, node: yaml.Node, path: Path, message: str) -> JsonValue:
+        self._document.problems.append((node.start_mark.line + 1, Problem(path, message)))
+        return None
+
+
+def _is_text(text: str) -> bool:
+    return text not in _CONSTANTS and not _INT.fullmatch(text) and not _FLOAT.fullmatch(text)

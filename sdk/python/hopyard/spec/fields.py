@@ -1,0 +1,111 @@
+"""Field types of the experiment file."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from hopyard.space import Problem, Space, SpaceError, show
+from hopyard.spec.durations import seconds
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TRAINER = re.compile(r"[^:\s]+:[A-Za-z_]\w*")
+_PLUGIN = re.compile(r"[A-Za-z_][\w.-]*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?")
+_SPACE_SCHEMA = {"type": "object", "minProperties": 1, "description": "names to written parameters"}
+
+
+def problems_error(problems: list[Problem]) -> PydanticCustomError:
+    """An error that stands for several: `hopyard.spec.messages` unfolds it into one line for each."""
+    text = "; ".join(problem.message for problem in problems)
+    return PydanticCustomError("problems", "{text}", {"text": text, "problems": problems})
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            f"needs 1 to 100 letters, digits, '.', '_' or '-', the first a letter or digit, found {show(value)}"
+        )
+    return value
+
+
+def _trainer(value: str) -> str:
+    if not _TRAINER.fullmatch(value):
+        raise ValueError(f"needs file.py:Class or package.module:Class, found {show(value)}")
+    return value
+
+
+def _plugin(value: str) -> str:
+    if not _PLUGIN.fullmatch(value):
+        raise ValueError(f"needs a plugin's name or module:Class, found {show(value)}")
+    return value
+
+
+def _pattern(value: str) -> str:
+    try:
+        groups = re.compile(value).groups
+    except re.error as error:
+        raise ValueError(f"needs a regular expression, found {show(value)}: {error}") from None
+    if groups < 1:
+        raise ValueError(f"needs a group in parentheses around the number, such as acc=([0-9.]+), found {show(value)}")
+    return value
+
+
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("needs a program and its arguments, such as [python, train.py], found []")
+    return value
+
+
+def _space(value: object) -> Space:
+    if isinstance(value, Space):
+        space = value
+    else:
+        try:
+            # Space.from_dict refuses what is not a mapping.
+            space = Space.from_dict(cast(dict[str, Any], value))
+        except SpaceError as error:
+            raise problems_error(list(error.problems)) from None
+    if not space:
+        raise ValueError("needs at least one parameter, found {}")
+    return space
+
+
+def _by_name(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+"""A name for people."""
+
+TrainerPath = Annotated[str, AfterValidator(_trainer)]
+"""`file.py:Class` or `package.module:Class`."""
+
+PluginName = Annotated[str, AfterValidator(_plugin)]
+"""An entry-point name or `module:Class`."""
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+"""A regular expression with a group."""
+
+Command = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), AfterValidator(_not_empty)]
+"""A program and its arguments."""
+
+Seconds = Annotated[float, BeforeValidator(seconds)]
+"""Seconds, also written 30s, 15m, 2h or 1d."""
+
+SpaceField = Annotated[
+    Space,
+    PlainValidator(_space),
+    PlainSerializer(Space.to_dict, return_type=dict[str, Any]),
+    WithJsonSchema(_SPACE_SCHEMA),
+]
+"""A search space in its written form."""
+
+NameOrMapping = BeforeValidator(_by_name)
+"""Lets a plugin without parameters be given by its bare name."""

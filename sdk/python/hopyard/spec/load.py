@@ -1,0 +1,99 @@
+"""Experiment files in, specifications out, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from hopyard.space import Problem, field_name, show
+from hopyard.spec.document import read_document
+from hopyard.spec.errors import SpecError, SpecProblem
+from hopyard.spec.messages import problems_of
+from hopyard.spec.models import ExperimentSpec, program_problems
+
+
+def load_spec(text: str, source: str = "experiment") -> ExperimentSpec:
+    """Read an experiment file.
+
+    Args:
+        text: YAML 1.2 (so JSON as well), at most 1 MiB.
+        source: how messages call the file.
+
+    Raises:
+        SpecError: all mistakes, each with file, line, field, what was found and what is allowed.
+    """
+    document = read_document(text)
+    problems = list(document.problems)
+    spec: ExperimentSpec | None = None
+    if document.data is not None or not problems:
+        spec, mistakes = _validate(document.data)
+        # What could not be read is told once: its place holds nothing, which would be a second mistake.
+        unread = {problem.path for _, problem in problems if problem.path}
+        problems += [(document.line(found.path), found) for found in mistakes if found.path not in unread]
+    if spec is None or problems:
+        raise SpecError([_located(source, line, problem) for line, problem in problems])
+    return spec
+
+
+def parse_spec(data: Mapping[str, object], source: str = "experiment") -> ExperimentSpec:
+    """Make a specification of the plain data an experiment file would hold.
+
+    Raises:
+        SpecError: all mistakes, each with field, what was found and what is allowed.
+    """
+    spec, mistakes = _validate(data)
+    if spec is None:
+        raise SpecError([_located(source, None, mistake) for mistake in mistakes])
+    return spec
+
+
+def canonical_json(spec: ExperimentSpec) -> str:
+    """One line of JSON with every field, defaults included; equal specifications give equal text.
+
+    Keys are sorted, except the names in `space`: their order is the grid's. Numbers keep their type (1 stays an
+    integer, 1.0 a float), since training code may tell them apart.
+    """
+    data = spec.model_dump(mode="json")
+    space = data.pop("space")
+    fields = {**{key: _sorted(value) for key, value in data.items()}, "space": space}
+    return json.dumps(dict(sorted(fields.items())), separators=(",", ":"), allow_nan=False)
+
+
+def spec_from_json(text: str) -> ExperimentSpec:
+    """The specification that `canonical_json` wrote.
+
+    Raises:
+        SpecError: it is not one.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise SpecError([SpecProblem("experiment", None, "", f"is not JSON: {error}")]) from None
+    return parse_spec(data)
+
+
+def _validate(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
+    if not isinstance(data, Mapping):
+        fields = ", ".join(ExperimentSpec.model_fields)
+        found = "nothing" if data is None else show(data)
+        return None, [Problem((), f"needs a mapping with {fields}; found {found}")]
+    try:
+        return ExperimentSpec.model_validate(data), []
+    except ValidationError as error:
+        mistakes = list(problems_of(error, ExperimentSpec))
+        # Rules between fields are only looked at when each field is right; this one can be told all the same.
+        return None, mistakes + [problem for problem in program_problems(data) if problem not in mistakes]
+
+
+def _located(source: str, line: int | None, problem: Problem) -> SpecProblem:
+    return SpecProblem(source, line, field_name(problem.path), problem.message)
+
+
+def _sorted(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_sorted(item) for item in value]
+    return value

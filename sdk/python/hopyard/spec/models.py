@@ -1,0 +1,225 @@
+"""What an experiment file says. The descriptions of the fields are the reference page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from hopyard.space import Problem, json_problem
+from hopyard.spec.fields import (
+    Command,
+    Name,
+    NameOrMapping,
+    Pattern,
+    PluginName,
+    Seconds,
+    SpaceField,
+    TrainerPath,
+    problems_error,
+)
+
+_INT64 = 2**63 - 1
+
+
+class _Section(BaseModel):
+    """Immutable, exact about types, without room for misspelt fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class LogSpec(_Section):
+    """Any program; its metrics are read from what it prints."""
+
+    command: Command = Field(description="The program and its arguments.")
+    metrics: dict[str, Pattern] = Field(
+        description="Regular expression for each metric; its first group is the number. A bare pattern stands for the "
+        "experiment's metric."
+    )
+
+
+class MetricSpec(_Section):
+    """What the search optimises."""
+
+    name: str = Field(min_length=1, description="The metric's name in the reports.")
+    mode: Literal["max", "min"] = Field(description="Whether larger (max) or smaller (min) values are better.")
+    target: float | None = Field(
+        None, description="The experiment ends when a job reaches this value; none: no target."
+    )
+    kill_threshold: float | None = Field(
+        None, description="A policy may end a job that stays worse than this value; none: no threshold."
+    )
+
+    @model_validator(mode="after")
+    def _threshold_is_worse_than_target(self) -> Self:
+        if self.target is None or self.kill_threshold is None:
+            return self
+        if self.kill_threshold == self.target or (self.kill_threshold > self.target) == (self.mode == "max"):
+            wanted = "below" if self.mode == "max" else "above"
+            message = (
+                f"needs to be {wanted} the target {self.target:g} (mode {self.mode}), found {self.kill_threshold:g}"
+            )
+            raise problems_error([Problem(("kill_threshold",), message)])
+        return self
+
+
+class _PluginSpec(_Section):
+    """A plugin by name, and parameters that are its own: every further field."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: PluginName
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The plugin's own parameters: JSON values by name, in the file's order."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _parameters_are_json(self) -> Self:
+        found = [
+            Problem((name,), f"needs a JSON value, but {problem}")
+            for name, value in self.parameters.items()
+            if (problem := json_problem(value))
+        ]
+        if found:
+            raise problems_error(found)
+        return self
+
+
+class GeneratorSpec(_PluginSpec):
+    """What proposes configurations; further fields are the generator's own parameters."""
+
+    name: PluginName = Field("random", description="A generator's name (see `hopyard plugins`) or module:Class.")
+    seed: int = Field(0, ge=0, le=_INT64, description="Seed of the proposals: the same seed proposes the same.")
+
+
+class PolicySpec(_PluginSpec):
+    """What decides which job runs where; further fields are the policy's own parameters."""
+
+    name: PluginName = Field("default", description="A policy's name (see `hopyard plugins`) or module:Class.")
+
+
+class StopSpec(_Section):
+    """When a job and when the experiment ends. Whatever comes first ends it."""
+
+    jobs: int | None = Field(
+        None, ge=1, description="The most jobs to make; none: until the generator has no further configuration."
+    )
+    max_iterations: int | None = Field(
+        None,
+        ge=1,
+        description="The position, in units, at which a job is complete; none: the program ends by itself. A trainer "
+        "needs it.",
+    )
+    max_time: Seconds | None = Field(
+        None,
+        description="Time the experiment may run, pauses not counted: 30s, 15m, 2h, 1d or seconds; none: no limit.",
+    )
+    max_failures: int = Field(
+        3, ge=0, description="Failures of the user's code that one job survives; with one more it is FAILED."
+    )
+
+
+class SnapshotSpec(_Section):
+    """How training state is kept."""
+
+    provider: Literal["auto", "framework", "criu"] = Field(
+        "auto", description="What takes snapshots; auto: framework for a trainer, else what the node offers."
+    )
+    every: int = Field(1, ge=1, description="Units between two snapshots of a running job.")
+    keep_latest: int = Field(1, ge=1, description="How many of a job's newest snapshots are kept.")
+    keep_best: int = Field(1, ge=0, description="How many of a job's best snapshots by the metric are kept as well.")
+
+
+class JobResources(_Section):
+    """What one slot has."""
+
+    cpus: int = Field(1, ge=1, description="CPU cores (and threads) of a slot.")
+    gpus: int = Field(0, ge=0, description="GPUs of a slot.")
+
+
+class ResourcesSpec(_Section):
+    """What the experiment uses."""
+
+    slots: int | None = Field(
+        None, ge=1, description="The most machines it uses at a time; none: all that its share gives."
+    )
+    per_job: JobResources = Field(JobResources(), description="What one slot must have.")
+
+
+class ExperimentSpec(_Section):
+    """One search: program, metric, space, generator, policy and budget. Immutable.
+
+    Exactly one of `trainer`, `command` and `log` says what trains.
+    """
+
+    name: Name = Field(description="The experiment's name; need not be unique.")
+    trainer: TrainerPath | None = Field(
+        None, description="Trainer mode: a Trainer subclass, file.py:Class or package.module:Class."
+    )
+    command: Command | None = Field(
+        None, description="Script mode: a program and its arguments that calls hopyard.report(...)."
+    )
+    log: LogSpec | None = Field(None, description="Log mode: any program; metrics are read from its output.")
+    metric: MetricSpec = Field(description="What is optimised.")
+    space: SpaceField = Field(description="The hyperparameters and their values.")
+    generator: Annotated[GeneratorSpec, NameOrMapping] = Field(
+        GeneratorSpec(), description="What proposes configurations: a name, or a mapping with parameters."
+    )
+    policy: Annotated[PolicySpec, NameOrMapping] = Field(
+        PolicySpec(), description="What decides which job runs where: a name, or a mapping with parameters."
+    )
+    stop: StopSpec = Field(StopSpec(), description="When jobs and the experiment end.")
+    snapshot: SnapshotSpec = Field(SnapshotSpec(), description="How and how long training state is kept.")
+    resources: ResourcesSpec = Field(ResourcesSpec(), description="What it uses.")
+    unit: Literal["steps", "epochs", "units"] = Field(
+        "epochs", description="What a position counts: optimizer steps, epochs, or training units of the program's own."
+    )
+    seed: int = Field(
+        0, ge=0, le=_INT64, description="Seed of the training: with a configuration's values it gives the job's seed."
+    )
+    weight: float = Field(1.0, gt=0, description="Its part of the cluster, relative to other experiments' weights.")
+    share: str | None = Field(
+        None, min_length=1, description="Live experiments with the same key form one group: one policy, summed weight."
+    )
+
+    @property
+    def program(self) -> Literal["trainer", "command", "log"]:
+        """Which of the three ways to train is given."""
+        return "trainer" if self.trainer else "command" if self.command else "log"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_bare_pattern_is_for_the_metric(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        match (data.get("log"), data.get("metric")):
+            case ({"metrics": str(pattern), **others}, {"name": str(name)}):
+                return {**data, "log": {**others, "metrics": {name: pattern}}}
+        return data
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        found = program_problems({"trainer": self.trainer, "command": self.command, "log": self.log})
+        if self.trainer and self.stop.max_iterations is None:
+            found.append(
+                Problem(("stop", "max_iterations"), "is required for a trainer: at which position a job is complete")
+            )
+        if self.space.size is None and self.generator.name != "grid" and not (self.stop.jobs or self.stop.max_time):
+            found.append(Problem(("stop",), "needs jobs or max_time: the space is endless, so the search would be too"))
+        if self.log and self.metric.name not in self.log.metrics:
+            found.append(Problem(("log", "metrics"), f"needs a pattern for the experiment's metric {self.metric.name}"))
+        if found:
+            raise problems_error(found)
+        return self
+
+
+def program_problems(data: Mapping[str, object]) -> list[Problem]:
+    """What is wrong with the choice between trainer, command and log; nothing when exactly one is given."""
+    given = [name for name in ("trainer", "command", "log") if data.get(name) is not None]
+    if len(given) == 1:
+        return []
+    place = (given[1],) if given else ()
+    return [Problem(place, f"needs exactly one of trainer, command, log; found {' and '.join(given) or 'none'}")]

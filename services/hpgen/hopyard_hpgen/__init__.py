@@ -1,0 +1,1 @@
+"""The hyperparameter generator service."""

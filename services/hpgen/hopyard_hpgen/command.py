@@ -1,0 +1,35 @@
+"""`hopyard hpgen`: the service as a process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hopyard.serving import LogFormat, run_service
+from hopyard_hpgen.service import HpgenService
+
+
+def command(
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 4653,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder in which hpgen.address tells other services where it listens.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
+    ] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
+    log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
+) -> None:
+    """Run the hyperparameter generator service: it proposes configurations.
+
+    It keeps nothing: after a restart the scheduler opens its generators again from the journal.
+    """
+
+    async def main(stop: asyncio.Event) -> None:
+        await HpgenService(host=host, port=port, data=data, insecure=insecure).run(stop)
+
+    raise typer.Exit(run_service(main, name="hpgen", log_format=log_format, log_level=log_level))

@@ -1,0 +1,60 @@
+"""Between wire messages and the domain's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hopyard.errors import InvalidInput
+from hopyard.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto, metrics_from_proto
+from hopyard.space import Configuration
+from hopyard.v1 import hpgen_pb2
+from hopyard_hpgen.records import Call, CreateCall, ReportCall, ReportFinalCall
+
+
+def calls_from_proto(messages: Iterable[hpgen_pb2.GeneratorCall]) -> list[Call]:
+    """Recorded calls in their order.
+
+    Raises:
+        InvalidInput: one of them is empty.
+    """
+    return [_call_from_proto(index, message) for index, message in enumerate(messages)]
+
+
+def calls_to_proto(calls: Iterable[Call]) -> list[hpgen_pb2.GeneratorCall]:
+    """Recorded calls as a scheduler sends them; the experiment is named by the request around them."""
+    return [_call_to_proto(call) for call in calls]
+
+
+def create_response(job: str, configuration: Configuration | None) -> hpgen_pb2.CreateJobResponse:
+    """The answer to CreateJob; None means exhausted."""
+    if configuration is None:
+        return hpgen_pb2.CreateJobResponse(job=job, exhausted=True)
+    return hpgen_pb2.CreateJobResponse(job=job, hyperparameters=hyperparameters_to_proto(configuration))
+
+
+def _call_from_proto(index: int, message: hpgen_pb2.GeneratorCall) -> Call:
+    match message.WhichOneof("call"):
+        case "create":
+            create = message.create
+            proposed = create.HasField("hyperparameters")
+            return CreateCall(create.job, hyperparameters_from_proto(create.hyperparameters) if proposed else None)
+        case "report":
+            report = message.report
+            return ReportCall(report.job, report.position, metrics_from_proto(report.metrics))
+        case "report_final":
+            final = message.report_final
+            return ReportFinalCall(final.job, metrics_from_proto(final.metrics))
+    raise InvalidInput(f"calls[{index}]: needs one of create, report, report_final; found none")
+
+
+def _call_to_proto(call: Call) -> hpgen_pb2.GeneratorCall:
+    if isinstance(call, CreateCall):
+        create = hpgen_pb2.RecordedCreate(job=call.job)
+        if call.hyperparameters is not None:
+            create.hyperparameters.CopyFrom(hyperparameters_to_proto(call.hyperparameters))
+        return hpgen_pb2.GeneratorCall(create=create)
+    if isinstance(call, ReportCall):
+        report = hpgen_pb2.ReportPerformanceRequest(job=call.job, position=call.position, metrics=call.metrics)
+        return hpgen_pb2.GeneratorCall(report=report)
+    final = hpgen_pb2.ReportFinalPerformanceRequest(job=call.job, metrics=call.metrics)
+    return hpgen_pb2.GeneratorCall(report_final=final)

@@ -1,0 +1,61 @@
+"""The service as a whole: start it, use its address, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from hopyard.serving import DEFAULT_GRACE_SECONDS, Server
+from hopyard.v1.hpgen_pb2_grpc import add_HyperparameterGeneratorServiceServicer_to_server
+from hopyard_hpgen.host import GeneratorHost
+from hopyard_hpgen.servicer import SERVICE, HpgenServicer
+
+
+class HpgenService:
+    """The hyperparameter generator service, alone in a process or embedded beside others in one event loop.
+
+    It keeps nothing on disk: whoever uses it records the calls and opens generators with them.
+
+    Args:
+        host: where to listen; beyond loopback only with `insecure`.
+        port: 0 takes a free one.
+        data: folder for the address file `hpgen.address`; None: no file.
+        insecure: listen beyond this machine without encryption.
+
+    Raises:
+        Conflict: the host is not loopback and `insecure` is False.
+    """
+
+    def __init__(
+        self, *, host: str = "127.0.0.1", port: int = 0, data: Path | None = None, insecure: bool = False
+    ) -> None:
+        self._server = Server("hpgen", host=host, port=port, data=data, insecure=insecure)
+        self._generators = GeneratorHost()
+        servicer = HpgenServicer(self._generators)
+        self._server.add(add_HyperparameterGeneratorServiceServicer_to_server, servicer, SERVICE)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT; empty before `start`."""
+        return self._server.address
+
+    async def start(self) -> str:
+        """Listen; answers the address. Raises Conflict if it cannot be listened on."""
+        return await self._server.start()
+
+    async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
+        """Refuse new calls, give those under way `grace` seconds, end the generators' threads. Safe to call twice."""
+        await self._server.stop(grace)
+        await self._generators.close()
+
+    async def wait(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set."""
+        await stop.wait()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
+        await self.start()
+        try:
+            await self.wait(stop)
+        finally:
+            await self.stop()

@@ -1,0 +1,72 @@
+"""HyperparameterGeneratorService: convert, call the host, convert back."""
+
+from __future__ import annotations
+
+import grpc.aio
+
+from hopyard.rpc.values import metrics_from_proto
+from hopyard.spec import spec_from_json
+from hopyard.v1 import hpgen_pb2, hpgen_pb2_grpc
+from hopyard_hpgen import converters
+from hopyard_hpgen.host import GeneratorHost
+
+SERVICE = "hopyard.v1.HyperparameterGeneratorService"
+"""Full name, for health and reflection."""
+
+
+class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
+    """The calls, whose guarantees stand in the proto."""
+
+    def __init__(self, host: GeneratorHost) -> None:
+        """Answer from `host`."""
+        self._host = host
+
+    async def OpenGenerator(
+        self,
+        request: hpgen_pb2.OpenGeneratorRequest,
+        context: grpc.aio.ServicerContext[hpgen_pb2.OpenGeneratorRequest, hpgen_pb2.OpenGeneratorResponse],
+    ) -> hpgen_pb2.OpenGeneratorResponse:
+        """Make an experiment's generator, or find it."""
+        calls = converters.calls_from_proto(request.calls)
+        size = await self._host.open(request.experiment, spec_from_json(request.spec_json), calls)
+        return hpgen_pb2.OpenGeneratorResponse(size=size)
+
+    async def CreateJob(
+        self,
+        request: hpgen_pb2.CreateJobRequest,
+        context: grpc.aio.ServicerContext[hpgen_pb2.CreateJobRequest, hpgen_pb2.CreateJobResponse],
+    ) -> hpgen_pb2.CreateJobResponse:
+        """Propose a job's configuration."""
+        configuration = await self._host.create_job(request.experiment, request.job)
+        return converters.create_response(request.job, configuration)
+
+    async def ReportPerformance(
+        self,
+        request: hpgen_pb2.ReportPerformanceRequest,
+        context: grpc.aio.ServicerContext[hpgen_pb2.ReportPerformanceRequest, hpgen_pb2.ReportPerformanceResponse],
+    ) -> hpgen_pb2.ReportPerformanceResponse:
+        """Learn an intermediate result."""
+        metrics = metrics_from_proto(request.metrics)
+        await self._host.report_performance(request.experiment, request.job, request.position, metrics)
+        return hpgen_pb2.ReportPerformanceResponse()
+
+    async def ReportFinalPerformance(
+        self,
+        request: hpgen_pb2.ReportFinalPerformanceRequest,
+        context: grpc.aio.ServicerContext[
+            hpgen_pb2.ReportFinalPerformanceRequest, hpgen_pb2.ReportFinalPerformanceResponse
+        ],
+    ) -> hpgen_pb2.ReportFinalPerformanceResponse:
+        """Learn a final result."""
+        metrics = metrics_from_proto(request.metrics)
+        await self._host.report_final_performance(request.experiment, request.job, metrics)
+        return hpgen_pb2.ReportFinalPerformanceResponse()
+
+    async def CloseGenerator(
+        self,
+        request: hpgen_pb2.CloseGeneratorRequest,
+        context: grpc.aio.ServicerContext[hpgen_pb2.CloseGeneratorRequest, hpgen_pb2.CloseGeneratorResponse],
+    ) -> hpgen_pb2.CloseGeneratorResponse:
+        """Forget an experiment's generator."""
+        await self._host.forget(request.experiment)
+        return hpgen_pb2.CloseGeneratorResponse()

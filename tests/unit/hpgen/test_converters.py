@@ -1,0 +1,38 @@
+"""Between the wire and the domain."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopyard.errors import InvalidInput
+from hopyard.v1 import hpgen_pb2
+from hopyard_hpgen.converters import calls_from_proto, calls_to_proto, create_response
+from hopyard_hpgen.records import CreateCall, ReportCall, ReportFinalCall
+from tests.unit.space.strategies import VALUES
+
+IDS = st.text(max_size=4)
+METRICS = st.dictionaries(IDS, st.floats(allow_nan=False), max_size=2)
+CALLS = st.one_of(
+    st.builds(CreateCall, IDS, st.none() | st.dictionaries(IDS, VALUES, max_size=3)),
+    st.builds(ReportCall, IDS, st.integers(0, 2**40), METRICS),
+    st.builds(ReportFinalCall, IDS, METRICS),
+)
+
+
+@given(st.lists(CALLS, max_size=5))
+def test_calls_come_back_as_they_went(calls: list[CreateCall | ReportCall | ReportFinalCall]) -> None:
+    sent = [hpgen_pb2.GeneratorCall.FromString(message.SerializeToString()) for message in calls_to_proto(calls)]
+    assert calls_from_proto(sent) == calls
+
+
+def test_an_empty_call_is_refused_with_its_place() -> None:
+    good = calls_to_proto([CreateCall("a", None)])
+    with pytest.raises(InvalidInput, match=r"calls\[1\]: needs one of create, report, report_final; found none"):
+        calls_from_proto([*good, hpgen_pb2.GeneratorCall()])
+
+
+def test_exhaustion_is_told_from_an_empty_configuration() -> None:
+    assert create_response("a", None).exhausted
+    assert not create_response("a", None).HasField("hyperparameters")
+    assert not create_response("a", {}).exhausted
+    assert create_response("a", {}).HasField("hyperparameters")

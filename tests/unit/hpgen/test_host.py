@@ -1,0 +1,142 @@
+"""Many experiments in one service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound, Unavailable
+from hopyard_hpgen import host as host_module
+from hopyard_hpgen.domain import GeneratorFailed
+from hopyard_hpgen.host import GeneratorHost
+from hopyard_hpgen.records import CreateCall
+from tests.unit.hpgen.slow import Slow
+from tests.unit.hpgen.test_domain import spec
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[GeneratorHost]:
+    made = GeneratorHost()
+    Slow.started.clear()
+    Slow.may_go_on.clear()
+    yield made
+    Slow.may_go_on.set()
+    await made.close()
+
+
+SLOW = spec("tests.unit.hpgen.slow:Slow")
+
+
+async def test_experiments_have_generators_of_their_own(host: GeneratorHost) -> None:
+    assert await host.open("one", spec("random", seed=1)) is None
+    await host.open("two", spec("random", seed=2))
+    assert await host.create_job("one", "a") != await host.create_job("two", "a")
+
+
+async def test_opening_again_finds_it(host: GeneratorHost) -> None:
+    await host.open("e", spec("random"))
+    first = await host.create_job("e", "a")
+    await host.open("e", spec("random"))
+    assert await host.create_job("e", "b") != first
+    with pytest.raises(Conflict, match="experiment e: its generator is open with another space"):
+        await host.open("e", spec("random", seed=1))
+
+
+async def test_the_record_wins_over_what_was_asked_without_recording(host: GeneratorHost) -> None:
+    await host.open("e", spec("random"))
+    first, second = await host.create_job("e", "a"), await host.create_job("e", "b")
+    await host.open("e", spec("random"), [CreateCall("a", first)])
+    assert await host.create_job("e", "another") == second
+
+
+async def test_what_is_not_open_says_what_to_do(host: GeneratorHost) -> None:
+    with pytest.raises(NotFound, match=r"experiment e: its generator is not open here .* with its recorded calls"):
+        await host.create_job("e", "a")
+    await host.open("e", spec("random"))
+    await host.forget("e")
+    await host.forget("e")
+    with pytest.raises(NotFound):
+        await host.report_performance("e", "a", 1, {})
+    with pytest.raises(NotFound):
+        await host.report_final_performance("e", "a", {})
+
+
+async def test_what_cannot_be_made_leaves_nothing_behind(host: GeneratorHost) -> None:
+    with pytest.raises(InvalidInput):
+        await host.open("e", spec("nothing"))
+    with pytest.raises(NotFound):
+        await host.create_job("e", "a")
+    await host.open("e", spec("random"))
+
+
+async def test_a_failed_generator_is_made_anew_when_opened_again(host: GeneratorHost) -> None:
+    crashes = spec("tests.unit.hpgen.test_domain:Crashes")
+    await host.open("e", crashes)
+    first = await host.create_job("e", "a")
+    with pytest.raises(GeneratorFailed):
+        await host.create_job("e", "b")
+    await host.open("e", crashes)
+    assert await host.create_job("e", "a") == first
+
+
+@pytest.mark.parametrize(("experiment", "job"), [("", "a"), ("e", "")])
+async def test_ids_are_not_empty(host: GeneratorHost, experiment: str, job: str) -> None:
+    with pytest.raises(InvalidInput, match="needs an id, found nothing"):
+        await host.create_job(experiment, job)
+
+
+async def test_open_generators_are_bounded(host: GeneratorHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "MAX_OPEN", 2)
+    await host.open("one", spec("random"))
+    await host.open("two", spec("random"))
+    await host.open("two", spec("random"))
+    with pytest.raises(Exhausted, match="2 generators are open, which is the limit"):
+        await host.open("three", spec("random"))
+
+
+async def test_a_slow_generator_holds_up_only_its_experiment(host: GeneratorHost) -> None:
+    await host.open("slow", SLOW)
+    await host.open("quick", spec("random"))
+    waiting = [asyncio.ensure_future(host.create_job("slow", job)) for job in "ab"]
+    await asyncio.to_thread(Slow.started.wait, 30)
+    assert await host.create_job("quick", "a") is not None
+    Slow.may_go_on.set()
+    one, two = await asyncio.gather(*waiting)
+    assert one != two
+
+
+async def test_a_caller_that_leaves_changes_nothing(host: GeneratorHost) -> None:
+    await host.open("slow", SLOW)
+    left = asyncio.ensure_future(host.create_job("slow", "a"))
+    await asyncio.to_thread(Slow.started.wait, 30)
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    Slow.may_go_on.set()
+    await host.open("other", spec("random"))
+    assert await host.create_job("slow", "a") == await host.create_job("other", "a")
+
+
+async def test_calls_that_wait_for_a_generator_that_goes_are_told(host: GeneratorHost) -> None:
+    await host.open("slow", SLOW)
+    under_way = asyncio.ensure_future(host.create_job("slow", "a"))
+    await asyncio.to_thread(Slow.started.wait, 30)
+    waiting = asyncio.ensure_future(host.create_job("slow", "b"))
+    await asyncio.sleep(0)
+    await host.forget("slow")
+    with pytest.raises(Unavailable, match="closed meanwhile"):
+        await waiting
+    Slow.may_go_on.set()
+    assert await under_way is not None
+
+
+async def test_closing_is_safe_twice_and_final(host: GeneratorHost) -> None:
+    await host.open("e", spec("random"))
+    await host.close()
+    await host.close()
+    with pytest.raises(NotFound):
+        await host.create_job("e", "a")
+    with pytest.raises(Unavailable, match="stops"):
+        await host.open("e", spec("random"))

@@ -1,0 +1,56 @@
+"""Hypothesis strategies for parameters and spaces."""
+
+from hypothesis import strategies as st
+
+from hopyard.space import Choice, Constant, IntUniform, JsonValue, LogInt, LogUniform, Parameter, Space, Uniform
+
+NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
+POSITIVE = st.floats(1e-6, 1e6, allow_nan=False)
+INTS = st.integers(-1000, 1000)
+COUNTS = st.none() | st.integers(2, 6)
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-5, 5) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=3,
+)
+
+
+uniforms = st.builds(
+    lambda bounds, count: Uniform(min(bounds), max(bounds), count=count),
+    st.lists(NUMBERS, min_size=2, max_size=2, unique=True),
+    COUNTS,
+)
+stepped = st.builds(
+    lambda low, steps, step: Uniform(low / 100, low / 100 + steps * step / 100, step / 100),
+    st.integers(-500, 500),
+    st.integers(2, 30),
+    st.integers(1, 40),
+)
+loguniforms = st.builds(
+    lambda bounds, count: LogUniform(min(bounds), max(bounds), count=count),
+    st.lists(POSITIVE, min_size=2, max_size=2, unique=True),
+    COUNTS,
+)
+ints = st.builds(
+    lambda bounds, count: IntUniform(min(bounds), max(bounds), count=count),
+    st.lists(INTS, min_size=2, max_size=2, unique=True),
+    COUNTS,
+)
+stepped_ints = st.builds(
+    lambda low, step, steps: IntUniform(low, low + step * steps, step), INTS, st.integers(1, 9), st.integers(2, 20)
+)
+logints = st.builds(
+    lambda bounds, count: LogInt(min(bounds), max(bounds), count=count),
+    st.lists(st.integers(1, 2000), min_size=2, max_size=2, unique=True),
+    COUNTS,
+)
+constants = st.builds(Constant, VALUES)
+choices = st.lists(st.integers(-9, 9) | st.booleans() | st.none() | st.text(max_size=2), min_size=1, max_size=5).map(
+    lambda values: Choice(tuple({repr(value): value for value in values}.values()))
+)
+
+countable: st.SearchStrategy[Parameter] = st.one_of(stepped, ints, stepped_ints, logints, constants, choices)
+parameters: st.SearchStrategy[Parameter] = st.one_of(countable, uniforms, loguniforms)
+names = st.text("abcdefgh._", min_size=1, max_size=4)
+spaces = st.dictionaries(names, parameters, min_size=1, max_size=4).map(Space)
+SEEDS = st.integers(0, 2**63 - 1)

@@ -1,0 +1,221 @@
+"""The default policy: idle jobs onto idle machines; with `barrier`, in rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hopyard.policy import (
+    CONTINUE,
+    PARK,
+    AnswerReady,
+    Cluster,
+    Decision,
+    ExperimentChange,
+    IterationFinish,
+    JobCreated,
+    JobState,
+    JobView,
+    MachinesChange,
+    Policy,
+    RunEnd,
+    ShareChange,
+    Verdict,
+)
+from hopyard.policy.vocabulary import AmendRun
+
+
+class DefaultPolicy(Policy):
+    """The default SAP of HyperDrive (section 4.2): starts as many idle jobs as there are idle machines.
+
+    Without a barrier it is greedy ("schedule-as-it-goes"): each job runs to its end without waiting for any decision, and
+    statistics are ignored. A few jobs are created ahead, so that no machine ever waits for the generator.
+
+    With `barrier` it is the section's barrier-like epoch scheduling, which explores breadth-first: in a round each job
+    trains one epoch, and none starts the next round before every job of the cohort that can still train has finished
+    this one. A cohort is all jobs of the experiment, or `width` of them at a time, in order of creation. Within a round
+    jobs go first come, first served, except that those still in memory go on first: a job that ends its round while
+    nobody waits for its machine is parked there, and goes on without a save when the barrier opens; it is suspended as
+    soon as another job needs the machine. A job whose run is lost trains again from its last snapshot, but does not
+    close a barrier that it had passed.
+
+    Everything is derived from the view in each up-call, so lost runs, refused commands, failed jobs, an extended
+    experiment and machines that come and go need no treatment of their own. Kept in memory are only the amendments under
+    way, and whether the experiment is paused.
+
+    Args:
+        barrier: Schedule in rounds.
+        epoch: Units in a round, at least 1; of no effect without `barrier`.
+        width: Jobs in a cohort, at least 1; None: all. Needs `barrier`.
+        ahead: Jobs created beyond those that have a machine, at least 0.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(self, barrier: bool = False, epoch: int = 1, width: int | None = None, ahead: int = 2) -> None:
+        for name, value, least in (("epoch", epoch, 1), ("width", width, 1), ("ahead", ahead, 0)):
+            if value is not None and value < least:
+                raise ValueError(f"policy default: {name} is {value}; it must be at least {least}")
+        if width is not None and not barrier:
+            raise ValueError("policy default: width is the number of jobs in a round; it needs barrier: true")
+        self._barrier = barrier
+        self._epoch = epoch
+        self._width = width
+        self._ahead = ahead
+        self._amended: dict[str, str] = {}
+        self._paused = False
+
+    # ---------------------------------------------------------------------------------------------------------- up-calls
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        """Starts idle jobs on idle machines and creates some ahead."""
+        if self._barrier:
+            self._advance(cluster)
+        else:
+            top = cluster.experiment.max_position
+            left = self._fill(cluster, [job for job in cluster.idle_jobs() if job.position < top], top)
+            self._create(cluster, list(cluster.jobs.values()), len(cluster.idle_machines()), left)
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        """Lets jobs train on to their ends; with a barrier, opens it, or parks or suspends the job in front of it."""
+        top = cluster.experiment.max_position
+        if not event.at_until:
+            return Decision.proceed(top)
+        # A run that is ending already (the experiment is paused, say) ends as it was told.
+        ending = cluster.jobs[event.job].state is JobState.SUSPENDING
+        if not self._barrier or ending or event.report.finished or event.position >= top:
+            return CONTINUE
+        cohort = self._cohort(cluster)
+        target = self._target(cluster, cohort)
+        if target > event.position:
+            self._amend(cluster, event.job, target)
+            self._advance(cluster, besides=event.job)
+            return Decision.proceed(top)
+        waiting = len(self._waiting(cluster, cohort, target)) + self._coming(cluster, cohort)
+        if waiting > len(cluster.idle_machines()) or len(cluster.machines) > cluster.share:
+            return CONTINUE
+        return PARK
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        """A job that ended may have been the last that the barrier waited for."""
+        self._amended.pop(run.job, None)
+        self._advance(cluster)
+
+    def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
+        """A new job joins the round: it may need a machine on which another is parked."""
+        self._advance(cluster)
+
+    def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
+        """An amended run goes on by itself; one that could not be amended is taken off its machine."""
+        job = next((job for job, ticket in self._amended.items() if ticket == answer.ticket), None)
+        if job is None:
+            return
+        del self._amended[job]
+        accepted = isinstance(answer.result, dict) and answer.result.get("accepted") is True
+        stuck = not accepted and cluster.jobs[job].state is JobState.RUNNING and cluster.jobs[job].parked
+        if stuck:
+            cluster.suspend_job(job)
+        self._advance(cluster, besides=job if stuck else "")
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """Forgets a refused amendment; the next up-call looks at everything anew."""
+        if isinstance(verdict.command, AmendRun):
+            self._amended.pop(verdict.command.job, None)
+
+    def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
+        """Parked jobs give up their machines first."""
+        self._advance(cluster)
+
+    def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
+        """An idle job may have gone back to an older snapshot."""
+        self._advance(cluster)
+
+    def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
+        """Nothing is started during a pause."""
+        self._paused = change.change == "paused" or (self._paused and change.change != "resumed")
+        self._advance(cluster)
+
+    def demand(self, cluster: Cluster) -> int:
+        """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""
+        cohort = self._cohort(cluster)
+        waiting: Sequence[JobView] = cluster.idle_jobs()
+        if self._barrier:
+            waiting = self._waiting(cluster, cohort, self._target(cluster, cohort))
+        return sum(len(job.machines) for job in cluster.jobs.values()) + len(waiting) + self._coming(cluster, cohort)
+
+    # ------------------------------------------------------------------------------------------------------------ rounds
+
+    def _advance(self, cluster: Cluster, besides: str = "") -> None:
+        """Brings the cohort as far as its barrier allows; `besides` is a job that the caller sees to."""
+        if not self._barrier or self._paused:
+            return
+        cohort = self._cohort(cluster)
+        target = self._target(cluster, cohort)
+        held = []
+        for job in cohort:
+            if not job.parked or job.state is not JobState.RUNNING or job.id in self._amended or job.id == besides:
+                continue
+            if max(job.high_water, job.position) < target:
+                self._amend(cluster, job.id, target)
+            else:
+                held.append(job)
+        left = self._fill(cluster, self._waiting(cluster, cohort, target), target)
+        spare = len(cluster.idle_machines())
+        # Who waits in vain gets the machines of those who wait for nothing but the barrier; latest jobs first.
+        leaving = sum(job.state is JobState.SUSPENDING for job in cluster.jobs.values())
+        needed = max(left - leaving, len(cluster.machines) - cluster.share - leaving, 0)
+        for job in held[::-1][:needed]:
+            cluster.suspend_job(job.id)
+        self._create(cluster, cohort, spare + max(len(held) - needed, 0), left)
+
+    def _cohort(self, cluster: Cluster) -> list[JobView]:
+        """The jobs that share a barrier now: the first group of `width` with one that has not ended, else the last."""
+        jobs = list(cluster.jobs.values())
+        if self._width is None or not jobs:
+            return jobs
+        groups = [jobs[first : first + self._width] for first in range(0, len(jobs), self._width)]
+        open_groups = (group for group in groups if not all(job.state.ended for job in group))
+        return next(open_groups, groups[-1] if len(groups[-1]) < self._width else [])
+
+    def _target(self, cluster: Cluster, cohort: Sequence[JobView]) -> int:
+        """Where the present round ends: what a job once reported counts, even if it must train it again."""
+        top = cluster.experiment.max_position
+        reached = [max(job.high_water, job.position) for job in cohort if not job.state.ended]
+        if self._coming(cluster, cohort):
+            reached.append(0)
+        return min((min(reached, default=0) // self._epoch + 1) * self._epoch, top)
+
+    def _waiting(self, cluster: Cluster, cohort: Sequence[JobView], target: int) -> list[JobView]:
+        """Idle jobs of the cohort that this round still wants, first come first."""
+        members = {job.id for job in cohort}
+        last = target >= cluster.experiment.max_position
+        return [
+            job
+            for job in cluster.idle_jobs()
+            if job.id in members and job.position < target and (job.high_water < target or last)
+        ]
+
+    def _coming(self, cluster: Cluster, cohort: Sequence[JobView]) -> int:
+        """Jobs of the cohort that are being created or will be."""
+        left = cluster.experiment.jobs_left
+        room = left if self._width is None else min(left, self._width - len(cohort))
+        return room + sum(job.state is JobState.CREATING for job in cohort)
+
+    # ----------------------------------------------------------------------------------------------------------- actions
+
+    def _fill(self, cluster: Cluster, waiting: Sequence[JobView], until: int) -> int:
+        """Starts waiting jobs on idle machines; returns how many still wait."""
+        machines = cluster.idle_machines()
+        for job, machine in zip(waiting, machines, strict=False):
+            cluster.start_job(job.id, machine.id, until=until, allowed=cluster.experiment.max_position)
+        return max(len(waiting) - len(machines), 0)
+
+    def _create(self, cluster: Cluster, cohort: Sequence[JobView], spare: int, waiting: int) -> None:
+        """Creates jobs of the cohort for machines to spare and some ahead; `waiting` are there already."""
+        creating = sum(job.state is JobState.CREATING for job in cohort)
+        ready = creating + waiting
+        for _ in range(min(self._coming(cluster, cohort) - creating, max(spare + self._ahead - ready, 0))):
+            cluster.create_job()
+
+    def _amend(self, cluster: Cluster, job: str, until: int) -> None:
+        self._amended[job] = cluster.amend_run(job, until=until)

@@ -1,0 +1,404 @@
+"""The test suite that every scheduling policy passes.
+
+Subclass it in a test module, and pytest does the rest:
+
+    class TestMine(PolicyConformance):
+        def make_policy(self) -> Policy:
+            return MyPolicy(eta=3)
+
+It needs pytest, and drives the policy on the virtual cluster of `hopyard.policy.testing`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import pytest
+
+from hopyard.policy.base import Policy
+from hopyard.policy.testing import (
+    Delays,
+    Entry,
+    Step,
+    TrainingFailed,
+    Unanswered,
+    VirtualCluster,
+    counting,
+    difference,
+    replay,
+)
+from hopyard.policy.testing.purity import impurities
+from hopyard.policy.vocabulary import (
+    Ask,
+    Command,
+    CreateJob,
+    Hyperparameters,
+    JobState,
+    Predict,
+    RunEndReason,
+    StartJob,
+)
+
+_BROKEN_OFF = (RunEndReason.LOST, RunEndReason.FAILED, RunEndReason.PREEMPTED)
+_SCHEDULES = 12
+
+
+class PolicyConformance:
+    """Subclass this, give `make_policy`, and every test here runs on the policy.
+
+    Define the subclass at the top of its module: one test imports it in another process.
+
+    Attributes:
+        max_position: Units that a job trains in these tests.
+        leaves_jobs: Whether the policy may stop with jobs waiting for ever, as successive halving does with the worse ones.
+            Jobs that were lost, failed or preempted must go on all the same.
+        symmetric: Whether maximising a metric and minimising its negative must lead to the same decisions.
+    """
+
+    max_position: ClassVar[int] = 4
+    leaves_jobs: ClassVar[bool] = False
+    symmetric: ClassVar[bool] = True
+
+    # ------------------------------------------------------------------------------------ what a subclass gives or changes
+
+    def make_policy(self) -> Policy:
+        """A fresh policy with no memory of any other; equal ones each time."""
+        raise NotImplementedError("a subclass of PolicyConformance must define make_policy")
+
+    def curve(self, hyperparameters: Hyperparameters, position: int) -> Step:
+        """What training reports: by default every configuration has its own pace and its own ceiling."""
+        x = int(hyperparameters["x"])
+        ceiling = 0.5 + (x * 7 % 11) / 25
+        return Step({"accuracy": ceiling * (1 - math.exp(-position / 3))}, seconds=1 + (x * 5 % 4) / 4, examples=100)
+
+    def respond(self, question: Predict | Ask) -> object:
+        """Answers the policy's predictions and questions; by default nobody does, which a policy must survive."""
+        raise Unanswered(f"nobody answers a {type(question).__name__}")
+
+    def cluster(self, policy: Policy | None = None, **changes: Any) -> VirtualCluster:
+        """A virtual cluster of two machines and six jobs under a fresh policy, with changes."""
+        curve = changes.pop("curve", self.curve)
+        if changes.get("mode") == "min":
+            curve = _negative(curve)
+        terms: dict[str, Any] = {"machines": 2, "jobs": 6, "max_position": self.max_position, "respond": self.respond}
+        return VirtualCluster(policy or self.make_policy(), curve=curve, **{**terms, **changes})
+
+    # ----------------------------------------------------------------------------------------------------- it gets there
+
+    @pytest.mark.parametrize(
+        ("machines", "jobs"),
+        [(1, 1), (1, 5), (2, 6), (3, 10), (8, 3), (20, 20)],
+        ids=lambda number: str(number),
+    )
+    def test_experiment_drains(self, machines: int, jobs: int) -> None:
+        """Every job ends: with one machine, many machines, one job, more machines than jobs."""
+        cluster = self.cluster(machines=machines, jobs=jobs)
+        self.finish(cluster)
+        assert cluster.jobs, "no job was ever created"
+
+    def test_no_machine_idles_forever_while_a_job_waits(self) -> None:
+        """With jobs enough for all, each machine that the policy demands gets some of them, and none stays reserved."""
+        cluster = self.cluster(machines=4, jobs=16)
+        history = self.finish(cluster)
+        demands = [entry.demand for entry in history]
+        wanted = 4 if None in demands else min(4, max(d for d in demands if d is not None))
+        used = {machine for run in cluster.runs for machine in run.machines}
+        assert len(used) >= wanted, f"{wanted} machines were demanded, but only {sorted(used)} ever ran a job"
+
+    def test_slow_services(self) -> None:
+        """Everything takes time: starts, saves, configurations, answers."""
+        self.finish(self.cluster(delays=Delays(start=0.7, save=0.4, store=3, create=1.1, answer=0.9, amend=0.3)))
+
+    def test_survives_late_answers(self) -> None:
+        """Predictions and questions are answered when nobody expects it any more."""
+        self.finish(self.cluster(delays=Delays(answer=50, amend=6, create=5)))
+
+    def test_survives_an_early_end_of_training(self) -> None:
+        """The training process may say that it has nothing more to train."""
+
+        def short(hyperparameters: Hyperparameters, position: int) -> Step:
+            step = self.curve(hyperparameters, position)
+            return Step(step.metrics, step.seconds, finished=hyperparameters["x"] == 2 and position >= 2)
+
+        self.finish(self.cluster(curve=short))
+
+    # ------------------------------------------------------------------------------------------------- what may go wrong
+
+    @pytest.mark.parametrize("snapshot_every", [0, 1])
+    def test_survives_lost_runs(self, snapshot_every: int) -> None:
+        """Runs and machines die; their jobs go on, from a snapshot or from nothing."""
+        cluster = self.cluster(machines=3, snapshot_every=snapshot_every, max_losses=20)
+        for time, job in ((0.5, "1"), (1.6, "2"), (1.6, "3"), (2.2, "1"), (4.9, "4"), (5.1, "1"), (6.3, "2")):
+            cluster.at(time, cluster.lose_run, job)
+        cluster.at(3.3, cluster.lose_machine, "m02")
+        self.finish(cluster)
+
+    def test_survives_a_save_that_is_lost(self) -> None:
+        """A snapshot dies with its machine before it is stored: an idle job goes back."""
+        cluster = self.cluster(machines=3, delays=Delays(store=2, save=0.2), max_losses=20)
+        for time, machine in ((1.8, "m01"), (2.9, "m02"), (4.4, "m03")):
+            cluster.at(time, cluster.lose_machine, machine)
+            cluster.at(time + 1, cluster.join_machine, machine)
+        self.finish(cluster)
+
+    @pytest.mark.parametrize("max_failures", [0, 2])
+    def test_survives_failing_jobs(self, max_failures: int) -> None:
+        """The user's code raises: a job is tried again, or has failed for good."""
+
+        def failing(hyperparameters: Hyperparameters, position: int) -> Step:
+            if hyperparameters["x"] in (1, 4) and position == 2:
+                raise TrainingFailed("ValueError: the loss is gone")
+            return self.curve(hyperparameters, position)
+
+        cluster = self.cluster(curve=failing, max_failures=max_failures)
+        self.finish(cluster)
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+    def test_survives_metrics_that_are_not_finite(self, value: float) -> None:
+        """Any metric may be NaN or infinite at any time, for one job or for all."""
+        for bad in ((1,), (2, 5), tuple(range(1, 7))):
+            for first in (1, 3):
+
+                def curve(
+                    hyperparameters: Hyperparameters, position: int, bad: tuple[int, ...] = bad, first: int = first
+                ) -> Step:
+                    step = self.curve(hyperparameters, position)
+                    hit = hyperparameters["x"] in bad and position >= first
+                    return Step(dict.fromkeys(step.metrics, value) if hit else step.metrics, step.seconds)
+
+                self.finish(self.cluster(curve=curve))
+
+    @pytest.mark.parametrize("configurations", [0, 1, 4])
+    def test_stops_when_the_generator_is_exhausted(self, configurations: int) -> None:
+        """The generator ends before the experiment has all its jobs."""
+        cluster = self.cluster(
+            machines=3,
+            jobs=12,
+            generator=lambda made: counting(made) if made < configurations else None,
+            delays=Delays(create=0.3),
+        )
+        self.finish(cluster)
+
+    def test_survives_machines_that_come_and_go(self) -> None:
+        """Machines join and leave, down to none and back."""
+        cluster = self.cluster(machines=1, jobs=10, max_losses=20, snapshot_every=1)
+        for number in range(2, 6):
+            cluster.at(number, cluster.join_machine, f"m{number:02}")
+        for number, machine in enumerate(("m01", "m03", "m04", "m02", "m05")):
+            cluster.at(6.5 + number / 2, cluster.lose_machine, machine)
+        cluster.at(12, cluster.join_machine, "m09")
+        cluster.at(13, cluster.join_machine, "m01")
+        self.finish(cluster)
+
+    def test_survives_a_share_that_shrinks_and_grows(self) -> None:
+        """The share goes down to one machine and to none, with a deadline, and up again."""
+        cluster = self.cluster(machines=4, jobs=10)
+        for time, slots in ((1.5, 1), (5.2, 4), (6.1, 0), (9.0, 2), (9.1, 3)):
+            cluster.at(time, cluster.set_share, slots)
+        self.finish(cluster)
+
+    def test_survives_a_pause(self) -> None:
+        """A paused experiment goes on where it was."""
+        cluster = self.cluster(machines=3)
+        for start, end in ((0.2, 1.0), (3.4, 9.0)):
+            cluster.at(start, cluster.pause)
+            cluster.at(end, cluster.resume)
+        self.finish(cluster)
+
+    def test_survives_refused_commands(self) -> None:
+        """The core's state may have moved on: starts and creations are refused now and then."""
+        seen = {StartJob: 0, CreateJob: 0}
+
+        def refuse(command: Command) -> str:
+            if isinstance(command, StartJob | CreateJob):
+                seen[type(command)] += 1
+                if seen[type(command)] in (1, 3, 4, 8):
+                    return "the core's state has moved on"
+            return ""
+
+        self.finish(self.cluster(machines=3, refuse=refuse))
+
+    def test_goes_on_when_the_experiment_is_extended(self) -> None:
+        """A finished experiment gets more jobs; then its jobs train further."""
+        cluster = self.cluster()
+        self.finish(cluster)
+        before = cluster.terms.jobs_left
+        cluster.at(cluster.now + 1, cluster.extend, 4)
+        self.finish(cluster)
+        assert cluster.terms.jobs_left < before + 4, "4 more jobs may be created, but none was"
+        cluster.at(cluster.now + 1, cluster.extend, 0, self.max_position + 2)
+        self.finish(cluster)
+
+    @pytest.mark.parametrize("seed", range(_SCHEDULES))
+    def test_random_schedules(self, seed: int) -> None:
+        """Seeded schedules of everything above at once; a failure's seed reproduces it."""
+        self.finish(self.eventful(seed))
+
+    # -------------------------------------------------------------------------------------------- how it answers up-calls
+
+    def test_commands_are_legal(self) -> None:
+        """Every command and decision fits the state that the policy was shown."""
+        for changes in (
+            {},
+            {"machines": 1},
+            {"machines": 9},
+            {"snapshot_every": 1},
+            {"delays": Delays(1, 1, 1, 1, 1, 1)},
+        ):
+            self.cluster(**changes).run()
+
+    def test_demand_is_a_count_or_none(self) -> None:
+        """`demand` is an int of at least 0 or None (checked in each up-call); when nothing is left to do it asks for none."""
+        last = self.finish(self.cluster())[-1]
+        assert last.demand in (0, None), f"demand was {last.demand} at the end, when no job is left"
+
+    def test_metric_modes(self) -> None:
+        """Maximising a metric and minimising its negative are the same search."""
+        answers = {}
+        modes: tuple[Literal["max", "min"], ...] = ("max", "min")
+        for mode in modes:
+            history = self.finish(self.cluster(machines=3, jobs=10, mode=mode))
+            answers[mode] = [entry.answer for entry in history]
+        if self.symmetric:
+            same = zip(answers["max"], answers["min"], strict=False)
+            first = next((f"{number}: {a} and {b}" for number, (a, b) in enumerate(same, 1) if a != b), "")
+            assert answers["max"] == answers["min"], f"max and min differ at up-call {first or 'the last'}"
+
+    def test_same_up_calls_same_answers(self) -> None:
+        """Two fresh policies that get the same up-calls answer the same."""
+        for seed in range(3):
+            history = self.eventful(seed).run()
+            for _ in range(2):
+                found = difference(history, replay(self.make_policy(), history))
+                assert not found, f"the same up-calls were answered differently: {found}"
+
+    def test_answers_do_not_depend_on_hash_order(self) -> None:
+        """The answers are the same in processes with other hash seeds: no order of a set decides."""
+        suite = type(self)
+        assert "<locals>" not in suite.__qualname__, f"define {suite.__qualname__} at the top of its module"
+        program = "import sys; from hopyard.policy.conformance import write_answers; write_answers(*sys.argv[1:])"
+        outputs = []
+        for seed in ("1", "2", "3"):
+            environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+            command = [sys.executable, "-c", program, suite.__module__, suite.__qualname__]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=50)
+            assert done.returncode == 0, done.stderr
+            outputs.append(done.stdout.splitlines())
+        for other in outputs[1:]:
+            pairs = zip(outputs[0], other, strict=False)
+            first = next((f"first {a}, then {b}" for a, b in pairs if a != b), "")
+            assert outputs[0] == other, f"the hash seed changes the answers: {first}"
+
+    def test_reads_no_clock_no_global_chance_and_no_file(self) -> None:
+        """Time comes from `cluster.now` and chance from `cluster.rng`."""
+        history = self.eventful(1).run()
+        policy = self.make_policy()
+        with impurities() as found:
+            replay(policy, history)
+        assert not found, f"a policy must be deterministic given its up-calls, but it called {', '.join(found)}"
+
+    def test_changes_nothing_that_it_was_given(self) -> None:
+        """Views, reports and hyperparameters are the cluster's: a policy that wants to change them copies them."""
+        self.finish(self.eventful(2, watch=True))
+
+    def test_rebuilt_policy_goes_on_the_same(self) -> None:
+        """After a crash a fresh policy gets the recorded up-calls again and goes on as the old one would have."""
+        for seed in range(3):
+            undisturbed = self.eventful(seed).run()
+            cluster = self.eventful(seed)
+            for time in (0.5, 2.3, 5.7, 11.1):
+                cluster.run(until=time)
+                cluster.rebuild(self.make_policy())
+            rebuilt = cluster.run()
+            pairs = zip(undisturbed, rebuilt, strict=False)
+            first = next((f"{a}, rebuilt: {b.answer}" for a, b in pairs if a.answer != b.answer), "")
+            same = not first and len(undisturbed) == len(rebuilt)
+            assert same, f"the rebuilt policy went another way: {first}"
+
+    # ------------------------------------------------------------------------------------------------------------- tools
+
+    def finish(self, cluster: VirtualCluster) -> list[Entry]:
+        """Runs an experiment to its end and checks that nothing was left behind; returns its history."""
+        history = cluster.run()
+        last = {run.job: run.reason for run in cluster.runs}
+        reserved = [machine.id for machine in cluster.machines.values() if machine.reserved]
+        assert not reserved, f"machines {reserved} are still reserved at the end"
+        for job in cluster.jobs.values():
+            if job.state.ended:
+                continue
+            where = f"job {job.id} is left {job.state.value} at position {job.position}"
+            assert job.state is not JobState.CREATING, where
+            assert last.get(job.id) not in _BROKEN_OFF, f"{where} after its run was {last[job.id].value}"
+            assert self.leaves_jobs, f"{where}: {cluster.over}"
+        return history
+
+    def eventful(self, seed: int, watch: bool = False) -> VirtualCluster:
+        """A cluster with a random schedule of faults, changes and delays; the same for the same seed."""
+        rng = random.Random(f"eventful/{seed}")
+        fails = {(rng.randint(1, 12), rng.randint(1, self.max_position)) for _ in range(rng.randint(0, 3))}
+        nans = {(rng.randint(1, 12), rng.randint(1, self.max_position)) for _ in range(rng.randint(0, 3))}
+        configurations = rng.choice([3, 100, 100])
+
+        def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+            if (hyperparameters["x"], position) in fails:
+                raise TrainingFailed("ValueError")
+            step = self.curve(hyperparameters, position)
+            hit = (hyperparameters["x"], position) in nans
+            return Step(dict.fromkeys(step.metrics, math.nan) if hit else step.metrics, step.seconds)
+
+        times = [rng.choice([0.0, 0.0, 0.3, 2.0]) for _ in range(6)]
+        machines, jobs = rng.randint(1, 6), rng.randint(1, 12)
+        cluster = self.cluster(
+            machines=machines,
+            jobs=jobs,
+            curve=curve,
+            generator=lambda made: counting(made) if made < configurations else None,
+            seed=seed,
+            snapshot_every=rng.choice([0, 1, 2]),
+            max_losses=50,
+            max_failures=rng.choice([0, 1, 3]),
+            delays=Delays(*times),
+            watch=watch,
+        )
+        happenings: list[Callable[[], tuple[Any, ...]]] = [
+            lambda: (cluster.lose_run, str(rng.randint(1, jobs))),
+            lambda: (cluster.lose_run, str(rng.randint(1, jobs))),
+            lambda: (cluster.lose_machine, f"m{rng.randint(1, machines):02}"),
+            lambda: (cluster.join_machine, f"m{rng.randint(1, 8):02}"),
+            lambda: (cluster.set_share, rng.randint(0, machines + 1)),
+            lambda: (cluster.pause,),
+            lambda: (cluster.resume,),
+            lambda: (cluster.extend, rng.randint(1, 3)),
+        ]
+        for _ in range(rng.randint(0, 10)):
+            action, *arguments = rng.choice(happenings)()
+            cluster.at(round(rng.uniform(0, 14), 2), action, *arguments)
+        cluster.at(15, cluster.resume)
+        cluster.at(15, cluster.join_machine, "m90")
+        cluster.at(15.5, cluster.set_share, 3)
+        return cluster
+
+
+def _negative(curve: Callable[[Hyperparameters, int], Step]) -> Callable[[Hyperparameters, int], Step]:
+    def negative(hyperparameters: Hyperparameters, position: int) -> Step:
+        step = curve(hyperparameters, position)
+        metrics = {name: -value for name, value in step.metrics.items()}
+        return Step(metrics, step.seconds, step.finished, step.examples)
+
+    return negative
+
+
+def write_answers(module: str, suite: str) -> None:
+    """Writes all answers of a suite's policy to stdout, a line each: for comparison with another process."""
+    conformance = getattr(importlib.import_module(module), suite)()
+    assert isinstance(conformance, PolicyConformance)
+    for seed in range(3):
+        for entry in conformance.eventful(seed).run():
+            sys.stdout.write(f"{entry.moment.number} {entry.answer}\n".replace("\n", " ", -1).rstrip() + "\n")

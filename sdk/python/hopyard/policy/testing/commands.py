@@ -1,0 +1,163 @@
+"""How the virtual cluster carries out what a policy asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hopyard.policy.cluster import ExperimentView
+from hopyard.policy.testing.running import Running
+from hopyard.policy.testing.world import Curve, Generator, Job, Run, Unanswered, World
+from hopyard.policy.vocabulary import (
+    AmendRun,
+    AnswerJob,
+    AnswerReady,
+    Ask,
+    Call,
+    Command,
+    CreateJob,
+    ForkJob,
+    GeneratorExhausted,
+    Hyperparameters,
+    JobCreated,
+    JobState,
+    LabelJob,
+    Predict,
+    PredictionReady,
+    ReleaseMachine,
+    ReserveMachine,
+    RunEndReason,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+    TimerFired,
+    WakeAt,
+)
+
+
+class Commands(Running):
+    """What a policy asks for, carried out: each command was checked against the exact state before."""
+
+    def __init__(
+        self,
+        terms: ExperimentView,
+        world: World,
+        curve: Curve,
+        generator: Generator,
+        respond: Callable[[Predict | Ask], object] | None,
+    ) -> None:
+        super().__init__(terms, world, curve)
+        self._generator, self._respond = generator, respond
+        self._ordinals = self._made = 0
+        self._exhausted = False
+        self._asked: set[str] = set()
+        self._timers: set[str] = set()
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case StartJob():
+                self._start(self.jobs[command.job], command)
+            case CreateJob():
+                self.terms = replace(self.terms, jobs_left=self.terms.jobs_left - 1)
+                job = self._new_job(command.job)
+                if command.hyperparameters is None:
+                    self._asked.add(job.id)
+                    self._after(self._world.delays.create, self._configured, job)
+                else:
+                    self._created(job, command.hyperparameters)
+            case ForkJob():
+                job = self._new_job(command.job)
+                job.parent, job.fork_position = command.parent, command.position
+                job.position = job.high_water = command.position
+                job.inherit(self.jobs[command.parent], command.position)
+                self._created(job, command.hyperparameters)
+            case AnswerJob():
+                job = self.jobs[command.job]
+                job.inherit(self.jobs[command.source], command.position)
+                job.position = job.high_water = command.position
+                job.state = JobState.COMPLETED
+            case AmendRun():
+                self._amend(self.jobs[command.job], command)
+            case SuspendJob(name) | TerminateJob(name):
+                job, ends = self.jobs[name], isinstance(command, TerminateJob)
+                if job.run is not None:
+                    self._end(job, job.run, RunEndReason.TERMINATED if ends else RunEndReason.SUSPENDED)
+                elif ends and not job.state.ended:
+                    job.state = JobState.TERMINATED
+            case LabelJob():
+                self.jobs[command.job].priority = command.priority
+            case ReserveMachine(machine) | ReleaseMachine(machine):
+                self.machines[machine].reserved = isinstance(command, ReserveMachine)
+                if isinstance(command, ReleaseMachine):
+                    self._wake()
+            case Predict() | Ask():
+                self._asked.add(command.ticket)
+                self._after(self._world.delays.answer, self._answered, command)
+            case WakeAt():
+                self._timers.add(command.ticket)
+                self._after(max(command.at - self.now, 0.0), self._fired, command.ticket)
+
+    def _new_job(self, name: str) -> Job:
+        self._ordinals += 1
+        job = self.jobs[name] = Job(name, self._ordinals)
+        return job
+
+    def _configured(self, job: Job) -> None:
+        self._asked.discard(job.id)
+        hyperparameters = None if self._exhausted else self._generator(self._made)
+        if hyperparameters is None:
+            self._exhausted = True
+            self.terms = replace(self.terms, jobs_left=0)
+            del self.jobs[job.id]
+            self._calls.append((GeneratorExhausted(job.id), None))
+            self._wake()
+            return
+        self._made += 1
+        if job.state is JobState.CREATING:
+            self._created(job, hyperparameters)
+
+    def _created(self, job: Job, hyperparameters: Hyperparameters) -> None:
+        job.hyperparameters = dict(hyperparameters)
+        self._idle(job, job.position)
+        self._calls.append((JobCreated(job.id), None))
+
+    def _answered(self, question: Predict | Ask) -> None:
+        self._asked.discard(question.ticket)
+        result, error = None, ""
+        try:
+            if self._respond is None:
+                raise Unanswered("nobody answers here")
+            result = self._respond(question)
+        except Unanswered as problem:
+            error = str(problem)
+        ready: Call = AnswerReady(question.ticket, result, error)
+        if isinstance(question, Predict):
+            ready = PredictionReady(question.ticket, question.job, result, error)
+        self._calls.append((ready, None))
+
+    def _fired(self, ticket: str) -> None:
+        self._timers.discard(ticket)
+        self._calls.append((TimerFired(ticket), None))
+
+    def _amend(self, job: Job, command: AmendRun) -> None:
+        run, moved = job.run, command.until is not None
+        assert run is not None
+        wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
+        fits = run.trains and all(p > run.position or (p == run.position and run.parked) for p in wanted)
+        run.amends.add(command.ticket)
+        self._after(self._world.delays.amend, self._amended, job, run, command.ticket, fits, moved, run.position)
+        if not fits:
+            return
+        run.saves |= set(command.snapshot_at)
+        if run.position in command.snapshot_at:
+            self._save(job, run)
+        if command.until is not None:
+            run.until = command.until
+            if run.held and run.until > run.position:
+                self._train(job, run)
+
+    def _amended(self, job: Job, run: Run, ticket: str, fits: bool, moved: bool, position: int) -> None:
+        if ticket in run.amends:
+            run.amends.discard(ticket)
+            run.parked = run.parked and not (fits and moved and run.until > run.position)
+            self._calls.append((AnswerReady(ticket, {"accepted": fits, "position": position}), None))

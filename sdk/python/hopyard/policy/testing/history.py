@@ -1,0 +1,78 @@
+"""The history of an experiment: each up-call with its answer, and how to make the same up-calls again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hopyard.policy.base import Policy, make_up_call
+from hopyard.policy.testing.view import IllegalCommand, Moment, UpCallView, describe
+from hopyard.policy.vocabulary import AllocateJobs, Call, Command, Decision, DecisionKind, IterationFinish, Verdict
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One up-call with its answer, as the history keeps it."""
+
+    moment: Moment
+    call: Call
+    refused: tuple[Verdict, ...] = ()
+    decision: Decision | None = None
+    commands: tuple[Command, ...] = ()
+    demand: int | None = None
+
+    @property
+    def answer(self) -> str:
+        """The answer as text: equal answers have equal texts, NaN included."""
+        return repr((self.decision, self.commands, self.demand))
+
+    def __str__(self) -> str:
+        call = "" if isinstance(self.call, AllocateJobs) else f" {self.call}"
+        return f"{describe(self.moment, self.call)}{call} -> {self.answer}"
+
+
+def answer(policy: Policy, moment: Moment, call: Call, refused: tuple[Verdict, ...] = ()) -> tuple[Entry, UpCallView]:
+    """Makes one up-call on a policy as a host does, refusals first, and checks the answer.
+
+    Raises:
+        IllegalCommand: The answer cannot be carried out.
+    """
+    view = UpCallView(moment, call)
+    for verdict in refused:
+        policy.on_refused(view, verdict)
+    decision = _check_decision(moment, call, make_up_call(policy, view, call))
+    commands = tuple(view.commands)
+    demand = policy.demand(view)
+    where = describe(moment, call)
+    if demand is not None and (not isinstance(demand, int) or isinstance(demand, bool) or demand < 0):
+        raise IllegalCommand(f"{where}: demand() returned {demand!r}; it must be an int of at least 0, or None")
+    if len(view.commands) != len(commands):
+        raise IllegalCommand(f"{where}: demand() gave the command {view.commands[-1]}; it may only look")
+    return Entry(moment, call, refused, decision, commands, demand), view
+
+
+def replay(policy: Policy, history: Iterable[Entry]) -> list[Entry]:
+    """Makes recorded up-calls again, on a fresh policy, and returns what it answers."""
+    return [answer(policy, entry.moment, entry.call, entry.refused)[0] for entry in history]
+
+
+def difference(recorded: list[Entry], again: list[Entry]) -> str:
+    """The first up-call that was answered differently, in words; "" if there is none."""
+    for one, other in zip(recorded, again, strict=True):
+        if one.answer != other.answer:
+            return f"{describe(one.moment, one.call)} {one.call}: first {one.answer}, then {other.answer}"
+    return ""
+
+
+def _check_decision(moment: Moment, call: Call, decision: object) -> Decision | None:
+    """Checks the form of a decision; raises IllegalCommand for one that no run could follow."""
+    if not isinstance(call, IterationFinish):
+        return None
+    where = describe(moment, call)
+    if not isinstance(decision, Decision):
+        raise IllegalCommand(f"{where}: on_iteration_finish returned {decision!r}; it must return a Decision")
+    if decision.kind is DecisionKind.PARK and not call.at_until:
+        raise IllegalCommand(f"{where}: PARK for job {call.job!r} at {call.position}, where its run is not at `until`")
+    if decision.up_to is not None and (decision.kind is not DecisionKind.CONTINUE or decision.up_to < 0):
+        raise IllegalCommand(f"{where}: {decision}: up_to is for CONTINUE only and at least 0")
+    return decision

@@ -1,0 +1,267 @@
+"""How runs go in the virtual cluster: they train, wait, park, save, end; and machines come and go with the share."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hopyard.policy.cluster import ExperimentView, Incumbent
+from hopyard.policy.testing.world import Curve, Job, Machine, Run, RunLog, Step, TrainingFailed, World
+from hopyard.policy.vocabulary import (
+    AnswerReady,
+    ApplicationStat,
+    Call,
+    Decision,
+    DecisionKind,
+    IterationFinish,
+    JobState,
+    MachinesChange,
+    Report,
+    RunEnd,
+    RunEndReason,
+    RunMode,
+    ShareChange,
+    StartJob,
+)
+
+_SAVING = (RunEndReason.UNTIL, RunEndReason.SUSPENDED, RunEndReason.PREEMPTED)
+
+
+class Running:
+    """Time, runs and machines of the virtual cluster; what happens to them becomes up-calls in `_calls`."""
+
+    def __init__(self, terms: ExperimentView, world: World, curve: Curve) -> None:
+        self.now = 0.0
+        self.over = ""
+        self.runs: list[RunLog] = []
+        self.jobs: dict[str, Job] = {}
+        self.machines: dict[str, Machine] = {}
+        self.share = 0
+        self.terms = terms
+        self._world, self._curve = world, curve
+        self._heap: list[tuple[float, int, bool, Callable[..., None], tuple[Any, ...]]] = []
+        self._sequence = self._queued = 0
+        self._calls: deque[tuple[Call, Run | None]] = deque()
+        self._incumbent: Incumbent | None = None
+        self._paused = self._at_rest = False
+        self._attention = True
+        self._cap: int | None = None
+        self._demand: int | None = None
+
+    def _push(self, time: float, scripted: bool, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (max(time, self.now), self._sequence, scripted, action, arguments))
+
+    def _after(self, seconds: float, action: Callable[..., None], *arguments: object) -> None:
+        self._push(self.now + seconds, False, action, arguments)
+
+    def _wake(self) -> None:
+        self._attention, self._at_rest = True, False
+
+    def _idle(self, job: Job, position: int) -> None:
+        self._queued += 1
+        job.queued, job.position = self._queued, position
+        job.state = JobState.SUSPENDED if job.saves else JobState.PENDING
+        self._wake()
+
+    # ------------------------------------------------------------------------------------------------------------- runs
+
+    def _start(self, job: Job, command: StartJob) -> None:
+        job.attempt += 1
+        start = job.source()
+        if command.from_snapshot is not None:
+            start = command.from_snapshot[1]
+            if command.from_snapshot[0] != job.id and command.mode is RunMode.TRAIN:
+                job.inherit(self.jobs[command.from_snapshot[0]], start)
+                job.high_water = max(job.high_water, start)
+        until = self.terms.max_position if command.until is None else command.until
+        until = until if command.mode is RunMode.TRAIN else start
+        allowed = max(command.allowed or 0, min(job.high_water, until), start)
+        run = job.run = Run(command, job.attempt, self.now, start, until, allowed, start, start)
+        run.saves = set(command.snapshot_at)
+        job.state = JobState.STARTING
+        job.position = start if run.trains else job.position
+        for machine in command.machines:
+            self.machines[machine].job, self.machines[machine].reserved = job.id, False
+        self._after(self._world.delays.start, self._started, job, run)
+
+    def _started(self, job: Job, run: Run) -> None:
+        if job.run is not run:
+            return
+        run.started = True
+        if job.state is JobState.STARTING:
+            job.state = JobState.RUNNING
+        self._train(job, run)
+
+    def _train(self, job: Job, run: Run) -> None:
+        position = min(run.position + self._world.interval, self.terms.max_position) if run.trains else run.position
+        run.training, run.held = True, False
+        try:
+            step = self._curve(job.hyperparameters, position)
+        except TrainingFailed as failure:
+            self._after(0.0, self._ended, job, run, RunEndReason.FAILED, f"train at position {position}: {failure}")
+            return
+        self._after(step.seconds, self._report, job, run, position, step)
+
+    def _report(self, job: Job, run: Run, position: int, step: Step) -> None:
+        if job.run is not run:
+            return
+        run.training, run.position = False, position
+        run.finished = run.finished or step.finished
+        at_until = position >= run.until or step.finished
+        run.parked = at_until
+        part = "" if run.trains else run.command.inputs.get(run.command.machines[0], "")
+        new = position > job.high_water if run.trains else (position, part) not in job.parts
+        report = Report(position, dict(step.metrics), step.seconds, part, step.examples, at_until, step.finished)
+        if run.trains:
+            job.position = position
+            if position in run.saves or (
+                self._world.snapshot_every and position - run.saved >= self._world.snapshot_every
+            ):
+                self._save(job, run)
+        if new:
+            job.losses, job.high_water = 0, max(job.high_water, position)
+            job.add(position, step, part)
+            self._judge(job, position)
+            source = run.command.inputs.get(run.command.machines[0], "")
+            self._calls.append((ApplicationStat(job.id, report, source, run.command.mode), None))
+        if run.ending is not None:
+            self._leave(job, run, run.ending)
+        elif not run.trains:
+            self._end(job, run, RunEndReason.UNTIL)
+        else:
+            if new or at_until:
+                self._calls.append((IterationFinish(job.id, report, repeated=not new), run))
+            if not at_until and (position < run.allowed or not new):
+                self._train(job, run)
+
+    def _judge(self, job: Job, position: int) -> None:
+        value = next(p for p in job.points if p.position == position).metrics.get(self.terms.metric)
+        if value is None or not math.isfinite(value):
+            return
+        best = self._incumbent
+        if best is None or self.terms.better(value, best.value):
+            self._incumbent = Incumbent(job.id, position, value)
+        if self.terms.target is not None and not self.terms.better(self.terms.target, value):
+            self.over = f"job {job.id} reached the target"
+
+    def _decide(self, job: Job, run: Run, call: IterationFinish, decision: Decision) -> None:
+        if job.run is not run or run.ending is not None:
+            return
+        match decision.kind:
+            case DecisionKind.PARK:
+                run.held = True
+            case DecisionKind.SUSPEND:
+                self._end(job, run, RunEndReason.SUSPENDED)
+            case DecisionKind.TERMINATE:
+                self._end(job, run, RunEndReason.TERMINATED)
+            case DecisionKind.CONTINUE:
+                run.allowed = max(run.allowed, decision.up_to or 0)
+                if call.at_until and run.until <= call.position:
+                    self._end(job, run, RunEndReason.UNTIL)
+                elif not run.training:
+                    self._train(job, run)
+
+    def _end(self, job: Job, run: Run, reason: RunEndReason) -> None:
+        """Ends a run at its next boundary: now, if it waits."""
+        if run.ending is None or reason is RunEndReason.TERMINATED:
+            run.ending = reason
+            job.state = JobState.SUSPENDING
+        if run.started and not run.training:
+            self._leave(job, run, run.ending)
+
+    def _leave(self, job: Job, run: Run, reason: RunEndReason) -> None:
+        if not run.leaving:
+            run.leaving = True
+            seconds = 0.0 if reason is RunEndReason.TERMINATED else self._world.delays.save
+            self._after(seconds, self._ended, job, run, reason)
+
+    def _ended(self, job: Job, run: Run, reason: RunEndReason, message: str = "") -> None:
+        if job.run is not run:
+            return
+        if run.ending is RunEndReason.TERMINATED:
+            reason = RunEndReason.TERMINATED
+        if reason in _SAVING and run.trains and run.saved != run.position:
+            self._save(job, run)
+        job.run = None
+        for machine in run.command.machines:
+            if machine in self.machines:
+                self.machines[machine].job, self.machines[machine].reserved = "", False
+        for ticket in sorted(run.amends):
+            self._calls.append((AnswerReady(ticket, {"accepted": False, "position": run.position}), None))
+        run.amends.clear()
+        self._outcome(job, run, reason)
+        self._wake()
+        self.runs.append(
+            RunLog(job.id, run.attempt, run.command.machines, run.began, run.start, self.now, run.position, reason)
+        )
+        end = RunEnd(job.id, run.attempt, reason, run.position, job.position, message, run.command.mode)
+        self._calls.append((end, None))
+        self._shed()
+
+    def _outcome(self, job: Job, run: Run, reason: RunEndReason) -> None:
+        job.failures += reason is RunEndReason.FAILED
+        job.losses += reason is RunEndReason.LOST
+        complete = run.trains and reason in _SAVING and (run.finished or run.position >= self.terms.max_position)
+        # A run may be lost after its last position was saved: there is nothing left to train.
+        complete = complete or (run.trains and job.source() >= self.terms.max_position)
+        if reason is RunEndReason.TERMINATED:
+            job.state = JobState.TERMINATED
+        elif complete:
+            job.state = JobState.COMPLETED
+        elif job.failures > self._world.max_failures or job.losses > self._world.max_losses:
+            job.state = JobState.FAILED
+        else:
+            self._idle(job, job.source())
+
+    def _save(self, job: Job, run: Run) -> None:
+        run.saved = run.position
+        job.saves[run.position] = (self.now + self._world.delays.store, run.command.machines[0])
+        if self._world.keep_latest:
+            job.saves = {p: job.saves[p] for p in sorted(job.saves)[-self._world.keep_latest :]}
+
+    # ------------------------------------------------------------------------------------------------------------ share
+
+    def _rebalance(self) -> None:
+        """The cluster divides its machines anew: there is nobody else, so the experiment gets what it can use."""
+        share = min(n for n in (len(self.machines), self._cap, self._demand) if n is not None)
+        if self.share != share:
+            self._set_share(share)
+        self._grant()
+
+    def _set_share(self, slots: int) -> None:
+        grown, self.share = slots > self.share, slots
+        self._shed()
+        over = sum(m.held for m in self.machines.values()) > slots
+        self._calls.append((ShareChange(slots, self.now + self._world.grace if over else None), None))
+        if over:
+            self._after(self._world.grace, self._preempt)
+        if grown:
+            self._wake()
+        self._grant()
+
+    def _grant(self) -> None:
+        for name, machine in sorted(self.machines.items()):
+            if not machine.held and sum(m.held for m in self.machines.values()) < self.share:
+                machine.held = True
+                self._calls.append((MachinesChange(joined=(name,)), None))
+                self._wake()
+
+    def _shed(self) -> None:
+        held = [m for m in self.machines.values() if m.held]
+        idle = sorted((m for m in held if not m.job), key=lambda m: (m.reserved, m.id))
+        for machine in idle[: max(len(held) - self.share, 0)]:
+            machine.held = machine.reserved = False
+
+    def _preempt(self) -> None:
+        runs: Mapping[str, Run] = {j.id: j.run for j in self.jobs.values() if j.run is not None}
+        leaving = sum(len(run.command.machines) for run in runs.values() if run.ending is not None)
+        surplus = sum(m.held for m in self.machines.values()) - self.share - leaving
+        victims = [self.jobs[j] for j, run in runs.items() if run.ending is None and run.command.preemptible]
+        for job in sorted(victims, key=lambda j: (j.priority or 0.0, -j.ordinal)):
+            if surplus > 0 and job.run is not None:
+                surplus -= len(job.run.command.machines)
+                self._end(job, job.run, RunEndReason.PREEMPTED)

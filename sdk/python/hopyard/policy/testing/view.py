@@ -1,0 +1,258 @@
+"""What a policy sees in one up-call of the virtual cluster, and the strict check of what it asks for."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from hopyard.policy.cluster import (
+    Cluster,
+    CommandError,
+    CurvePoint,
+    ExperimentView,
+    Incumbent,
+    JobView,
+    MachineView,
+)
+from hopyard.policy.vocabulary import (
+    AmendRun,
+    AnswerJob,
+    Ask,
+    Call,
+    Command,
+    CreateJob,
+    ForkJob,
+    JobState,
+    LabelJob,
+    Predict,
+    ReleaseMachine,
+    ReserveMachine,
+    RunMode,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+    WakeAt,
+)
+
+
+class IllegalCommand(CommandError):
+    """A policy asked for what cannot be; the message names the up-call, the command, what was found, what is allowed."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """All that a policy can see in one up-call. Kept in the history, so that the same up-call can be made again."""
+
+    number: int
+    now: float
+    seed: int
+    experiment: ExperimentView
+    share: int
+    jobs: Mapping[str, JobView]
+    machines: Mapping[str, MachineView]
+    reserved: frozenset[str] = frozenset()
+    queue: tuple[str, ...] = ()
+    curves: Mapping[str, tuple[CurvePoint, ...]] = field(default_factory=dict)
+    saves: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    incumbent: Incumbent | None = None
+    next_job: int = 1
+    next_ticket: int = 1
+
+
+class UpCallView(Cluster):
+    """The `Cluster` of one up-call: shows a moment, collects commands, and refuses illegal ones with `IllegalCommand`.
+
+    The moment is exact here (in a live cluster it may be stale, and the core refuses), so a command that does not fit
+    it is a mistake in the policy.
+    """
+
+    def __init__(self, moment: Moment, call: Call) -> None:
+        self.commands: list[Command] = []
+        self.tickets = 0
+        self._moment, self._call = moment, call
+        self._rng = random.Random(moment.seed)
+        # What this answer has changed so far.
+        self._states = {job.id: job.state for job in moment.jobs.values()}
+        self._busy = {machine.id: machine.job for machine in moment.machines.values()}
+        self._reserved = set(moment.reserved)
+        self._created = self._generated = 0
+
+    # ------------------------------------------------------------------------------------------------------------- view
+
+    @property
+    def now(self) -> float:
+        """The virtual time of the up-call."""
+        return self._moment.now
+
+    @property
+    def rng(self) -> random.Random:
+        """The up-call's own source of chance."""
+        return self._rng
+
+    @property
+    def experiment(self) -> ExperimentView:
+        """The terms at this moment."""
+        return self._moment.experiment
+
+    @property
+    def share(self) -> int:
+        """Machines that the experiment may hold."""
+        return self._moment.share
+
+    @property
+    def jobs(self) -> Mapping[str, JobView]:
+        """All jobs, in order of creation."""
+        return MappingProxyType(dict(self._moment.jobs))
+
+    @property
+    def machines(self) -> Mapping[str, MachineView]:
+        """The machines held, in order of id."""
+        return MappingProxyType(dict(self._moment.machines))
+
+    def idle_machines(self) -> Sequence[MachineView]:
+        """Idle machines that this answer has not used or reserved."""
+        machines = self._moment.machines.values()
+        return [m for m in machines if not self._busy[m.id] and m.id not in self._reserved]
+
+    def idle_jobs(self) -> Sequence[JobView]:
+        """Waiting jobs that this answer has not started or ended."""
+        return [self._moment.jobs[job] for job in self._moment.queue if self._states[job].idle]
+
+    def curve(self, job: str) -> Sequence[CurvePoint]:
+        """What a job reported so far."""
+        return self._moment.curves[self._known("curve", job).id]
+
+    def snapshots(self, job: str) -> Sequence[int]:
+        """Positions of a job's snapshots."""
+        return self._moment.saves[self._known("snapshots", job).id]
+
+    @property
+    def incumbent(self) -> Incumbent | None:
+        """The best finite value so far."""
+        return self._moment.incumbent
+
+    # ------------------------------------------------------------------------------------------------------- down-calls
+
+    def new_job_id(self) -> str:
+        """The id that the next created job must have."""
+        return str(self._moment.next_job + self._created)
+
+    def new_ticket(self) -> str:
+        """A ticket that no question has had."""
+        self.tickets += 1
+        return f"t{self._moment.next_ticket + self.tickets - 1}"
+
+    def submit(self, command: Command) -> None:
+        """Checks a command and adds it to the answer; raises `IllegalCommand`."""
+        match command:
+            case ReserveMachine(machine):
+                self._machine(command, machine, reserved_too=False)
+                self._reserved.add(machine)
+            case ReleaseMachine(machine):
+                self._demand(command, machine in self._reserved, f"machine {machine!r} is not reserved")
+                self._reserved.discard(machine)
+            case CreateJob():
+                left = self._moment.experiment.jobs_left - self._generated
+                self._demand(command, left > 0, "no more jobs may be created (jobs_left is 0)")
+                self._generated += 1
+                self._new_job(command, command.job)
+            case ForkJob():
+                self._known(command, command.parent)
+                self._snapshot(command, command.parent, command.position)
+                self._new_job(command, command.job)
+            case StartJob():
+                self._start(command)
+            case AmendRun():
+                state = self._states_of(command.job)
+                fits = state in (JobState.STARTING, JobState.RUNNING)
+                self._state(command, command.job, "STARTING or RUNNING", fits)
+                ends = [*command.snapshot_at, *([] if command.until is None else [command.until])]
+                top = self.experiment.max_position
+                self._demand(command, all(0 < end <= top for end in ends), f"positions must lie in 1..{top}")
+            case SuspendJob(job):
+                self._state(command, job, "live", self._states_of(job).live)
+                self._states[job] = JobState.SUSPENDING
+            case TerminateJob(job):
+                state = self._states_of(job)
+                self._states[job] = state if state.ended else JobState.SUSPENDING if state.live else JobState.TERMINATED
+            case AnswerJob():
+                state = self._states_of(command.job)
+                self._state(command, command.job, "waiting", not state.ended and not state.live)
+                top = self._known(command, command.source).high_water
+                fits = command.source != command.job and command.position <= top
+                self._demand(command, fits, f"another job's results up to {top} are there")
+                self._states[command.job] = JobState.COMPLETED
+            case LabelJob():
+                self._known(command, command.job)
+                self._demand(command, not math.isnan(command.priority), "a priority is a number, not NaN")
+            case Predict():
+                self._known(command, command.job)
+            case WakeAt():
+                self._demand(command, math.isfinite(command.at), "the time must be finite")
+            case Ask():
+                pass
+        self.commands.append(command)
+
+    # ----------------------------------------------------------------------------------------------------------- checks
+
+    def _start(self, command: StartJob) -> None:
+        job = self._known(command, command.job)
+        self._state(command, job.id, "idle", self._states[job.id].idle)
+        gang = command.machines
+        self._demand(command, bool(gang) and len(set(gang)) == len(gang), "it needs one or more different machines")
+        for machine in gang:
+            self._machine(command, machine, reserved_too=True)
+        start = job.position
+        if command.from_snapshot is not None:
+            start = command.from_snapshot[1]
+            self._snapshot(command, *command.from_snapshot)
+        elif command.mode is RunMode.EVALUATE:
+            self._demand(command, bool(self.snapshots(job.id) or job.parent), "it has no snapshot to evaluate")
+        if command.mode is RunMode.TRAIN:
+            top = self.experiment.max_position
+            until = top if command.until is None else command.until
+            self._demand(command, start < until <= top, f"until is {until}; it must lie in {start + 1}..{top}")
+            saves = command.snapshot_at
+            self._demand(command, all(start < p <= until for p in saves), f"save points lie in {start + 1}..{until}")
+        self._demand(command, set(command.inputs) <= set(gang), "inputs name machines that are not in the gang")
+        self._states[job.id] = JobState.STARTING
+        for machine in gang:
+            self._busy[machine] = job.id
+            self._reserved.discard(machine)
+
+    def _new_job(self, command: Command, job: str) -> None:
+        self._demand(command, job == self.new_job_id(), f"the next job's id is {self.new_job_id()!r}")
+        self._created += 1
+
+    def _machine(self, command: Command, machine: str, *, reserved_too: bool) -> None:
+        self._demand(command, machine in self._busy, f"machine {machine!r} is not one of {sorted(self._busy)}")
+        self._demand(command, not self._busy[machine], f"machine {machine!r} is busy with job {self._busy[machine]!r}")
+        free = reserved_too or machine not in self._reserved
+        self._demand(command, free, f"machine {machine!r} is reserved already")
+
+    def _snapshot(self, command: Command, job: str, position: int) -> None:
+        saves = self._moment.saves.get(job, ())
+        self._demand(command, position in saves, f"job {job!r} has snapshots at {list(saves)} only")
+
+    def _states_of(self, job: str) -> JobState:
+        self._known("command", job)
+        return self._states[job]
+
+    def _state(self, command: Command, job: str, allowed: str, fits: bool) -> None:
+        self._demand(command, fits, f"job {job!r} is {self._states[job].value}; it must be {allowed}")
+
+    def _known(self, what: Command | str, job: str) -> JobView:
+        self._demand(what, job in self._moment.jobs, f"job {job!r} is unknown at this moment")
+        return self._moment.jobs[job]
+
+    def _demand(self, what: object, fits: bool, problem: str) -> None:
+        if not fits:
+            raise IllegalCommand(f"{describe(self._moment, self._call)}: {what}: {problem}")
+
+
+def describe(moment: Moment, call: Call) -> str:
+    """An up-call in words, for messages."""
+    return f"up-call {moment.number} ({type(call).__name__} at {moment.now:g} s)"

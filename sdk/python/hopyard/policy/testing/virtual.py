@@ -1,0 +1,321 @@
+"""A small cluster in virtual time, for the tests of policies."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from hopyard.policy.base import Policy
+from hopyard.policy.cluster import ExperimentView
+from hopyard.policy.testing.commands import Commands
+from hopyard.policy.testing.history import Entry, answer, replay
+from hopyard.policy.testing.view import Moment, describe
+from hopyard.policy.testing.world import Curve, Delays, Generator, Machine, Run, World, counting, steady
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    Ask,
+    Call,
+    Command,
+    CreateJob,
+    ExperimentChange,
+    ForkJob,
+    Hyperparameters,
+    IterationFinish,
+    JobState,
+    MachinesChange,
+    Predict,
+    RequestMade,
+    RunEndReason,
+    StartJob,
+    Verdict,
+)
+
+
+class StalledError(AssertionError):
+    """Nothing will ever happen again and the experiment is not over; the message says who waits for what."""
+
+
+class SpinningError(AssertionError):
+    """The policy got more up-calls than any sensible one needs."""
+
+
+class VirtualCluster(Commands):
+    """One experiment under a policy, with simulated machines, in virtual time. Deterministic, and without I/O.
+
+    It makes the up-calls in the order of the real core: one at a time; `ApplicationStat` before the `IterationFinish` of
+    the same report; `AllocateJobs` last, and only when a machine is idle and something changed that allocation depends
+    on. Every command is checked against the exact state; one that does not fit raises `IllegalCommand`, which names the
+    up-call.
+
+    The share is what there is, at most what `set_share` says, and no more than the policy's `demand`.
+
+    Events can be scripted: `cluster.at(3.0, cluster.lose_run, "1")`; then `cluster.run()`.
+
+    Args:
+        policy: The policy under test.
+        machines: How many machines there are at first: m01, m02, ...
+        jobs: How many jobs may be created.
+        max_position: Where a job is complete.
+        curve: What training reports; may raise `TrainingFailed`.
+        generator: Makes configurations.
+        metric: The metric to optimise.
+        mode: Which direction is better.
+        target: The experiment is over when a job reaches it.
+        kill_threshold: Shown to the policy.
+        seed: The experiment's seed.
+        interval: Units in an iteration.
+        snapshot_every: Save each so many units during a run; 0: only at its end and where the policy asks.
+        keep_latest: How many snapshots of a job are kept; 0: all.
+        max_failures: How often a job may fail before it is FAILED.
+        max_losses: How many runs in a row may be lost without progress before the job is FAILED.
+        grace: Seconds between a smaller share and its deadline.
+        delays: How long things take.
+        respond: Answers predictions and questions; may raise `Unanswered`.
+        refuse: Reason for which the core refuses a command ("" for none), as if its state had moved on.
+        watch: Check that the policy changes nothing of what it is given.
+        max_calls: More up-calls than that are a `SpinningError`.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        machines: int = 2,
+        jobs: int = 4,
+        max_position: int = 3,
+        curve: Curve = steady,
+        generator: Generator = counting,
+        metric: str = "accuracy",
+        mode: Literal["max", "min"] = "max",
+        target: float | None = None,
+        kill_threshold: float | None = None,
+        seed: int = 0,
+        interval: int = 1,
+        snapshot_every: int = 0,
+        keep_latest: int = 0,
+        max_failures: int = 1,
+        max_losses: int = 3,
+        grace: float = 1.0,
+        delays: Delays | None = None,
+        respond: Callable[[Predict | Ask], object] | None = None,
+        refuse: Callable[[Command], str] | None = None,
+        watch: bool = False,
+        max_calls: int = 20_000,
+    ) -> None:
+        self.policy = policy
+        self.history: list[Entry] = []
+        terms = ExperimentView(metric, mode, max_position, target, kill_threshold, jobs, seed)
+        world = World(interval, snapshot_every, keep_latest, max_failures, max_losses, grace, delays or Delays())
+        super().__init__(terms, world, curve, generator, respond)
+        self._refuse, self._watch, self._max_calls = refuse, watch, max_calls
+        self._verdicts: list[Verdict] = []
+        self._scripted = self._tickets = 0
+        self.machines = {name: Machine(name) for name in (f"m{number:02}" for number in range(1, machines + 1))}
+        self._after(0.0, self._rebalance)
+
+    # -------------------------------------------------------------------------------------------------- the test's side
+
+    def at(self, time: float, action: Callable[..., None], *arguments: object) -> None:
+        """Scripts an action, such as `lose_run`, for a virtual time."""
+        self._scripted += 1
+        self._push(time, True, action, arguments)
+
+    def run(self, until: float | None = None) -> list[Entry]:
+        """Lets time pass until the experiment is over and nothing more is scripted, or up to a virtual time.
+
+        Returns:
+            The history: each up-call with its answer. `over` says why the experiment ended ("": it has not).
+
+        Raises:
+            StalledError: Nothing more will happen, and the experiment is not over.
+            SpinningError: `max_calls` up-calls were made.
+            IllegalCommand: The policy asked for what cannot be.
+        """
+        while self._heap and not (self.over and not self._scripted):
+            if until is not None and self._heap[0][0] > until:
+                self.now = until
+                return self.history
+            self.now, _, scripted, action, arguments = heapq.heappop(self._heap)
+            self._scripted -= scripted
+            action(*arguments)
+            self._settle()
+        if not self.over:
+            raise StalledError(self.story())
+        return self.history
+
+    def rebuild(self, policy: Policy) -> None:
+        """Replaces the policy, as after a crash: a fresh one gets all recorded up-calls, then goes on."""
+        replay(policy, self.history)
+        self.policy = policy
+
+    def story(self) -> str:
+        """Where everything stands, in a sentence for people."""
+        jobs = [f"{j.id} {j.state.value} at {j.position}{' parked' * j.view().parked}" for j in self.jobs.values()]
+        held = [m for m in self.machines.values() if m.held]
+        machines = [f"{m.id} {(m.job and 'runs ' + m.job) or (m.reserved and 'reserved') or 'idle'}" for m in held]
+        return (
+            f"stalled at {self.now:g} s after {len(self.history)} up-calls: jobs [{', '.join(jobs)}]; "
+            f"machines [{', '.join(machines)}]; {self.terms.jobs_left} jobs may still be created"
+        )
+
+    # -------------------------------------------------------------------------------------------- what may happen to it
+
+    def lose_run(self, job: str) -> None:
+        """The run of a job is lost; nothing happens if it has none."""
+        run = self.jobs[job].run if job in self.jobs else None
+        if run is not None:
+            self._ended(self.jobs[job], run, RunEndReason.LOST, "its process is gone")
+
+    def lose_machine(self, machine: str) -> None:
+        """A machine dies, and with it what was saved on it and not stored yet."""
+        lost = self.machines.pop(machine, None)
+        if lost is None:
+            return
+        for job in self.jobs.values():
+            job.saves = {p: s for p, s in job.saves.items() if s[0] <= self.now or s[1] != machine}
+            if job.run is not None and machine in job.run.command.machines:
+                self._ended(job, job.run, RunEndReason.LOST, f"machine {machine} is lost")
+            elif job.state.idle and job.position != job.source():
+                job.position = job.source()
+                job.state = JobState.SUSPENDED if job.saves else JobState.PENDING
+        if lost.held:
+            self._calls.append((MachinesChange(lost=(machine,)), None))
+            self._wake()
+        self._rebalance()
+
+    def join_machine(self, machine: str) -> None:
+        """A machine comes."""
+        self.machines.setdefault(machine, Machine(machine))
+        self._rebalance()
+
+    def set_share(self, slots: int) -> None:
+        """The experiment may hold at most `slots` machines from now on; what is above is preempted after the grace."""
+        self._cap = slots
+        self._rebalance()
+
+    def extend(self, jobs: int = 0, max_position: int = 0) -> None:
+        """More jobs may be created, or jobs train further; a finished experiment goes on."""
+        longer = max_position > self.terms.max_position
+        left = 0 if self._exhausted else self.terms.jobs_left + jobs
+        self.terms = replace(self.terms, jobs_left=left, max_position=max(max_position, self.terms.max_position))
+        for job in self.jobs.values():
+            if longer and job.state is JobState.COMPLETED:
+                self._idle(job, job.source())
+        self.over = ""
+        self._wake()
+        self._calls.append((ExperimentChange("extended"), None))
+
+    def pause(self) -> None:
+        """Suspends all runs at their next boundary and starts none until `resume`."""
+        self._paused = True
+        for job in self.jobs.values():
+            if job.run is not None:
+                self._end(job, job.run, RunEndReason.SUSPENDED)
+        self._calls.append((ExperimentChange("paused"), None))
+
+    def resume(self) -> None:
+        """Ends a pause."""
+        self._paused = False
+        self._wake()
+        self._calls.append((ExperimentChange("resumed"), None))
+
+    def request(self, ticket: str, hyperparameters: Hyperparameters, position: int) -> None:
+        """A client asks for a configuration trained to a position."""
+        self._calls.append((RequestMade(ticket, hyperparameters, position), None))
+
+    # --------------------------------------------------------------------------------------------------------- up-calls
+
+    def _settle(self) -> None:
+        while not self.over:
+            if self._calls:
+                call, run = self._calls.popleft()
+                if isinstance(call, IterationFinish) and self.jobs[call.job].run is not run:
+                    continue
+                self._at_rest = False
+                self._make(call, run)
+                continue
+            self._look_for_the_end()
+            if self.over or not self._attention or self._paused or not self._placeable():
+                break
+            self._attention = False
+            self._make(AllocateJobs(), None)
+
+    def _look_for_the_end(self) -> None:
+        live = any(job.run is not None for job in self.jobs.values())
+        if live or self._asked or self._paused:
+            return
+        # Asked, it wanted nothing; or it has no use for a machine, so that there is nothing to ask.
+        rests = (self._at_rest and not self._attention) or self._demand == 0
+        if all(job.state.ended for job in self.jobs.values()) and not self.terms.jobs_left:
+            self.over = "all jobs ended"
+        elif rests and not self._timers:
+            self.over = "the policy has nothing left to do"
+
+    def _placeable(self) -> bool:
+        held = [m for m in self.machines.values() if m.held]
+        return any(not m.job and not m.reserved for m in held) and sum(bool(m.job) for m in held) < self.share
+
+    def _moment(self) -> Moment:
+        jobs = self.jobs.values()
+        waiting = sorted((j for j in jobs if j.state.idle), key=lambda j: (-(j.priority or 0.0), j.queued))
+        held = [m for _, m in sorted(self.machines.items()) if m.held]
+        number = len(self.history) + 1
+        return Moment(
+            number=number,
+            now=self.now,
+            seed=self.terms.seed * 1_000_003 + number,
+            experiment=self.terms,
+            share=self.share,
+            jobs={job.id: job.view() for job in jobs},
+            machines={machine.id: machine.view() for machine in held},
+            reserved=frozenset(m.id for m in held if m.reserved),
+            queue=tuple(job.id for job in waiting),
+            curves={job.id: job.points for job in jobs},
+            saves={job.id: tuple(sorted(job.saves)) for job in jobs},
+            incumbent=self._incumbent,
+            next_job=self._ordinals + 1,
+            next_ticket=self._tickets + 1,
+        )
+
+    def _make(self, call: Call, run: Run | None) -> None:
+        moment, refused = self._moment(), tuple(self._verdicts)
+        if moment.number > self._max_calls:
+            raise SpinningError(f"{self._max_calls} up-calls were made; the last: {self.history[-1]}")
+        self._verdicts = []
+        given = repr((moment, call, refused)) if self._watch else ""
+        entry, view = answer(self.policy, moment, call, refused)
+        if self._watch and given != repr((moment, call, refused)):
+            raise AssertionError(f"{describe(moment, call)}: the policy changed what it was given")
+        self.history.append(entry)
+        self._tickets += view.tickets
+        accepted = 0
+        for command in entry.commands:
+            reason = self._refusal(command)
+            if reason:
+                self._verdicts.append(Verdict(command, False, reason))
+                self._wake()
+            else:
+                accepted += 1
+                self._carry_out(command)
+        if isinstance(call, AllocateJobs):
+            self._at_rest = accepted == 0 and not self._verdicts
+            live = any(job.run is not None for job in self.jobs.values())
+            if accepted and not live and not self._asked and not self._timers:
+                self._wake()  # It did something, but nothing that anything follows from: is that all?
+        if entry.decision is not None and run is not None and isinstance(call, IterationFinish):
+            self._decide(self.jobs[call.job], run, call, entry.decision)
+        if entry.demand != self._demand:
+            self._demand = entry.demand
+            self._after(0.0, self._rebalance)
+
+    def _refusal(self, command: Command) -> str:
+        reason = self._refuse(command) if self._refuse is not None else ""
+        if reason:
+            return reason
+        if isinstance(command, StartJob) and self._paused:
+            return "the experiment is paused"
+        if isinstance(command, CreateJob | ForkJob) and command.job != str(self._ordinals + 1):
+            return f"a new job must be {self._ordinals + 1}"  # An earlier creation of the same answer was refused.
+        return ""

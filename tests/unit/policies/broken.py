@@ -1,0 +1,232 @@
+"""Policies with one mistake each, and their conformance suites."""
+
+from __future__ import annotations
+
+import random
+from time import time
+
+from hopyard.policy import (
+    CONTINUE,
+    PARK,
+    ApplicationStat,
+    Cluster,
+    Decision,
+    GeneratorExhausted,
+    IterationFinish,
+    JobCreated,
+    Policy,
+)
+from hopyard.policy.conformance import PolicyConformance
+
+
+class Greedy(Policy):
+    """The sound policy that the mistakes are made in."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        for machine, job in zip(cluster.idle_machines(), self.order(cluster), strict=False):
+            cluster.start_job(job, machine.id, allowed=cluster.experiment.max_position)
+        for _ in range(min(cluster.experiment.jobs_left, len(cluster.idle_machines()))):
+            cluster.create_job()
+
+    def order(self, cluster: Cluster) -> list[str]:
+        return [job.id for job in cluster.idle_jobs()]
+
+    def demand(self, cluster: Cluster) -> int | None:
+        return sum(not job.state.ended for job in cluster.jobs.values()) + cluster.experiment.jobs_left
+
+
+class GlobalChance(Greedy):
+    def order(self, cluster: Cluster) -> list[str]:
+        jobs = super().order(cluster)
+        random.shuffle(jobs)
+        return jobs
+
+
+class ReadsTheClock(Greedy):
+    def __init__(self) -> None:
+        self.seen = 0.0
+
+    def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        self.seen = time()
+
+
+class SetOrder(Greedy):
+    def order(self, cluster: Cluster) -> list[str]:
+        return list({job.id for job in cluster.idle_jobs()})
+
+
+class SharedMemory(Greedy):
+    """Its memory belongs to the class, so that a fresh policy still has that of the ones before."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.reverse = self.made % 2 == 0
+
+    def order(self, cluster: Cluster) -> list[str]:
+        jobs = super().order(cluster)
+        return jobs[::-1] if self.reverse else jobs
+
+
+class BusyMachine(Greedy):
+    def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
+        cluster.start_job(created.job, next(iter(cluster.machines)))
+
+
+class StartsTwice(Greedy):
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        jobs = cluster.idle_jobs()
+        for machine in cluster.idle_machines():
+            if jobs:
+                cluster.start_job(jobs[0].id, machine.id)
+        super().allocate_jobs(cluster)
+
+
+class ForgetsLostJobs(Greedy):
+    """Keeps a queue of its own, into which jobs come only when they are created."""
+
+    def __init__(self) -> None:
+        self.queue: list[str] = []
+
+    def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
+        self.queue.append(created.job)
+
+    def order(self, cluster: Cluster) -> list[str]:
+        count = len(cluster.idle_machines())
+        now, self.queue = self.queue[:count], self.queue[count:]
+        return now
+
+
+class LeaksAMachine(Greedy):
+    def __init__(self) -> None:
+        self.kept: str | None = None
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        if self.kept is None and len(cluster.idle_machines()) > 1:
+            self.kept = cluster.reserve_idle_machine()
+        super().allocate_jobs(cluster)
+
+
+class ParksAnywhere(Greedy):
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        return CONTINUE if event.at_until else PARK
+
+
+class CrashesOnNaN(Greedy):
+    def __init__(self) -> None:
+        self.histogram: dict[int, int] = {}
+
+    def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        bucket = int(stat.report.metrics[cluster.experiment.metric] * 10)
+        self.histogram[bucket] = self.histogram.get(bucket, 0) + 1
+
+
+class IgnoresExhaustion(Greedy):
+    def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
+        cluster.create_job()
+
+
+class ParksForEver(Greedy):
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        return PARK if event.at_until else CONTINUE
+
+
+class MaximisesAlways(Greedy):
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        value = event.report.metrics[cluster.experiment.metric]
+        if event.position == 2 and not value > 0.3:
+            cluster.terminate_job(event.job)
+        return CONTINUE
+
+
+class ChangesHyperparameters(Greedy):
+    def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
+        hyperparameters = cluster.jobs[created.job].hyperparameters
+        assert isinstance(hyperparameters, dict)
+        hyperparameters["seen"] = True
+
+
+class WantsForEver(Greedy):
+    def demand(self, cluster: Cluster) -> int:
+        return len(cluster.jobs) + 1
+
+
+class GreedySuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return Greedy()
+
+
+class GlobalChanceSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return GlobalChance()
+
+
+class ReadsTheClockSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return ReadsTheClock()
+
+
+class SetOrderSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return SetOrder()
+
+
+class SharedMemorySuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return SharedMemory()
+
+
+class BusyMachineSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return BusyMachine()
+
+
+class StartsTwiceSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return StartsTwice()
+
+
+class ForgetsLostJobsSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return ForgetsLostJobs()
+
+
+class LeaksAMachineSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return LeaksAMachine()
+
+
+class ParksAnywhereSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return ParksAnywhere()
+
+
+class CrashesOnNaNSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return CrashesOnNaN()
+
+
+class IgnoresExhaustionSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return IgnoresExhaustion()
+
+
+class ParksForEverSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return ParksForEver()
+
+
+class MaximisesAlwaysSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return MaximisesAlways()
+
+
+class ChangesHyperparametersSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return ChangesHyperparameters()
+
+
+class WantsForEverSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return WantsForEver()

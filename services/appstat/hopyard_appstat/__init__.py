@@ -1,0 +1,1 @@
+"""The AppStat service: journal, statistics and snapshots."""

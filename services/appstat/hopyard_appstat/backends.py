@@ -1,0 +1,161 @@
+"""Where blobs are kept: a folder, or an object store (S3, GCS, Azure) through obstore."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore, from_url
+
+from hopyard.errors import Exhausted, InvalidInput, NotFound, Unavailable
+
+CHUNK_BYTES: Final = 1024 * 1024
+"""Largest chunk of a blob either way."""
+
+
+class LocalBackend:
+    """Blobs as files `<folder>/<first two digits>/<hash>`; names and bytes are flushed to the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def size(self, sha256: str) -> int | None:
+        """Size in bytes of a blob; None: it is not there."""
+        return await asyncio.to_thread(self._size, sha256)
+
+    async def adopt(self, sha256: str, file: Path) -> None:
+        """Move a file to its name; from another disk it is copied first."""
+        await asyncio.to_thread(self._adopt, sha256, file)
+
+    async def read(self, sha256: str) -> AsyncIterator[bytes]:
+        """The bytes in chunks; a blob that is deleted meanwhile is still read to its end."""
+        try:
+            file = await asyncio.to_thread(self._path(sha256).open, "rb")
+        except FileNotFoundError as error:
+            raise NotFound(f"blob {sha256} is not in the store") from error
+        try:
+            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+                yield chunk
+        finally:
+            file.close()
+
+    async def delete(self, sha256: str) -> None:
+        """Delete a blob; one that is not there counts as deleted."""
+        await asyncio.to_thread(self._path(sha256).unlink, missing_ok=True)
+
+    def _path(self, sha256: str) -> Path:
+        return self._folder / sha256[:2] / sha256
+
+    def _size(self, sha256: str) -> int | None:
+        try:
+            return self._path(sha256).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def _adopt(self, sha256: str, file: Path) -> None:
+        path = self._path(sha256)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.replace(file, path)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _copy(file, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name, too, has to survive a power failure
+        finally:
+            os.close(folder)
+
+
+def _copy(file: Path, path: Path) -> None:
+    """Copy a file to another disk; the name appears when all of it is there."""
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        with file.open("rb") as source, part.open("xb") as target:
+            shutil.copyfileobj(source, target, CHUNK_BYTES)
+            target.flush()
+            os.fsync(target.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class ObjectBackend:
+    """Blobs as objects `<first two digits>/<hash>` of an object store."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def size(self, sha256: str) -> int | None:
+        """Size in bytes of a blob; None: it is not there."""
+        try:
+            return (await obstore.head_async(self._store, _key(sha256)))["size"]
+        except FileNotFoundError:
+            return None
+        except BaseError as error:
+            raise _unavailable(error) from error
+
+    async def adopt(self, sha256: str, file: Path) -> None:
+        """Upload a file; the object appears when all of it is there."""
+        try:
+            await obstore.put_async(self._store, _key(sha256), file)
+        except BaseError as error:
+            raise _unavailable(error) from error
+
+    async def read(self, sha256: str) -> AsyncIterator[bytes]:
+        """The bytes in chunks."""
+        try:
+            answer = await obstore.get_async(self._store, _key(sha256))
+            async for part in answer.stream(min_chunk_size=CHUNK_BYTES):
+                whole = bytes(part)
+                for start in range(0, len(whole), CHUNK_BYTES):
+                    yield whole[start : start + CHUNK_BYTES]
+        except FileNotFoundError as error:
+            raise NotFound(f"blob {sha256} is not in the store") from error
+        except BaseError as error:
+            raise _unavailable(error) from error
+
+    async def delete(self, sha256: str) -> None:
+        """Delete a blob; one that is not there counts as deleted."""
+        try:
+            await obstore.delete_async(self._store, _key(sha256))
+        except FileNotFoundError:
+            return
+        except BaseError as error:
+            raise _unavailable(error) from error
+
+
+def object_backend(url: str) -> ObjectBackend:
+    """The object store of a URL such as s3://BUCKET/PREFIX; credentials come from the environment.
+
+    Raises:
+        InvalidInput: It is none that obstore knows.
+    """
+    try:
+        return ObjectBackend(from_url(url))
+    except (BaseError, ValueError) as error:
+        raise InvalidInput(
+            f"--store: found {url!r} ({error}); allowed are file:///FOLDER, s3://, gs:// and az:// with a bucket "
+            "and a prefix"
+        ) from error
+
+
+def _key(sha256: str) -> str:
+    return f"{sha256[:2]}/{sha256}"
+
+
+def _unavailable(error: BaseError) -> Exception:
+    """The object store's own retries are over when it raises."""
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if "quota" in text.lower():
+        return Exhausted(f"the object store refuses more: {text}")
+    return Unavailable(f"the object store did not do it: {text}")

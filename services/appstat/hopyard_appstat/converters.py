@@ -1,0 +1,118 @@
+"""Between AppStat's wire types and its plain values."""
+
+from __future__ import annotations
+
+from hopyard.errors import InvalidInput
+from hopyard.rpc.values import hyperparameters_from_proto, report_from_proto, report_to_proto
+from hopyard.v1 import appstat_pb2
+from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Page, Projection, Statistic, StreamInfo
+
+
+def append_from_proto(request: appstat_pb2.AppendJournalRequest) -> Append:
+    """An append; raises InvalidInput for a projection without a row or with a report that is out of range."""
+    return Append(
+        request.epoch,
+        tuple(record_from_proto(record) for record in request.records),
+        tuple(projection_from_proto(row, f"projections[{index}]") for index, row in enumerate(request.projections)),
+    )
+
+
+def record_from_proto(message: appstat_pb2.JournalRecord) -> JournalRecord:
+    """A journal record."""
+    return JournalRecord(message.stream, message.position, message.at, message.kind, message.payload)
+
+
+def record_to_proto(record: JournalRecord) -> appstat_pb2.JournalRecord:
+    """A journal record, back."""
+    return appstat_pb2.JournalRecord(
+        stream=record.stream, position=record.position, at=record.at, kind=record.kind, payload=record.payload
+    )
+
+
+def projection_from_proto(message: appstat_pb2.Projection, place: str = "projection") -> Projection:
+    """The one row that a projection has."""
+    match message.WhichOneof("row"):
+        case "experiment":
+            return experiment_from_proto(message.experiment)
+        case "job":
+            return job_from_proto(message.job)
+        case "statistic":
+            return statistic_from_proto(message.statistic, f"{place}.statistic")
+        case _:
+            raise InvalidInput(f"{place}: found no row, allowed are experiment, job and statistic")
+
+
+def experiment_from_proto(message: appstat_pb2.ExperimentRow) -> ExperimentRow:
+    """An experiment's row."""
+    return ExperimentRow(
+        message.id, message.name, message.state, message.created_at, message.ended_at, message.detail_json
+    )
+
+
+def experiment_to_proto(row: ExperimentRow) -> appstat_pb2.ExperimentRow:
+    """An experiment's row, back."""
+    return appstat_pb2.ExperimentRow(
+        id=row.id,
+        name=row.name,
+        state=row.state,
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        detail_json=row.detail_json,
+    )
+
+
+def job_from_proto(message: appstat_pb2.JobRow) -> JobRow:
+    """A job's row."""
+    return JobRow(message.experiment, message.id, message.ordinal, message.state, message.detail_json)
+
+
+def job_to_proto(row: JobRow) -> appstat_pb2.JobRow:
+    """A job's row, back."""
+    return appstat_pb2.JobRow(
+        experiment=row.experiment, id=row.id, ordinal=row.ordinal, state=row.state, detail_json=row.detail_json
+    )
+
+
+def statistic_from_proto(message: appstat_pb2.Statistic, place: str = "statistic") -> Statistic:
+    """A statistic."""
+    try:
+        report = report_from_proto(message.report)
+    except InvalidInput as error:
+        raise InvalidInput(f"{place}.{error}") from error
+    echoed = message.report.HasField("in_force")
+    in_force = hyperparameters_from_proto(message.report.in_force) if echoed else None
+    return Statistic(message.experiment, message.job, message.attempt, report, message.report.at, in_force)
+
+
+def statistic_to_proto(statistic: Statistic) -> appstat_pb2.Statistic:
+    """A statistic, back."""
+    return appstat_pb2.Statistic(
+        experiment=statistic.experiment,
+        job=statistic.job,
+        attempt=statistic.attempt,
+        report=report_to_proto(statistic.report, at=statistic.at, in_force=statistic.in_force),
+    )
+
+
+def streams_to_proto(page: Page[StreamInfo]) -> appstat_pb2.ListStreamsResponse:
+    """A page of streams."""
+    streams = [appstat_pb2.StreamInfo(stream=info.stream, length=info.length) for info in page.items]
+    return appstat_pb2.ListStreamsResponse(streams=streams, next_page_token=page.next_token)
+
+
+def statistics_to_proto(page: Page[Statistic]) -> appstat_pb2.QueryStatisticsResponse:
+    """A page of statistics."""
+    rows = [statistic_to_proto(item) for item in page.items]
+    return appstat_pb2.QueryStatisticsResponse(statistics=rows, next_page_token=page.next_token)
+
+
+def experiments_to_proto(page: Page[ExperimentRow]) -> appstat_pb2.QueryExperimentsResponse:
+    """A page of experiments."""
+    rows = [experiment_to_proto(item) for item in page.items]
+    return appstat_pb2.QueryExperimentsResponse(experiments=rows, next_page_token=page.next_token)
+
+
+def jobs_to_proto(page: Page[JobRow]) -> appstat_pb2.QueryJobsResponse:
+    """A page of jobs."""
+    rows = [job_to_proto(item) for item in page.items]
+    return appstat_pb2.QueryJobsResponse(jobs=rows, next_page_token=page.next_token)

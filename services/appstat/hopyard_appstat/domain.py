@@ -1,0 +1,94 @@
+"""What AppStat keeps, as plain values: wire types stop at the servicer, table rows at the queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from hopyard.policy.vocabulary import Report
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRecord:
+    """One event of a stream, at its position (1, 2, 3, ... within the stream)."""
+
+    stream: str
+    position: int
+    at: float
+    kind: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRow:
+    """An experiment as it stands; replaces the row with the same id."""
+
+    id: str
+    name: str
+    state: str
+    created_at: float = 0.0
+    ended_at: float = 0.0
+    detail_json: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as it stands; replaces the row with the same (experiment, id)."""
+
+    experiment: str
+    id: str
+    ordinal: int
+    state: str
+    detail_json: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """One accepted report, keyed (experiment, job, position, part); the first with a key is kept.
+
+    Attributes:
+        experiment: Id of the experiment.
+        job: Id of the job.
+        attempt: The attempt that reported it first.
+        report: What was reported.
+        at: When the training process reported, in seconds since the epoch.
+        in_force: The hyperparameters in force, if the report echoed them.
+    """
+
+    experiment: str
+    job: str
+    attempt: int
+    report: Report
+    at: float = 0.0
+    in_force: Mapping[str, Any] | None = None
+
+
+Projection = ExperimentRow | JobRow | Statistic
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Records and what follows from them: all or none."""
+
+    epoch: int
+    records: tuple[JournalRecord, ...]
+    projections: tuple[Projection, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream and the position of its last record."""
+
+    stream: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list, and the token that asks for the next part; empty at the end."""
+
+    items: tuple[T, ...]
+    next_token: str = ""

@@ -1,0 +1,120 @@
+"""The tables. The migrations make them; a test holds the two together."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+# Names for all constraints, so that migrations can speak of them on every database.
+metadata: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# Only this type rises by itself in SQLite.
+_ROW_ID: Final = BigInteger().with_variant(Integer, "sqlite")
+
+epochs: Final = Table(
+    "epochs",
+    metadata,
+    Column("epoch", _ROW_ID, primary_key=True, autoincrement=True),
+    Column("holder", Text, nullable=False),
+    Column("began_at", Double, nullable=False),
+    # An epoch's number is never given twice, whatever is deleted.
+    sqlite_autoincrement=True,
+)
+
+streams: Final = Table(
+    "streams",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("length", BigInteger, nullable=False),
+)
+
+journal: Final = Table(
+    "journal",
+    metadata,
+    Column("stream", Text, ForeignKey("streams.name"), nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("stream", "position"),
+)
+
+# The projections have no foreign keys between them: they say what the scheduler says, in the order in which it says it.
+
+experiments: Final = Table(
+    "experiments",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("ended_at", Double, nullable=False),
+    Column("detail_json", Text, nullable=False),
+    Index(None, "created_at", "id"),
+)
+
+jobs: Final = Table(
+    "jobs",
+    metadata,
+    Column("experiment", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("ordinal", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("detail_json", Text, nullable=False),
+    PrimaryKeyConstraint("experiment", "id"),
+    Index(None, "experiment", "ordinal", "id"),
+)
+
+statistics: Final = Table(
+    "statistics",
+    metadata,
+    # Rises with every row in the order of the commits: a watcher's cursor.
+    Column("row", _ROW_ID, primary_key=True, autoincrement=True),
+    Column("experiment", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("part", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    # JSON; what is not finite stands as "NaN", "Infinity", "-Infinity", which plain JSON numbers cannot say.
+    Column("metrics", Text, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("examples", BigInteger, nullable=False),
+    Column("at_until", Boolean, nullable=False),
+    Column("finished", Boolean, nullable=False),
+    # JSON as Python writes it (with NaN); null: the report did not echo any.
+    Column("in_force", Text, nullable=True),
+    UniqueConstraint("experiment", "job", "position", "part"),
+    Index(None, "experiment", "row"),
+    sqlite_autoincrement=True,
+)
+
+blobs: Final = Table(
+    "blobs",
+    metadata,
+    Column("sha256", Text, primary_key=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+)

@@ -1,0 +1,144 @@
+"""The service as a whole: start it, use its address, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from hopyard.serving import DEFAULT_GRACE_SECONDS, Background, Server
+from hopyard.v1.appstat_pb2_grpc import add_AppStatServiceServicer_to_server
+from hopyard_appstat.blobs import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backend
+from hopyard_appstat.database import Database, Synchronous, database_url, open_database
+from hopyard_appstat.lock import FolderLock
+from hopyard_appstat.migrate import migrate
+from hopyard_appstat.servicer import SERVICE, AppStatServicer
+from hopyard_appstat.store import Store
+
+_log = logging.getLogger(__name__)
+
+
+class AppStatService:
+    """The AppStat service, alone in a process or embedded beside others in one event loop.
+
+    All that blocks (database, disk) runs in threads of its own.
+
+    Args:
+        data: Data folder: database, blobs, lock and address file; made if it is not there.
+        host: Where to listen; beyond loopback only with `insecure`.
+        port: 0 takes a free one.
+        insecure: Listen beyond this machine without encryption.
+        database: URL of the database; None: SQLite in the data folder.
+        synchronous: When SQLite waits for the disk.
+        store: URL of the blob store; None: `store/` in the data folder.
+        max_blob_bytes: Size of the largest blob that is taken.
+
+    Raises:
+        Conflict: The host is not loopback and `insecure` is False.
+        InvalidInput: A URL is none that is supported.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        insecure: bool = False,
+        database: str | None = None,
+        synchronous: Synchronous = Synchronous.NORMAL,
+        store: str | None = None,
+        max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
+    ) -> None:
+        self._data = data
+        self._url = database_url(database, data)
+        self._synchronous = synchronous
+        self._server = Server("appstat", host=host, port=port, data=data, insecure=insecure)
+        self._blobs = BlobStore(open_backend(store, data), data / "incoming", max_bytes=max_blob_bytes)
+        self._lock = FolderLock(data)
+        self._background = Background("appstat")
+        self._store: Store | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._stopped: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT; empty before `start`."""
+        return self._server.address
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed since the start: fewer than appends, because they are grouped."""
+        return self._store.commits if self._store is not None else 0
+
+    async def start(self) -> str:
+        """Open and migrate the database, then listen; answers the address.
+
+        Raises:
+            Conflict: Another appstat uses the data folder, the database is of a newer version, or the port is taken.
+        """
+        await self._blobs_and_lock()
+        try:
+            self._store = Store(await asyncio.to_thread(self._open))
+            self._writing = self._background.start(self._store.run(), name="writer")
+            servicer = AppStatServicer(self._store, self._blobs)
+            self._server.add(add_AppStatServiceServicer_to_server, servicer, SERVICE)
+            return await self._server.start()
+        except BaseException:
+            await self.stop(0)
+            raise
+
+    async def wait(self, stop: asyncio.Event) -> None:
+        """Wait until `stop` is set, or raise what made the service fail."""
+        await self._background.wait(stop)
+
+    async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
+        """Stop in order; safe to call twice.
+
+        Watches end, new calls are refused, calls under way get `grace` seconds, what they wrote is committed, and the
+        database is closed.
+        """
+        if self._stopped is None:
+            self._stopped = asyncio.get_running_loop().create_task(self._stop(grace), name="appstat.stop")
+        await asyncio.shield(self._stopped)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
+        await self.start()
+        try:
+            await self.wait(stop)
+        finally:
+            await self.stop()
+
+    async def _blobs_and_lock(self) -> None:
+        await asyncio.to_thread(self._data.mkdir, parents=True, exist_ok=True)
+        self._lock.take()
+        try:
+            await self._blobs.open()
+        except BaseException:
+            self._lock.give_back()
+            raise
+
+    def _open(self) -> Database:
+        database = open_database(self._url, synchronous=self._synchronous)
+        try:
+            migrate(database.writer)
+        except BaseException:
+            database.close()
+            raise
+        _log.info("the database is %s", self._url.render_as_string())
+        return database
+
+    async def _stop(self, grace: float | None) -> None:
+        try:
+            if self._store is not None:
+                self._store.end_watches()
+            await self._server.stop(grace)
+            if self._store is not None and self._writing is not None:
+                await self._store.close()
+                await asyncio.wait([self._writing])
+            await self._background.stop()
+        finally:
+            if self._store is not None:
+                await asyncio.to_thread(self._store.release)
+            self._lock.give_back()

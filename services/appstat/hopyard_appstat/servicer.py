@@ -1,0 +1,126 @@
+"""AppStatService: each handler converts, calls the domain, converts back. Errors rise; the server maps them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any, Final
+
+from hopyard.errors import InvalidInput
+from hopyard.v1 import appstat_pb2 as pb
+from hopyard.v1 import appstat_pb2_grpc
+from hopyard_appstat import converters
+from hopyard_appstat.backends import CHUNK_BYTES
+from hopyard_appstat.blobs import BlobStore
+from hopyard_appstat.paging import Paging
+from hopyard_appstat.store import Store
+
+SERVICE: Final = "hopyard.v1.AppStatService"
+
+_HASHES: Final = 1000
+
+
+class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
+    """The wire's side of a store and a blob store."""
+
+    def __init__(self, store: Store, blobs: BlobStore) -> None:
+        self._store = store
+        self._blobs = blobs
+
+    async def BeginEpoch(self, request: pb.BeginEpochRequest, context: Any) -> pb.BeginEpochResponse:
+        """Begin a new scheduler epoch."""
+        return pb.BeginEpochResponse(epoch=await self._store.begin_epoch(request.holder))
+
+    async def AppendJournal(self, request: pb.AppendJournalRequest, context: Any) -> pb.AppendJournalResponse:
+        """Append records and apply projections."""
+        await self._store.append(converters.append_from_proto(request))
+        return pb.AppendJournalResponse()
+
+    async def ReadJournal(self, request: pb.ReadJournalRequest, context: Any) -> AsyncIterator[pb.ReadJournalResponse]:
+        """Stream the records of one stream."""
+        async for records in self._store.read_journal(request.stream, request.from_position):
+            yield pb.ReadJournalResponse(records=map(converters.record_to_proto, records))
+
+    async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
+        """Page through the streams."""
+        paging = Paging.of(request.page_size, request.page_token, "streams")
+        return converters.streams_to_proto(await self._store.list_streams(paging))
+
+    async def QueryStatistics(self, request: pb.QueryStatisticsRequest, context: Any) -> pb.QueryStatisticsResponse:
+        """Page through statistics."""
+        paging = Paging.of(request.page_size, request.page_token, "statistics", request.experiment, request.job)
+        page = await self._store.query_statistics(request.experiment, request.job, paging)
+        return converters.statistics_to_proto(page)
+
+    async def WatchStatistics(
+        self, request: pb.WatchStatisticsRequest, context: Any
+    ) -> AsyncIterator[pb.WatchStatisticsResponse]:
+        """Stream statistics as they are committed; an empty message first says that the watch stands."""
+        watch = self._store.watch_statistics(request.experiment, request.job, replay=request.replay)
+        async with aclosing(watch):
+            async for batch in watch:
+                yield pb.WatchStatisticsResponse(statistics=map(converters.statistic_to_proto, batch))
+
+    async def QueryExperiments(self, request: pb.QueryExperimentsRequest, context: Any) -> pb.QueryExperimentsResponse:
+        """Page through experiments."""
+        paging = Paging.of(request.page_size, request.page_token, "experiments", request.state)
+        return converters.experiments_to_proto(await self._store.query_experiments(request.state, paging))
+
+    async def QueryJobs(self, request: pb.QueryJobsRequest, context: Any) -> pb.QueryJobsResponse:
+        """Page through an experiment's jobs."""
+        paging = Paging.of(request.page_size, request.page_token, "jobs", request.experiment)
+        return converters.jobs_to_proto(await self._store.query_jobs(request.experiment, paging))
+
+    async def PutBlob(self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any) -> pb.PutBlobResponse:
+        """Take a blob."""
+        sha256, chunks = await _incoming(request_iterator)
+        size = await self._blobs.put(sha256, chunks)
+        await self._store.record_blob(sha256, size)
+        return pb.PutBlobResponse(size_bytes=size)
+
+    async def GetBlob(self, request: pb.GetBlobRequest, context: Any) -> AsyncIterator[pb.GetBlobResponse]:
+        """Stream a blob."""
+        async with aclosing(self._blobs.get(request.sha256)) as chunks:
+            async for chunk in chunks:
+                yield pb.GetBlobResponse(data=chunk)
+
+    async def HasBlobs(self, request: pb.HasBlobsRequest, context: Any) -> pb.HasBlobsResponse:
+        """Say which blobs are there."""
+        hashes = _bounded(request.sha256)
+        return pb.HasBlobsResponse(sha256=[one for one in hashes if await self._blobs.size(one) is not None])
+
+    async def DeleteBlobs(self, request: pb.DeleteBlobsRequest, context: Any) -> pb.DeleteBlobsResponse:
+        """Delete blobs."""
+        hashes = _bounded(request.sha256)
+        for one in hashes:
+            await self._blobs.delete(one)
+        await self._store.forget_blobs(hashes)
+        return pb.DeleteBlobsResponse()
+
+
+async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, AsyncIterator[bytes]]:
+    """The hash that the first message says, and the data of all."""
+    first = await anext(requests, None)
+    if first is None:
+        raise InvalidInput("PutBlob: found no message, the first one says the sha256")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield _chunk(first)
+        async for request in requests:
+            if request.sha256 not in ("", first.sha256):
+                raise InvalidInput("PutBlob: a later message says another sha256; one call takes one blob")
+            yield _chunk(request)
+
+    return first.sha256, chunks()
+
+
+def _chunk(request: pb.PutBlobRequest) -> bytes:
+    if len(request.data) > CHUNK_BYTES:
+        raise InvalidInput(f"PutBlob: found a message with {len(request.data)} bytes, allowed are {CHUNK_BYTES}")
+    return request.data
+
+
+def _bounded(hashes: Any) -> tuple[str, ...]:
+    if len(hashes) > _HASHES:
+        raise InvalidInput(f"sha256: found {len(hashes)} hashes, allowed are {_HASHES} in one call")
+    return tuple(hashes)

@@ -1,0 +1,163 @@
+"""The database as the servicer sees it: plain values in and out, nothing that blocks the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
+
+from hopyard.errors import InvalidInput, Unavailable
+from hopyard_appstat import queries
+from hopyard_appstat.database import READERS, Database
+from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Page, Statistic, StreamInfo
+from hopyard_appstat.paging import Paging
+from hopyard_appstat.watching import Wakes
+from hopyard_appstat.writer import Writer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_WATCH_BATCH: Final = 500
+
+
+class Store:
+    """Journal, statistics and the index of blobs.
+
+    `run` must run as a background task while the store is used.
+
+    Args:
+        database: Opened and migrated.
+        wall_clock: Seconds since the epoch.
+    """
+
+    def __init__(self, database: Database, *, wall_clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._wakes = Wakes()
+        self._writer = Writer(database.writer, on_commit=self._wakes.wake, wall_clock=wall_clock)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="appstat-reader")
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed since the start."""
+        return self._writer.commits
+
+    async def run(self) -> None:
+        """Write what comes, until `close`."""
+        await self._writer.run()
+
+    def end_watches(self) -> None:
+        """End all watches with `Unavailable`: the first step of a stop."""
+        self._wakes.close()
+
+    async def close(self) -> None:
+        """Refuse new writes; `run` ends when those that wait are committed."""
+        self.end_watches()
+        await self._writer.close()
+
+    def release(self) -> None:
+        """Give back threads and connections, after `run` has ended."""
+        self._writer.release()
+        self._readers.shutdown()
+        self._database.close()
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    async def begin_epoch(self, holder: str) -> int:
+        """Begin a new epoch, larger than every one before; answers it."""
+        return await self._writer.do(lambda transaction: transaction.begin_epoch(holder))
+
+    async def append(self, append: Append) -> None:
+        """Append records and apply their projections, all or none; committed when this returns.
+
+        Raises:
+            StaleEpoch: A newer epoch has begun.
+            Conflict: The epoch was never begun.
+            InvalidInput: The records are not contiguous, or a value is out of range.
+            Aborted: A stream does not stand where the batch begins, and the batch is not there already.
+        """
+        await self._writer.do(lambda transaction: transaction.append(append))
+
+    async def record_blob(self, sha256: str, size_bytes: int) -> None:
+        """Note that the blob store has a blob."""
+        await self._writer.do(lambda transaction: transaction.record_blob(sha256, size_bytes))
+
+    async def forget_blobs(self, hashes: tuple[str, ...]) -> None:
+        """Note that the blob store has these blobs no more."""
+        await self._writer.do(lambda transaction: transaction.forget_blobs(hashes))
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    async def read_journal(self, stream: str, first: int = 1) -> AsyncGenerator[tuple[JournalRecord, ...], None]:
+        """The stream's records from position `first` (0 counts as 1) up to its present end, in parts of about 1 MiB.
+
+        Raises:
+            InvalidInput: The position is negative.
+        """
+        if first < 0:
+            raise InvalidInput(f"from_position: found {first}, allowed is 0 or more")
+        last = await self._read(queries.length_of, stream)
+        position = max(1, first)
+        while position <= last:
+            records = await self._read(queries.journal_part, stream, position, last)
+            yield records
+            position = records[-1].position + 1
+
+    async def list_streams(self, paging: Paging) -> Page[StreamInfo]:
+        """The streams by name."""
+        return await self._read(queries.stream_page, paging)
+
+    async def query_statistics(self, experiment: str, job: str, paging: Paging) -> Page[Statistic]:
+        """Statistics by (job, position, part); `job` empty: of all jobs."""
+        return await self._read(queries.statistics_page, experiment, job, paging)
+
+    async def query_experiments(self, state: str, paging: Paging) -> Page[ExperimentRow]:
+        """Experiments, newest first; `state` empty: in any state."""
+        return await self._read(queries.experiments_page, state, paging)
+
+    async def query_jobs(self, experiment: str, paging: Paging) -> Page[JobRow]:
+        """Jobs of an experiment in order of creation."""
+        return await self._read(queries.jobs_page, experiment, paging)
+
+    async def watch_statistics(
+        self, experiment: str, job: str, *, replay: bool
+    ) -> AsyncGenerator[tuple[Statistic, ...], None]:
+        """Statistics as they are committed, in the order of the commits, for ever.
+
+        Args:
+            experiment: Its id; one that is not there yet may come.
+            job: Empty: all jobs.
+            replay: Whether to begin with what is there.
+
+        Yields:
+            First an empty batch, which says that the watch stands: what is committed from then on will come. Then
+            batches that are not empty. A slow reader gets larger batches; none is left out.
+
+        Raises:
+            Unavailable: The service stops.
+        """
+        with self._wakes.subscribe(experiment) as wake:
+            cursor = 0 if replay else await self._read(queries.newest_row, experiment)
+            yield ()
+            while True:
+                wake.arm()
+                before = cursor
+                batch, cursor = await self._read(queries.statistics_after, experiment, job, cursor, _WATCH_BATCH)
+                if batch:
+                    yield batch
+                elif cursor == before:
+                    await wake.wait()
+
+    async def _read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        def read() -> T:
+            with self._database.reader.begin() as connection:
+                return query(connection, *args, **kwargs)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, read)
+        except OperationalError as error:
+            raise Unavailable(f"the database cannot be read just now: {error.orig}") from error

@@ -1,0 +1,226 @@
+"""What the one writer does inside a transaction: epochs, journal, projections, the index of blobs.
+
+Each operation checks everything before it writes anything, so one that is refused leaves its neighbours in the same
+transaction alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from sqlalchemy import Connection, Table, bindparam, delete, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
+from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Projection, Statistic
+from hopyard_appstat.rows import statistic_to_row
+from hopyard_appstat.schema import blobs, epochs, experiments, jobs, journal, statistics, streams
+
+MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
+"""Largest payload of one record; with it a page of the journal always fits into a message."""
+
+_SET_LENGTH: Final = (
+    update(streams).where(streams.c.name == bindparam("stream_name")).values(length=bindparam("stream_length"))
+)
+
+
+class Transaction:
+    """One transaction, which may hold many operations.
+
+    Attributes:
+        touched: Experiments that have new statistics in it.
+    """
+
+    def __init__(self, connection: Connection, *, now: float) -> None:
+        self._connection = connection
+        self._now = now
+        self._lengths: dict[str, int] = {}
+        self._newest: int | None = None
+        self.touched: set[str] = set()
+
+    # ------------------------------------------------------------------------------------------------------ epochs
+
+    def begin_epoch(self, holder: str) -> int:
+        """Begin a new epoch; answers its number."""
+        result = self._connection.execute(epochs.insert().values(holder=holder, began_at=self._now))
+        assert result.inserted_primary_key is not None
+        epoch = int(result.inserted_primary_key[0])
+        self._newest = epoch
+        return epoch
+
+    def _check_epoch(self, epoch: int) -> None:
+        if self._newest is None:
+            self._newest = self._connection.scalar(select(func.max(epochs.c.epoch))) or 0
+        if epoch < self._newest:
+            holder = self._connection.scalar(select(epochs.c.holder).where(epochs.c.epoch == self._newest))
+            raise StaleEpoch(
+                f"epoch {epoch} is over: epoch {self._newest} (of {holder!r}) is the newest; this scheduler must "
+                "stop writing"
+            )
+        if epoch > self._newest or epoch < 1:
+            raise Conflict(f"epoch {epoch} was never begun here, the newest is {self._newest}: call BeginEpoch first")
+
+    # ----------------------------------------------------------------------------------------------------- journal
+
+    def append(self, append: Append) -> None:
+        """Append records and apply their projections.
+
+        Raises:
+            StaleEpoch: A newer epoch has begun.
+            Conflict: The epoch was never begun.
+            InvalidInput: The records are not contiguous, or a value is out of range.
+            Aborted: A stream does not stand where the batch begins, and the batch is not there already.
+        """
+        self._check_epoch(append.epoch)
+        batches = _by_stream(append.records)
+        _check_projections(append.projections)
+        present = [stream for stream, records in batches.items() if records[0].position <= self._length(stream)]
+        if present:
+            self._check_repeated(batches)
+            return  # the projections were applied with the records, and newer ones since
+        for stream, records in batches.items():
+            if records[0].position != self._length(stream) + 1:
+                raise Aborted(
+                    f"stream {stream!r} stands at {self._length(stream)}, so the next position is "
+                    f"{self._length(stream) + 1}; the batch begins at {records[0].position}"
+                )
+        self._write_records(batches)
+        self._project(append.projections)
+
+    def _length(self, stream: str) -> int:
+        if stream not in self._lengths:
+            found = self._connection.scalar(select(streams.c.length).where(streams.c.name == stream))
+            self._lengths[stream] = found or 0
+        return self._lengths[stream]
+
+    def _check_repeated(self, batches: Mapping[str, list[JournalRecord]]) -> None:
+        """The whole batch must be there, byte for byte: a part of it would be another batch's."""
+        for stream, records in batches.items():
+            first, last = records[0].position, records[-1].position
+            if last > self._length(stream):
+                raise Aborted(
+                    f"stream {stream!r} stands at {self._length(stream)}; the batch has positions {first} to "
+                    f"{last}, and a "
+                    "part of it is there already: another writer was faster"
+                )
+            query = (
+                select(journal)
+                .where(journal.c.stream == stream, journal.c.position.between(first, last))
+                .order_by(journal.c.position)
+            )
+            for row, record in zip(self._connection.execute(query), records, strict=True):
+                if JournalRecord(*row) != record:
+                    raise Aborted(
+                        f"stream {stream!r} has another record at position {record.position}: found {row.kind!r}, "
+                        f"the batch has {record.kind!r}; another writer was faster"
+                    )
+
+    def _write_records(self, batches: Mapping[str, list[JournalRecord]]) -> None:
+        new: list[dict[str, Any]] = []
+        old: list[dict[str, Any]] = []
+        for stream, records in batches.items():
+            row = {"stream_name": stream, "stream_length": records[-1].position}
+            (old if self._length(stream) else new).append(row)
+        if new:
+            rows = [{"name": row["stream_name"], "length": row["stream_length"]} for row in new]
+            self._connection.execute(streams.insert(), rows)
+        if old:
+            self._connection.execute(_SET_LENGTH, old)
+        values = [
+            {"stream": r.stream, "position": r.position, "at": r.at, "kind": r.kind, "payload": r.payload}
+            for records in batches.values()
+            for r in records
+        ]
+        if values:
+            self._connection.execute(journal.insert(), values)
+        for stream, records in batches.items():
+            self._lengths[stream] = records[-1].position
+
+    # ------------------------------------------------------------------------------------------------- projections
+
+    def _project(self, projections: Iterable[Projection]) -> None:
+        """Apply projections in order: of experiments and jobs the last is kept, of statistics the first."""
+        tables: dict[str, dict[Any, dict[str, Any]]] = {"experiments": {}, "jobs": {}, "statistics": {}}
+        for row in projections:
+            match row:
+                case ExperimentRow():
+                    tables["experiments"][row.id] = {name: getattr(row, name) for name in ExperimentRow.__slots__}
+                case JobRow():
+                    tables["jobs"][row.experiment, row.id] = {name: getattr(row, name) for name in JobRow.__slots__}
+                case Statistic(experiment, job, _, report):
+                    key = (experiment, job, report.position, report.part)
+                    tables["statistics"].setdefault(key, statistic_to_row(row))
+                    self.touched.add(experiment)
+        self._upsert(experiments, ("id",), tables["experiments"].values(), replace=True)
+        self._upsert(jobs, ("experiment", "id"), tables["jobs"].values(), replace=True)
+        key_columns = ("experiment", "job", "position", "part")
+        self._upsert(statistics, key_columns, tables["statistics"].values(), replace=False)
+
+    # ------------------------------------------------------------------------------------------------------- blobs
+
+    def record_blob(self, sha256: str, size_bytes: int) -> None:
+        """Note that the store has a blob."""
+        row = {"sha256": sha256, "size_bytes": size_bytes, "created_at": self._now}
+        self._upsert(blobs, ("sha256",), [row], replace=False)
+
+    def forget_blobs(self, hashes: Iterable[str]) -> None:
+        """Note that the store has these blobs no more."""
+        self._connection.execute(delete(blobs).where(blobs.c.sha256.in_(list(hashes))))
+
+    def _upsert(self, table: Table, key: tuple[str, ...], rows: Iterable[Mapping[str, Any]], *, replace: bool) -> None:
+        values = list(rows)
+        if not values:
+            return
+        insert = (postgresql if self._connection.dialect.name == "postgresql" else sqlite).insert(table)
+        if replace:
+            changed = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in key}
+            statement = insert.on_conflict_do_update(index_elements=key, set_=changed)
+        else:
+            statement = insert.on_conflict_do_nothing(index_elements=key)
+        self._connection.execute(statement, values)
+
+
+def _by_stream(records: Iterable[JournalRecord]) -> dict[str, list[JournalRecord]]:
+    """The records of each stream, checked: names, times, sizes, contiguous positions."""
+    batches: dict[str, list[JournalRecord]] = {}
+    for index, record in enumerate(records):
+        place = f"records[{index}]"
+        if not record.stream:
+            raise InvalidInput(f"{place}.stream: found nothing, allowed is a stream's name")
+        if not math.isfinite(record.at):
+            raise InvalidInput(f"{place}.at: found {record.at}, allowed is a finite time")
+        if len(record.payload) > MAX_PAYLOAD_BYTES:
+            raise InvalidInput(
+                f"{place}.payload: found {len(record.payload)} bytes, allowed are {MAX_PAYLOAD_BYTES} at most"
+            )
+        batch = batches.setdefault(record.stream, [])
+        expected = batch[-1].position + 1 if batch else max(1, record.position)
+        if record.position != expected:
+            raise InvalidInput(f"{place}.position: found {record.position}, allowed is {expected}: no gaps, no repeats")
+        batch.append(record)
+    return batches
+
+
+def _check_projections(projections: Iterable[Projection]) -> None:
+    """What the columns cannot hold is refused before anything is written."""
+    for index, row in enumerate(projections):
+        place = f"projections[{index}]"
+        match row:
+            case ExperimentRow():
+                _check(place, {"id": row.id}, {"created_at": row.created_at, "ended_at": row.ended_at})
+            case JobRow():
+                _check(place, {"experiment": row.experiment, "id": row.id}, {})
+            case Statistic():
+                times = {"report.at": row.at, "report.seconds": row.report.seconds}
+                _check(place, {"experiment": row.experiment, "job": row.job}, times)
+
+
+def _check(place: str, names: Mapping[str, str], times: Mapping[str, float]) -> None:
+    for field, name in names.items():
+        if not name:
+            raise InvalidInput(f"{place}.{field}: found nothing, allowed is an id")
+    for field, time in times.items():
+        if not math.isfinite(time):
+            raise InvalidInput(f"{place}.{field}: found {time}, allowed is a finite number of seconds")

@@ -1,0 +1,210 @@
+"""AppStat over real gRPC, on a real SQLite file and a real folder of blobs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hopyard.errors import Aborted, Conflict, DataLoss, InvalidInput, NotFound, StaleEpoch, Unavailable
+from hopyard.rpc import channel
+from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard.serving import read_address
+from hopyard.v1 import appstat_pb2 as pb
+from hopyard.v1 import appstat_pb2_grpc, common_pb2
+from hopyard_appstat.service import AppStatService
+
+DATA = bytes(range(256)) * 10_000
+SHA = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[AppStatService]:
+    started = AppStatService(tmp_path / "data", max_blob_bytes=10_000_000)
+    await started.start()
+    yield started
+    await started.stop(0)
+
+
+@pytest.fixture
+async def stub(service: AppStatService) -> AsyncIterator[appstat_pb2_grpc.AppStatServiceAsyncStub]:
+    async with channel(service.address) as opened:
+        yield appstat_pb2_grpc.AppStatServiceStub(opened)
+
+
+def record(position: int, stream: str = "e1") -> pb.JournalRecord:
+    return pb.JournalRecord(stream=stream, position=position, at=1.0, kind="Kind", payload=b"{}")
+
+
+def point(position: int, job: str = "j1", value: float = 0.5) -> pb.Projection:
+    report = common_pb2.Report(position=position, metrics={"acc": value}, seconds=1.0, at=2.0)
+    return pb.Projection(statistic=pb.Statistic(experiment="e1", job=job, attempt=1, report=report))
+
+
+async def begin(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> int:
+    return (await stub.BeginEpoch(pb.BeginEpochRequest(holder="test"))).epoch
+
+
+async def test_journal_and_projections_through_the_wire(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
+    epoch = await begin(stub)
+    experiment = pb.ExperimentRow(id="e1", name="digits", state="RUNNING", created_at=3.0, detail_json='{"a":1}')
+    job = pb.JobRow(experiment="e1", id="j1", ordinal=1, state="PENDING", detail_json="{}")
+    first = point(1)
+    first.statistic.report.in_force.CopyFrom(hyperparameters_to_proto({"lr": 0.1, "n": 3}))
+    projections = [pb.Projection(experiment=experiment), pb.Projection(job=job), first, point(2, value=float("nan"))]
+    request = pb.AppendJournalRequest(epoch=epoch, records=[record(1), record(2)], projections=projections)
+    await stub.AppendJournal(request)
+    await stub.AppendJournal(request)
+
+    parts = [part async for part in stub.ReadJournal(pb.ReadJournalRequest(stream="e1"))]
+    assert [r for part in parts for r in part.records] == [record(1), record(2)]
+    assert list((await stub.QueryExperiments(pb.QueryExperimentsRequest())).experiments) == [experiment]
+    assert list((await stub.QueryJobs(pb.QueryJobsRequest(experiment="e1"))).jobs) == [job]
+    answer = await stub.QueryStatistics(pb.QueryStatisticsRequest(experiment="e1", page_size=1))
+    assert list(answer.statistics) == [first.statistic]
+    token = answer.next_page_token
+    answer = await stub.QueryStatistics(pb.QueryStatisticsRequest(experiment="e1", page_size=1, page_token=token))
+    assert str(answer.statistics[0]) == str(point(2, value=float("nan")).statistic)
+    assert answer.next_page_token == ""
+    streams = await stub.ListStreams(pb.ListStreamsRequest())
+    assert list(streams.streams) == [pb.StreamInfo(stream="e1", length=2)]
+
+
+async def test_two_schedulers_cannot_both_write(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
+    first, second = await begin(stub), await begin(stub)
+    await stub.AppendJournal(pb.AppendJournalRequest(epoch=second, records=[record(1)]))
+    with pytest.raises(StaleEpoch, match="must stop writing"):
+        await stub.AppendJournal(pb.AppendJournalRequest(epoch=first, records=[record(2)]))
+    with pytest.raises(Aborted, match="stands at 1"):
+        await stub.AppendJournal(pb.AppendJournalRequest(epoch=second, records=[record(3)]))
+    with pytest.raises(InvalidInput, match=r"projections\[0\]: found no row"):
+        await stub.AppendJournal(pb.AppendJournalRequest(epoch=second, projections=[pb.Projection()]))
+    bad = point(-1)
+    with pytest.raises(InvalidInput, match=r"projections\[0\]\.statistic\.report\.position: found -1"):
+        await stub.AppendJournal(pb.AppendJournalRequest(epoch=second, projections=[bad]))
+
+
+async def test_concurrent_appends_share_commits(
+    service: AppStatService, stub: appstat_pb2_grpc.AppStatServiceAsyncStub
+) -> None:
+    epoch = await begin(stub)
+    before = service.commits
+
+    async def append(number: int) -> None:
+        await stub.AppendJournal(pb.AppendJournalRequest(epoch=epoch, records=[record(1, f"s{number}")]))
+
+    await asyncio.gather(*map(append, range(300)))
+    assert service.commits - before < 150
+
+
+async def test_watchers_see_commits_and_learn_of_the_stop(
+    service: AppStatService, stub: appstat_pb2_grpc.AppStatServiceAsyncStub
+) -> None:
+    epoch = await begin(stub)
+    await stub.AppendJournal(pb.AppendJournalRequest(epoch=epoch, projections=[point(1)]))
+    watch = stub.WatchStatistics(pb.WatchStatisticsRequest(experiment="e1"))
+    replay = stub.WatchStatistics(pb.WatchStatisticsRequest(experiment="e1", job="j1", replay=True))
+    assert await watch.read() == pb.WatchStatisticsResponse()
+    assert await replay.read() == pb.WatchStatisticsResponse()
+    assert await replay.read() == pb.WatchStatisticsResponse(statistics=[point(1).statistic])
+    await stub.AppendJournal(pb.AppendJournalRequest(epoch=epoch, projections=[point(2), point(5, job="j2")]))
+    both = [point(2).statistic, point(5, job="j2").statistic]
+    assert await watch.read() == pb.WatchStatisticsResponse(statistics=both)
+    assert await replay.read() == pb.WatchStatisticsResponse(statistics=both[:1])
+    stop = asyncio.create_task(service.stop(grace=30))
+    with pytest.raises(Unavailable, match="stopping"):
+        await watch.read()
+    with pytest.raises(Unavailable, match="stopping"):
+        await replay.read()
+    await stop
+
+
+async def put(
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, data: bytes = DATA, sha256: str = SHA, step: int = 1 << 20
+) -> int:
+    async def requests() -> AsyncIterator[pb.PutBlobRequest]:
+        yield pb.PutBlobRequest(sha256=sha256, data=data[:step])
+        for start in range(step, len(data), step):
+            yield pb.PutBlobRequest(data=data[start : start + step])
+
+    return (await stub.PutBlob(requests())).size_bytes
+
+
+async def get(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, sha256: str = SHA) -> bytes:
+    return b"".join([part.data async for part in stub.GetBlob(pb.GetBlobRequest(sha256=sha256))])
+
+
+async def test_blobs_through_the_wire(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
+    other = "0" * 64
+    with pytest.raises(NotFound):
+        await get(stub)
+    with pytest.raises(DataLoss):
+        await put(stub, DATA[:-1])
+    assert list((await stub.HasBlobs(pb.HasBlobsRequest(sha256=[SHA, other]))).sha256) == []
+    assert await put(stub) == len(DATA)
+    assert await put(stub) == len(DATA)
+    assert list((await stub.HasBlobs(pb.HasBlobsRequest(sha256=[SHA, other]))).sha256) == [SHA]
+    assert await get(stub) == DATA
+    await stub.DeleteBlobs(pb.DeleteBlobsRequest(sha256=[SHA, other]))
+    assert list((await stub.HasBlobs(pb.HasBlobsRequest(sha256=[SHA]))).sha256) == []
+
+
+async def test_blobs_that_are_wrong_are_refused(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path) -> None:
+    trick = "../../" + SHA[6:]
+    with pytest.raises(InvalidInput, match="64 digits"):
+        await put(stub, sha256=trick)
+    with pytest.raises(InvalidInput, match="64 digits"):
+        await get(stub, trick)
+    with pytest.raises(InvalidInput, match="64 digits"):
+        await stub.HasBlobs(pb.HasBlobsRequest(sha256=[trick]))
+    with pytest.raises(InvalidInput, match="64 digits"):
+        await stub.DeleteBlobs(pb.DeleteBlobsRequest(sha256=[trick]))
+    with pytest.raises(InvalidInput, match="allowed are 1048576"):
+        await put(stub, step=(1 << 20) + 1)
+    with pytest.raises(InvalidInput, match="allowed are 1000"):
+        await stub.HasBlobs(pb.HasBlobsRequest(sha256=[SHA] * 1001))
+    with pytest.raises(InvalidInput, match="found no message"):
+        await stub.PutBlob(nothing())
+    assert list((tmp_path / "data" / "incoming").iterdir()) == []
+
+
+async def nothing() -> AsyncIterator[pb.PutBlobRequest]:
+    for number in range(0):
+        yield pb.PutBlobRequest(sha256=str(number))
+
+
+async def test_a_flipped_bit_is_data_loss(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path) -> None:
+    await put(stub)
+    file = tmp_path / "data" / "store" / SHA[:2] / SHA
+    damaged = bytearray(file.read_bytes())
+    damaged[77] ^= 4
+    file.write_bytes(damaged)
+    with pytest.raises(DataLoss, match="damaged"):
+        await get(stub)
+    await put(stub)
+    assert await get(stub) == DATA
+
+
+async def test_a_data_folder_has_one_appstat_and_is_reopened(service: AppStatService, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert read_address(data, "appstat") == service.address
+    second = AppStatService(data)
+    with pytest.raises(Conflict, match="another appstat uses this data folder"):
+        await second.start()
+    assert read_address(data, "appstat") == service.address
+    async with channel(service.address) as opened:
+        stub = appstat_pb2_grpc.AppStatServiceStub(opened)
+        epoch = await begin(stub)
+        await stub.AppendJournal(pb.AppendJournalRequest(epoch=epoch, records=[record(1)]))
+    await service.stop()
+    assert not (data / "appstat.address").exists()
+    again = AppStatService(data)
+    async with channel(await again.start()) as opened:
+        stub = appstat_pb2_grpc.AppStatServiceStub(opened)
+        assert await begin(stub) == epoch + 1
+        streams = await stub.ListStreams(pb.ListStreamsRequest())
+        assert list(streams.streams) == [pb.StreamInfo(stream="e1", length=1)]
+    await again.stop()

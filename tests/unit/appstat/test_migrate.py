@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import inspect, text
+
+from hopyard.errors import Conflict, InvalidInput
+from hopyard_appstat.database import Database, Synchronous, database_url, open_database
+from hopyard_appstat.migrate import migrate, newest_revision
+from hopyard_appstat.schema import metadata
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = open_database(database_url(None, tmp_path))
+    yield opened
+    opened.close()
+
+
+def test_the_migrations_make_the_models(database: Database) -> None:
+    migrate(database.writer)
+    migrate(database.writer)  # at every start
+    with database.writer.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert context.get_current_revision() == newest_revision()
+        assert compare_metadata(context, metadata) == []
+    found = inspect(database.writer)
+    for table in metadata.sorted_tables:
+        names = {constraint["name"] for constraint in found.get_unique_constraints(table.name)}
+        assert names == {c.name for c in table.constraints if type(c).__name__ == "UniqueConstraint"}
+        made = text("select sql from sqlite_master where name = :name")
+        with database.writer.connect() as connection:
+            rises = "AUTOINCREMENT" in connection.scalar(made, {"name": table.name})
+        assert rises is bool(table.dialect_options["sqlite"]["autoincrement"])
+
+
+def test_a_failed_migration_leaves_nothing(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_off(*_: object) -> None:
+        raise RuntimeError("power")
+
+    monkeypatch.setattr("alembic.op.create_index", break_off)
+    with pytest.raises(RuntimeError, match="power"):
+        migrate(database.writer)
+    assert inspect(database.writer).get_table_names() == []
+    monkeypatch.undo()
+    migrate(database.writer)
+
+
+def test_a_database_of_a_newer_version_is_refused(database: Database) -> None:
+    migrate(database.writer)
+    with database.writer.begin() as connection:
+        connection.execute(text("update alembic_version set version_num = '9999'"))
+    with pytest.raises(Conflict, match="this version does not know the database's revision"):
+        migrate(database.writer)
+
+
+@pytest.mark.parametrize(("synchronous", "number"), [(Synchronous.NORMAL, 1), (Synchronous.FULL, 2)])
+def test_sqlite_is_set_up(tmp_path: Path, synchronous: Synchronous, number: int) -> None:
+    database = open_database(database_url(None, tmp_path), synchronous=synchronous)
+    with database.writer.connect() as connection:
+        ask = connection.exec_driver_sql
+        assert ask("PRAGMA journal_mode").scalar() == "wal"
+        assert ask("PRAGMA synchronous").scalar() == number
+        assert ask("PRAGMA foreign_keys").scalar() == 1
+        assert ask("PRAGMA busy_timeout").scalar() == 30_000
+    with database.reader.connect() as connection, pytest.raises(Exception, match="readonly"):
+        connection.exec_driver_sql("CREATE TABLE x (y)")
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nonsense", "--database"),
+        ("mysql://u@h/d", "found 'mysql', allowed are sqlite and postgresql"),
+        ("sqlite://", "would be lost"),
+        ("sqlite:///:memory:", "would be lost"),
+    ],
+)
+def test_a_url_that_is_not_supported_is_refused(tmp_path: Path, url: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        database_url(url, tmp_path)
+
+
+def test_a_missing_driver_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"driver of postgresql\+psycopg is missing .*pip install"):
+        open_database(database_url("postgresql+psycopg://u@h/d", tmp_path))

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from hopyard.errors import Aborted, Conflict, Exhausted, InvalidInput, StaleEpoch, Unavailable
+from hopyard.policy.vocabulary import Report
+from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Statistic, StreamInfo
+from hopyard_appstat.paging import Paging
+from hopyard_appstat.store import Store
+from hopyard_appstat.writes import Transaction
+
+
+def records(stream: str, first: int, count: int = 1, text: str = "x") -> tuple[JournalRecord, ...]:
+    return tuple(
+        JournalRecord(stream, position, 1.5, "Kind", f"{text}{position}".encode())
+        for position in range(first, first + count)
+    )
+
+
+def statistic(job: str, position: int, value: float = 0.0, **more: Any) -> Statistic:
+    report = Report(position, {"acc": value}, 0.5, part=more.pop("part", ""))
+    return Statistic("e1", job, more.pop("attempt", 1), report, 2.5, **more)
+
+
+async def journal(store: Store, stream: str, first: int = 1) -> list[JournalRecord]:
+    return [record async for part in store.read_journal(stream, first) for record in part]
+
+
+async def curves(store: Store, experiment: str = "e1", job: str = "") -> list[Statistic]:
+    paging = Paging.of(0, "", "all")
+    return list((await store.query_statistics(experiment, job, paging)).items)
+
+
+async def test_what_is_appended_is_read_in_order(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    await store.append(Append(epoch, records("cluster", 1, 3) + records("e1", 1, 2)))
+    await store.append(Append(epoch, records("cluster", 4)))
+    assert await journal(store, "cluster") == list(records("cluster", 1, 4))
+    assert await journal(store, "cluster", 3) == list(records("cluster", 3, 2))
+    assert await journal(store, "e1") == list(records("e1", 1, 2))
+    assert await journal(store, "unknown") == []
+    page = await store.list_streams(Paging.of(0, "", "streams"))
+    assert page.items == (StreamInfo("cluster", 4), StreamInfo("e1", 2))
+
+
+async def test_large_payloads_are_read_in_parts(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    large = tuple(replace(record, payload=bytes(700_000)) for record in records("e1", 1, 5))
+    await store.append(Append(epoch, large))
+    parts = [len(part) async for part in store.read_journal("e1")]
+    assert parts == [1, 1, 1, 1, 1]
+
+
+async def test_an_older_epoch_is_fenced_off(store: Store) -> None:
+    first = await store.begin_epoch("first")
+    await store.append(Append(first, records("cluster", 1)))
+    second = await store.begin_epoch("second")
+    assert second > first
+    with pytest.raises(StaleEpoch, match=f"epoch {first} is over: epoch {second} \\(of 'second'\\) is the newest"):
+        await store.append(Append(first, records("cluster", 2)))
+    with pytest.raises(StaleEpoch):  # also for what is there already
+        await store.append(Append(first, records("cluster", 1)))
+    with pytest.raises(Conflict, match="was never begun"):
+        await store.append(Append(second + 1, records("cluster", 2)))
+    await store.append(Append(second, records("cluster", 2)))
+    assert len(await journal(store, "cluster")) == 2
+
+
+async def test_an_append_before_any_epoch_is_refused(store: Store) -> None:
+    for epoch in (0, 1):
+        with pytest.raises(Conflict, match="was never begun"):
+            await store.append(Append(epoch, records("cluster", 1)))
+
+
+async def test_the_same_append_again_changes_nothing(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    first = Append(epoch, records("e1", 1, 2), (ExperimentRow("e1", "digits", "RUNNING"),))
+    await store.append(first)
+    await store.append(Append(epoch, records("e1", 3), (ExperimentRow("e1", "digits", "DONE"),)))
+    await store.append(first)
+    assert len(await journal(store, "e1")) == 3
+    page = await store.query_experiments("", Paging.of(0, "", "x"))
+    assert [row.state for row in page.items] == ["DONE"]  # an old projection does not come back
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (records("e1", 4), "stands at 2, so the next position is 3; the batch begins at 4"),
+        (records("new", 2), "stands at 0, so the next position is 1"),
+        (records("e1", 2, 1, text="other"), "another record at position 2"),
+        (records("e1", 2, 2), "positions 2 to 3, and a part of it is there already"),
+        (records("e1", 2) + records("new", 1), "stream 'new' stands at 0; the batch has positions 1 to 1"),
+        (records("e1", 3) + records("new", 5), "stream 'new' stands at 0"),
+    ],
+)
+async def test_a_wrong_position_is_aborted_and_writes_nothing(
+    store: Store, batch: tuple[JournalRecord, ...], message: str
+) -> None:
+    epoch = await store.begin_epoch("test")
+    await store.append(Append(epoch, records("e1", 1, 2)))
+    with pytest.raises(Aborted, match=message):
+        await store.append(Append(epoch, batch, (statistic("j1", 1),)))
+    assert await journal(store, "e1") == list(records("e1", 1, 2))
+    assert await journal(store, "new") == []
+    assert await curves(store) == []
+
+
+@pytest.mark.parametrize(
+    ("batch", "projections", "message"),
+    [
+        (records("", 1), (), r"records\[0\]\.stream: found nothing"),
+        (records("e1", 0), (), r"records\[0\]\.position: found 0, allowed is 1"),
+        (records("e1", 1) + records("e1", 3), (), r"records\[1\]\.position: found 3, allowed is 2"),
+        (records("e1", 1) + records("e1", 1), (), r"records\[1\]\.position: found 1, allowed is 2"),
+        ((JournalRecord("e1", 1, float("nan"), "k", b""),), (), r"records\[0\]\.at: found nan"),
+        ((JournalRecord("e1", 1, 0.0, "k", bytes(2**24 + 1)),), (), r"records\[0\]\.payload: found 16777217 bytes"),
+        ((), (ExperimentRow("", "n", "s"),), r"projections\[0\]\.id: found nothing"),
+        ((), (JobRow("e1", "", 1, "s"),), r"projections\[0\]\.id: found nothing"),
+        ((), (ExperimentRow("e", "n", "s", ended_at=float("nan")),), r"projections\[0\]\.ended_at: found nan"),
+        ((), (replace(statistic("j", 1), at=float("inf")),), r"projections\[0\]\.report\.at: found inf"),
+    ],
+)
+async def test_what_is_out_of_range_is_refused(
+    store: Store, batch: tuple[JournalRecord, ...], projections: Any, message: str
+) -> None:
+    epoch = await store.begin_epoch("test")
+    with pytest.raises(InvalidInput, match=message):
+        await store.append(Append(epoch, batch, projections))
+
+
+async def gather(appends: Iterable[Any]) -> list[Any]:
+    return await asyncio.gather(*appends, return_exceptions=True)
+
+
+async def test_appends_that_wait_together_are_committed_together(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    before = store.commits
+    results = await gather(store.append(Append(epoch, records(f"e{number}", 1))) for number in range(200))
+    assert results == [None] * 200
+    assert store.commits - before < 10
+    page = await store.list_streams(Paging.of(0, "", "streams"))
+    assert len(page.items) == 200
+
+
+async def test_a_chain_of_appends_to_one_stream_may_be_one_group(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    before = store.commits
+    assert await gather(store.append(Append(epoch, records("e1", n))) for n in range(1, 101)) == [None] * 100
+    assert store.commits - before < 10
+    assert await journal(store, "e1") == list(records("e1", 1, 100))
+
+
+async def test_a_refused_append_leaves_its_neighbours_alone(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    good, bad, after = records("e1", 1), records("e1", 7), records("e1", 2)
+    results = await gather(store.append(Append(epoch, batch)) for batch in (good, bad, after))
+    assert results[0] is None
+    assert isinstance(results[1], Aborted)
+    assert results[2] is None
+
+
+async def test_an_append_that_the_database_refuses_leaves_its_neighbours_alone(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    poison = (JobRow("e1", "j1", 2**70, "state"),)  # no 64-bit integer
+    results = await gather(
+        store.append(Append(epoch, batch, rows))
+        for batch, rows in ((records("e1", 1), ()), (records("e2", 1), poison), (records("e3", 1), ()))
+    )
+    assert results[0] is None
+    assert isinstance(results[1], OverflowError)
+    assert results[2] is None
+    assert await journal(store, "e2") == []
+
+
+async def test_an_epoch_begun_in_the_same_group_fences_what_follows(store: Store) -> None:
+    first = await store.begin_epoch("first")
+    results = await gather(
+        [
+            store.append(Append(first, records("e1", 1))),
+            store.begin_epoch("second"),
+            store.append(Append(first, records("e1", 2))),
+        ]
+    )
+    assert results[:2] == [None, first + 1]
+    assert isinstance(results[2], StaleEpoch)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("database or disk is full", Exhausted), ("database is locked", Unavailable)]
+)
+async def test_trouble_of_the_database_is_told_and_passes(
+    store: Store, monkeypatch: pytest.MonkeyPatch, text: str, kind: type[Exception]
+) -> None:
+    epoch = await store.begin_epoch("test")
+
+    def trouble(*_: object) -> None:
+        raise OperationalError("insert", {}, Exception(text))
+
+    monkeypatch.setattr(Transaction, "_write_records", trouble)
+    with pytest.raises(kind, match=text):
+        await store.append(Append(epoch, records("e1", 1)))
+    monkeypatch.undo()
+    await store.append(Append(epoch, records("e1", 1)))
+
+
+async def test_the_first_statistic_of_a_key_is_kept_and_the_last_row_of_the_others(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    rows = (
+        ExperimentRow("e1", "digits", "RUNNING", 5.0),
+        JobRow("e1", "j1", 1, "RUNNING"),
+        statistic("j1", 1, 0.1, in_force={"lr": 0.5, "n": 1}),
+        statistic("j1", 1, 0.9, attempt=2),
+        statistic("j1", 1, float("nan"), part="p1"),
+        JobRow("e1", "j1", 1, "SUSPENDED", "{}"),
+    )
+    await store.append(Append(epoch, records("e1", 1), rows))
+    await store.append(Append(epoch, records("e1", 2), (statistic("j1", 1, 0.7, attempt=3), statistic("j0", 4, 0.2))))
+    found = await curves(store)
+    assert [(s.job, s.report.position, s.report.part, s.attempt) for s in found] == [
+        ("j0", 4, "", 1),
+        ("j1", 1, "", 1),
+        ("j1", 1, "p1", 1),
+    ]
+    assert found[1] == statistic("j1", 1, 0.1, in_force={"lr": 0.5, "n": 1})
+    assert found[2].report.metrics["acc"] != found[2].report.metrics["acc"]
+    assert await curves(store, job="j0") == [statistic("j0", 4, 0.2)]
+    page = await store.query_jobs("e1", Paging.of(0, "", "x"))
+    assert page.items == (JobRow("e1", "j1", 1, "SUSPENDED", "{}"),)
+
+
+async def test_lists_are_ordered_and_paged(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    experiments = tuple(ExperimentRow(f"e{n}", "n", "RUNNING" if n % 2 else "DONE", float(n // 2)) for n in range(6))
+    jobs = tuple(JobRow("e1", f"j{n}", 100 - n, "PENDING") for n in range(5))
+    statistics = tuple(statistic(f"j{n % 2}", n) for n in range(7))
+    await store.append(Append(epoch, (), experiments + jobs + statistics))
+
+    async def pages(ask: Any) -> list[Any]:
+        items: list[Any] = []
+        token = ""
+        while True:
+            page = await ask(Paging.of(2, token, "q"))
+            assert len(page.items) <= 2
+            items += page.items
+            token = page.next_token
+            if not token:
+                return items
+
+    by_age = await pages(lambda paging: store.query_experiments("", paging))
+    assert [row.id for row in by_age] == ["e5", "e4", "e3", "e2", "e1", "e0"]
+    running = await pages(lambda paging: store.query_experiments("RUNNING", paging))
+    assert [row.id for row in running] == ["e5", "e3", "e1"]
+    by_ordinal = await pages(lambda paging: store.query_jobs("e1", paging))
+    assert [row.ordinal for row in by_ordinal] == [96, 97, 98, 99, 100]
+    by_job = await pages(lambda paging: store.query_statistics("e1", "", paging))
+    assert [(s.job, s.report.position) for s in by_job] == [
+        ("j0", 0),
+        ("j0", 2),
+        ("j0", 4),
+        ("j0", 6),
+        ("j1", 1),
+        ("j1", 3),
+        ("j1", 5),
+    ]
+
+
+async def test_a_watch_brings_every_commit_once_in_order(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    await store.append(Append(epoch, (), (statistic("j1", 1), statistic("j2", 1))))
+    present = store.watch_statistics("e1", "", replay=False)
+    replayed = store.watch_statistics("e1", "j1", replay=True)
+    assert await anext(present) == ()
+    assert await anext(replayed) == ()
+    assert await anext(replayed) == (statistic("j1", 1),)
+    waiting = asyncio.ensure_future(anext(present))
+    await store.append(Append(epoch, (), (replace(statistic("j1", 9), experiment="other"),)))
+    await store.append(Append(epoch, (), (statistic("j2", 2),)))
+    assert await waiting == (statistic("j2", 2),)
+    wanted = list(range(100, 2000))
+    for first in range(100, 2000, 100):
+        await store.append(Append(epoch, (), tuple(statistic("j1", p) for p in range(first, first + 100))))
+    for watch in (present, replayed):
+        seen: list[int] = []
+        while len(seen) < len(wanted):
+            batch = await anext(watch)
+            assert 0 < len(batch) <= 500
+            seen += [s.report.position for s in batch]
+        assert seen == wanted
+    await replayed.aclose()
+    await present.aclose()
+
+
+async def test_a_stop_ends_watches_and_refuses_writes(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    watch = store.watch_statistics("e1", "", replay=False)
+    await anext(watch)
+    waiting = asyncio.ensure_future(anext(watch))
+    await asyncio.sleep(0)
+    last = asyncio.ensure_future(store.append(Append(epoch, records("e1", 1))))
+    await asyncio.sleep(0)
+    await store.close()
+    with pytest.raises(Unavailable, match="watch again"):
+        await waiting
+    await last  # it waited already, so it is committed
+    with pytest.raises(Unavailable, match="stopping"):
+        await store.append(Append(epoch, records("e1", 2)))

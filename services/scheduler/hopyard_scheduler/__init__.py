@@ -1,0 +1,1 @@
+"""The Hopyard scheduler: resource manager, job manager, experiment front door and policy host."""

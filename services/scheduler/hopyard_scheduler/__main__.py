@@ -1,0 +1,8 @@
+"""`python -m hopyard_scheduler`: the same as `hopyard scheduler`."""
+
+import typer
+
+from hopyard_scheduler.command import command
+
+if __name__ == "__main__":
+    typer.run(command)

@@ -1,0 +1,62 @@
+"""Core events as the JSON of journal records, and back.
+
+Members of a union carry their class name under "is", so that a record can be read by people and by later versions; fields
+added later need a default. NaN and infinities are written as JavaScript writes them, which Python reads again.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import get_args
+
+from cattrs import Converter
+from cattrs.errors import ForbiddenExtraKeysError
+from cattrs.strategies import configure_tagged_union
+
+from hopyard.policy.vocabulary import Call, Command
+from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, MachineSpec, RunBody, RunKey
+
+
+@functools.cache
+def _converter() -> Converter:
+    converter = Converter(omit_if_default=True, detailed_validation=False)
+    # Named tuples whose annotations are strings are not resolved by the library.
+    converter.register_structure_hook(RunKey, lambda raw, _: RunKey(*raw))
+    converter.register_structure_hook(MachineSpec, lambda raw, _: MachineSpec(raw[0], raw[1], tuple(raw[2])))
+    for union in (RunBody, Command, Call, ClusterEvent, ExperimentEvent, Event):
+        configure_tagged_union(union, converter, tag_generator=_name, tag_name="is")
+    return converter
+
+
+def _name(cls: type) -> str:
+    return cls.__name__
+
+
+_EVENTS: dict[str, type] = {cls.__name__: cls for cls in get_args(Event)}
+
+
+def encode(event: Event) -> bytes:
+    """An event as a record's payload."""
+    return json.dumps(_converter().unstructure(event, type(event)), separators=(",", ":")).encode()
+
+
+def kind_of(event: Event) -> str:
+    """An event's kind, as records name it."""
+    return type(event).__name__
+
+
+def decode(kind: str, payload: bytes) -> Event:
+    """The event of a record.
+
+    Raises:
+        ValueError: A kind that this version does not know, or a payload that does not fit it.
+    """
+    cls = _EVENTS.get(kind)
+    if cls is None:
+        raise ValueError(f"journal record of unknown kind {kind!r}; known are {', '.join(sorted(_EVENTS))}")
+    try:
+        event: Event = _converter().structure(json.loads(payload), cls)
+    except (ForbiddenExtraKeysError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"journal record of kind {kind}: {payload[:200]!r} does not fit: {error}") from error
+    return event

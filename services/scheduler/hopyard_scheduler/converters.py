@@ -1,0 +1,265 @@
+"""Between the core's words and the wire's. Wire types stop here and in the servicers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import RunEndReason
+from hopyard.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
+from hopyard.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto
+from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
+from hopyard_scheduler.core.curve import Point
+from hopyard_scheduler.core.effects import Amend, CommandBody, Decide, Kill, Start
+from hopyard_scheduler.core.events import (
+    Amended,
+    Ended,
+    MachineSpec,
+    Reports,
+    RunBody,
+    RunKey,
+    RunMessage,
+    SnapshotInfo,
+    SnapshotStored,
+    SnapshotTaken,
+    Started,
+)
+from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.core.snapshots import Entry
+from hopyard_scheduler.program import Program
+
+PHASES: Final = EnumMap(
+    experiment_pb2.ExperimentState,
+    {
+        Phase.RUNNING: experiment_pb2.EXPERIMENT_STATE_RUNNING,
+        Phase.PAUSING: experiment_pb2.EXPERIMENT_STATE_PAUSING,
+        Phase.PAUSED: experiment_pb2.EXPERIMENT_STATE_PAUSED,
+        Phase.ENDING: experiment_pb2.EXPERIMENT_STATE_ENDING,
+        Phase.COMPLETED: experiment_pb2.EXPERIMENT_STATE_COMPLETED,
+        Phase.STOPPED: experiment_pb2.EXPERIMENT_STATE_STOPPED,
+        Phase.FAILED: experiment_pb2.EXPERIMENT_STATE_FAILED,
+    },
+)
+
+
+# --------------------------------------------------------------------------------------------------------------- from agents
+
+
+def key_from_proto(message: common_pb2.RunRef) -> RunKey:
+    """A channel's name."""
+    return RunKey(message.experiment, message.job, message.attempt, message.rank)
+
+
+def key_to_proto(key: RunKey) -> common_pb2.RunRef:
+    """A channel's name."""
+    return common_pb2.RunRef(experiment=key.experiment, job=key.job, attempt=key.attempt, rank=key.rank)
+
+
+def machine_from_proto(message: resource_manager_pb2.Machine) -> MachineSpec:
+    """A machine as its agent announces it."""
+    return MachineSpec(message.id, message.cpus, tuple(message.gpus))
+
+
+def snapshot_from_proto(message: common_pb2.Snapshot) -> SnapshotInfo:
+    """A snapshot as the agent that took it describes it."""
+    return SnapshotInfo(message.position, message.sha256, message.size_bytes, message.provider)
+
+
+def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) -> RunMessage:
+    """A message of a run, at the time it is taken.
+
+    Raises:
+        InvalidInput: No body, or one with values that this version does not know.
+    """
+    run = message.run
+    body = _body_from_proto(message)
+    return RunMessage(at, run.experiment, run.job, run.attempt, run.rank, message.sequence, body)
+
+
+def _body_from_proto(message: resource_manager_pb2.RunMessage) -> RunBody:
+    match message.WhichOneof("body"):
+        case "started":
+            return Started(message.started.position)
+        case "reports":
+            return Reports(tuple(report_from_proto(report) for report in message.reports.reports))
+        case "amended":
+            amended = message.amended
+            return Amended(amended.ticket, amended.accepted, amended.position)
+        case "snapshot_taken":
+            return SnapshotTaken(snapshot_from_proto(message.snapshot_taken.snapshot))
+        case "snapshot_stored":
+            return SnapshotStored(message.snapshot_stored.position, message.snapshot_stored.sha256)
+        case "ended":
+            return _ended_from_proto(message.ended)
+        case other:
+            raise InvalidInput(f"run message {message.sequence} of job {message.run.job}: unknown body {other}")
+
+
+def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
+    reason: RunEndReason = RUN_END_REASONS.from_proto(ended.reason, field="ended.reason")
+    snapshot = snapshot_from_proto(ended.snapshot) if ended.HasField("snapshot") else None
+    user_code = ended.failure == common_pb2.FAILURE_CLASS_USER_CODE
+    return Ended(reason, ended.position, snapshot, user_code, ended.message)
+
+
+# ----------------------------------------------------------------------------------------------------------------- to agents
+
+
+def command_to_proto(
+    key: RunKey, sequence: int, epoch: int, body: CommandBody, program: Program, addresses: dict[str, str]
+) -> resource_manager_pb2.RunCommand:
+    """A command to a run.
+
+    Args:
+        key: The run's channel.
+        sequence: The command's number in it.
+        epoch: This scheduler's.
+        body: What to do.
+        program: What the experiment's runs execute.
+        addresses: NodeAgentService addresses by node.
+    """
+    command = resource_manager_pb2.RunCommand(run=key_to_proto(key), sequence=sequence, epoch=epoch)
+    match body:
+        case Start():
+            command.start.CopyFrom(_start_to_proto(body, program, addresses))
+        case Decide():
+            decision = DECISIONS.to_proto(body.kind)
+            command.decide.CopyFrom(
+                resource_manager_pb2.DecideRun(decision=decision, position=body.position, allowed=body.allowed)
+            )
+        case Amend():
+            command.amend.CopyFrom(
+                resource_manager_pb2.AmendRun(
+                    ticket=body.ticket, until=body.until or 0, snapshot_at=list(body.snapshot_at)
+                )
+            )
+        case Kill():
+            command.kill.reason = body.reason
+    return command
+
+
+def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) -> resource_manager_pb2.StartRun:
+    start = resource_manager_pb2.StartRun(
+        machine=body.machine,
+        hyperparameters=hyperparameters_to_proto(body.hyperparameters),
+        seed=program.seed(body.hyperparameters),
+        mode=RUN_MODES.to_proto(body.mode),
+        until=body.until,
+        allowed=body.allowed,
+        snapshot_at=list(body.snapshot_at),
+        snapshot_every=body.snapshot_every,
+        input=body.input,
+        world=len(body.rank_nodes),
+        rank_addresses=[addresses.get(node, "") for node in body.rank_nodes],
+        snapshot_peers=[addresses[node] for node in body.snapshot_nodes if node in addresses],
+        program=program.to_proto(),
+    )
+    if body.snapshot is not None:
+        info = body.snapshot
+        start.snapshot.CopyFrom(
+            common_pb2.Snapshot(
+                position=info.position, sha256=info.sha256, size_bytes=info.size, provider=info.provider
+            )
+        )
+    return start
+
+
+# ----------------------------------------------------------------------------------------------------------------- to people
+
+
+def experiment_to_proto(x: Experiment, at: float) -> experiment_pb2.Experiment:
+    """An experiment as it stands."""
+    states: dict[str, int] = {}
+    for job in x.jobs.values():
+        states[job.state.value] = states.get(job.state.value, 0) + 1
+    message = experiment_pb2.Experiment(
+        id=x.id,
+        name=x.payload["name"],
+        state=PHASES.to_proto(x.phase),
+        reason=x.reason,
+        spec_json=x.payload["spec"],
+        bundle=x.payload["bundle"],
+        metric=_metric_to_proto(x),
+        created_at=x.created_at,
+        ended_at=x.ended_at or 0.0,
+        jobs=states,
+        machines=len(x.machines),
+        running_seconds=x.running_seconds(at),
+        share=x.share,
+    )
+    if x.best is not None:
+        message.best_job, message.best_position, message.best_value = x.best
+    return message
+
+
+def _metric_to_proto(x: Experiment) -> common_pb2.Metric:
+    settings = x.settings
+    metric = common_pb2.Metric(name=settings.metric, mode=METRIC_MODES.to_proto(settings.mode))
+    if settings.target is not None:
+        metric.target = settings.target
+    if settings.kill_threshold is not None:
+        metric.kill_threshold = settings.kill_threshold
+    return metric
+
+
+def job_to_proto(x: Experiment, job: Job) -> experiment_pb2.Job:
+    """A job as it stands."""
+    message = experiment_pb2.Job(
+        experiment=x.id,
+        id=job.id,
+        state=JOB_STATES.to_proto(job.state),
+        reason="" if job.state.live else job.reason,
+        hyperparameters=hyperparameters_to_proto(job.hyperparameters or {}),
+        position=job.position,
+        attempt=job.attempt,
+        machines=job.run.machines if job.run is not None else (),
+        seconds=job.seconds,
+        failures=job.failures,
+        suspends=job.suspends,
+        snapshots=[snapshot_to_proto(entry) for entry in x.snapshots.of(job.id)],
+    )
+    if job.priority is not None:
+        message.priority = job.priority
+    if job.origin is not None:
+        message.parent, message.fork_position = job.origin
+    if job.best is not None:
+        message.best_value, message.best_position = job.best
+    if job.last is not None and x.settings.metric in job.last.metrics:
+        message.last_value = job.last.metrics[x.settings.metric]
+    return message
+
+
+def snapshot_to_proto(entry: Entry) -> common_pb2.Snapshot:
+    """A snapshot and where it is."""
+    return common_pb2.Snapshot(
+        job=entry.job,
+        position=entry.info.position,
+        sha256=entry.info.sha256,
+        size_bytes=entry.info.size,
+        provider=entry.info.provider,
+        nodes=sorted(entry.nodes),
+        stored=entry.stored,
+    )
+
+
+def point_to_proto(job: str, point: Point) -> experiment_pb2.JobReport:
+    """A point of a curve as a report."""
+    report = common_pb2.Report(position=point.position, metrics=point.metrics, seconds=point.seconds)
+    return experiment_pb2.JobReport(job=job, report=report)
+
+
+__all__ = [
+    "PHASES",
+    "command_to_proto",
+    "experiment_to_proto",
+    "job_to_proto",
+    "key_from_proto",
+    "key_to_proto",
+    "machine_from_proto",
+    "point_to_proto",
+    "report_to_proto",
+    "run_message_from_proto",
+    "snapshot_from_proto",
+    "snapshot_to_proto",
+]

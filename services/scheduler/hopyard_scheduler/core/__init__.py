@@ -1,0 +1,5 @@
+"""The deterministic core: `Core.handle(event) -> effects`. Standard library only; it never does I/O and never reads a clock."""
+
+from hopyard_scheduler.core.core import CLUSTER_STREAM, Core, UnknownExperimentError, outstanding
+
+__all__ = ["CLUSTER_STREAM", "Core", "UnknownExperimentError", "outstanding"]

@@ -1,0 +1,355 @@
+"""What the policy (or a person) wants: each command is checked against the core's own state, then carried out or refused."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import (
+    AmendRun,
+    AnswerJob,
+    AnswerReady,
+    Ask,
+    Command,
+    CreateJob,
+    Decision,
+    DecisionKind,
+    ForkJob,
+    JobCreated,
+    JobState,
+    LabelJob,
+    Predict,
+    ReleaseMachine,
+    ReserveMachine,
+    RunEndReason,
+    RunMode,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+    WakeAt,
+)
+from hopyard_scheduler.core.channels import Channel
+from hopyard_scheduler.core.effects import Amend, Decide, JobChanged, Start
+from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
+from hopyard_scheduler.core.snapshots import Entry
+
+CREATE = "create/"
+POLICY = "policy/"
+
+
+class RefusedError(Exception):
+    """A command that the core does not carry out; says what stands against it."""
+
+
+def carry_out(x: Experiment, command: Command, at: float) -> None:
+    """Carries out one command, wholly or not at all.
+
+    Raises:
+        RefusedError: What stands against it.
+    """
+    match command:
+        case StartJob():
+            _start(x, command)
+        case AmendRun():
+            _amend(x, command)
+        case SuspendJob():
+            end_run(x, _running(x, command.job), RunEndReason.SUSPENDED)
+        case TerminateJob():
+            terminate(x, _job(x, command.job), "terminated")
+        case CreateJob():
+            _create(x, command, at)
+        case ForkJob():
+            _fork(x, command, at)
+        case AnswerJob():
+            _answer(x, command)
+        case LabelJob():
+            _job(x, command.job).priority = command.priority
+            x.emit(JobChanged(x.id, command.job))
+        case ReserveMachine() | ReleaseMachine():
+            _reserve(x, command.machine, isinstance(command, ReserveMachine))
+        case Predict():
+            job = _job(x, command.job)
+            curve = [[p.position, p.metrics.get(x.settings.metric)] for p in x.curve(job)]
+            payload = {"job": job.id, "curve": curve, "parameters": dict(command.parameters)}
+            x.ask(POLICY + command.ticket, "predict", payload)
+        case Ask():
+            x.ask(POLICY + command.ticket, command.kind, command.payload)
+        case WakeAt():
+            x.set_timer(POLICY + command.ticket, command.at)
+
+
+# ------------------------------------------------------------------------------------------------------------------ checks
+
+
+def _job(x: Experiment, job: str) -> Job:
+    found = x.jobs.get(job)
+    if found is None:
+        raise RefusedError(f"there is no job {job!r}")
+    return found
+
+
+def _idle(x: Experiment, job: str) -> Job:
+    found = _job(x, job)
+    if not found.state.idle:
+        raise RefusedError(f"job {job!r} is {found.state.value}, not PENDING or SUSPENDED")
+    return found
+
+
+def _running(x: Experiment, job: str) -> Run:
+    run = _job(x, job).run
+    if run is None or run.ended is not None:
+        raise RefusedError(f"job {job!r} has no run")
+    return run
+
+
+def _new(x: Experiment, job: str) -> None:
+    if job != str(x.ordinals + 1):
+        raise RefusedError(f"a new job must be {x.ordinals + 1!r}, found {job!r}")
+    if x.phase in (Phase.ENDING,) or x.phase.over:
+        raise RefusedError("the experiment is ending")
+
+
+def _snapshot(x: Experiment, source: tuple[str, int]) -> Entry:
+    entry = x.snapshots.get(*source)
+    if entry is None or not entry.available:
+        raise RefusedError(f"job {source[0]!r} has no snapshot at position {source[1]}")
+    return entry
+
+
+# ------------------------------------------------------------------------------------------------------------------- jobs
+
+
+def _create(x: Experiment, command: CreateJob, at: float) -> None:
+    _new(x, command.job)
+    if x.jobs_left == 0:
+        why = "the generator is exhausted" if x.exhausted else f"the experiment has all its {x.settings.jobs} jobs"
+        raise RefusedError(why)
+    job = _add(x, command.job, at)
+    x.generated += 1
+    if command.hyperparameters is None:
+        job.generated = True
+        x.emit(JobChanged(x.id, job.id))
+        x.ask(CREATE + job.id, "create_job", {"job": job.id})
+    else:
+        configured(x, job, dict(command.hyperparameters))
+
+
+def _add(x: Experiment, job: str, at: float) -> Job:
+    x.ordinals += 1
+    added = x.jobs[job] = Job(job, x.ordinals, at)
+    added.story.append(JobState.CREATING.value)
+    return added
+
+
+def configured(x: Experiment, job: Job, hyperparameters: dict[str, object]) -> None:
+    """A job has its configuration and may run."""
+    job.hyperparameters = hyperparameters
+    x.move(job, JobState.PENDING, "waits for its first machine")
+    x.call(JobCreated(job.id))
+
+
+def _fork(x: Experiment, command: ForkJob, at: float) -> None:
+    _new(x, command.job)
+    _job(x, command.parent)
+    source = (command.parent, command.position)
+    _snapshot(x, source)
+    if command.position >= x.settings.max_position:
+        raise RefusedError(f"a job forked at {command.position} has nothing to train: {x.settings.max_position} is the end")
+    job = _add(x, command.job, at)
+    x.set_origin(job, source)
+    job.fork_pin = source
+    job.forked = True
+    job.position = job.high_water = command.position
+    x.snapshots.pin(source, job.fork_holder)
+    configured(x, job, dict(command.hyperparameters))
+
+
+def _answer(x: Experiment, command: AnswerJob) -> None:
+    job, source = _job(x, command.job), _job(x, command.source)
+    if job.state.ended or job.run is not None:
+        raise RefusedError(f"job {job.id!r} is {job.state.value}; only a waiting job can be answered")
+    if source is job:
+        raise RefusedError(f"job {job.id!r} cannot be answered from itself")
+    if source.high_water < command.position:
+        raise RefusedError(f"job {source.id!r} has reported up to {source.high_water}, not {command.position}")
+    x.unpin_fork(job)
+    x.set_origin(job, (source.id, command.position))
+    job.forked = False
+    job.position = job.high_water = command.position
+    point = next((p for p in reversed(x.curve(job)) if x.settings.metric in p.metrics), None)
+    if point is not None:
+        job.best = (point.metrics[x.settings.metric], point.position)
+    x.move(job, JobState.COMPLETED, f"answered from job {source.id} at {command.position}")
+
+
+def terminate(x: Experiment, job: Job, why: str) -> None:
+    """Ends a job: a running one at its next boundary, an idle one at once, an ended one stays as it is."""
+    if job.state.ended:
+        return
+    if job.run is not None and job.run.ended is None:
+        end_run(x, job.run, RunEndReason.TERMINATED)
+    elif job.run is None:
+        x.move(job, JobState.TERMINATED, why)
+
+
+def _reserve(x: Experiment, machine: str, reserved: bool) -> None:
+    held = x.machines.get(machine)
+    if held is None or not held.idle:
+        raise RefusedError(f"machine {machine!r} is not an idle machine of this experiment")
+    held.reserved = reserved
+    if not reserved:
+        x.wake()
+
+
+# ------------------------------------------------------------------------------------------------------------------- runs
+
+
+def _start(x: Experiment, command: StartJob) -> None:
+    job = _idle(x, command.job)
+    machines = _gang(x, command)
+    source = command.from_snapshot or x.source_of(job)
+    entry = _snapshot(x, source) if source is not None else None
+    start = source[1] if source is not None else 0
+    training = command.mode is RunMode.TRAIN
+    if not training and entry is None:
+        raise RefusedError(f"job {job.id!r} has no snapshot to evaluate")
+    until = (x.settings.max_position if command.until is None else command.until) if training else start
+    if training and not start < until <= x.settings.max_position:
+        raise RefusedError(f"until must be in {start + 1}..{x.settings.max_position} for job {job.id!r}, found {until}")
+
+    job.attempt += 1
+    ranks = []
+    for index, machine in enumerate(machines):
+        channel = job.channels[job.attempt, index] = Channel(machine.node)
+        ranks.append(Rank(machine.id, machine.node, channel))
+    # What an earlier attempt reported is only repeated, so nothing needs to be decided before the high-water mark.
+    allowed = max(command.allowed or 0, min(job.high_water, until), start)
+    run = Run(
+        job.id,
+        job.attempt,
+        command.mode,
+        ranks,
+        until,
+        allowed,
+        start,
+        source,
+        dict(command.inputs),
+        command.preemptible,
+    )
+    run.position = start
+    job.run = x.live[job.id] = run
+    if training:
+        job.position = start
+        if source is not None and source[0] != job.id and job.origin != source:
+            x.set_origin(job, source)
+            job.high_water = max(job.high_water, start)
+    if source is not None:
+        x.snapshots.pin(source, run.holder)
+    for machine in machines:
+        machine.run, machine.reserved = run, False
+    x.move(job, JobState.STARTING, f"starting on {', '.join(run.machines)}")
+    _send_start(x, job, run, entry, tuple(s for s in command.snapshot_at if s > start))
+
+
+def _gang(x: Experiment, command: StartJob) -> list[HeldMachine]:
+    """The machines of a start, all or none."""
+    if x.phase is not Phase.RUNNING:
+        raise RefusedError(f"the experiment is {x.phase.value}")
+    if not command.machines or len(set(command.machines)) != len(command.machines):
+        raise RefusedError(f"a run needs one or more different machines, found {list(command.machines)}")
+    unusable = [m for m in command.machines if m not in x.machines or not x.machines[m].idle]
+    if unusable:
+        raise RefusedError(f"not idle machines of this experiment: {', '.join(unusable)}")
+    if x.busy + len(command.machines) > x.share:
+        raise RefusedError(f"the experiment's share is {x.share} machines and {x.busy} are busy")
+    return [x.machines[m] for m in command.machines]
+
+
+def _send_start(x: Experiment, job: Job, run: Run, entry: Entry | None, snapshot_at: tuple[int, ...]) -> None:
+    for index, rank in enumerate(run.ranks):
+        start = Start(
+            machine=rank.machine,
+            hyperparameters=job.hyperparameters or {},
+            mode=run.mode,
+            until=run.until,
+            allowed=run.allowed,
+            snapshot_at=snapshot_at if index == 0 else (),
+            snapshot_every=x.settings.snapshot_every if index == 0 and run.mode is RunMode.TRAIN else 0,
+            snapshot=entry.info if entry is not None else None,
+            snapshot_nodes=tuple(sorted(entry.nodes)) if entry is not None else (),
+            input=run.inputs.get(rank.machine, ""),
+            rank_nodes=tuple(r.node for r in run.ranks),
+        )
+        x.send(run, index, start)
+
+
+def _amend(x: Experiment, command: AmendRun) -> None:
+    run = _running(x, command.job)
+    if run.ending is not None:
+        raise RefusedError(f"the run of job {command.job!r} is ending")
+    if run.mode is not RunMode.TRAIN:
+        raise RefusedError(f"the run of job {command.job!r} evaluates")
+    if command.until is not None and command.until > x.settings.max_position:
+        raise RefusedError(f"until must be at most {x.settings.max_position}, found {command.until}")
+    wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
+    late = any(p < run.position or (p == run.position and not run.parked) for p in wanted)
+    if late:  # Known to be too late already: the run need not be asked.
+        x.call(AnswerReady(command.ticket, {"accepted": False, "position": run.position}))
+        return
+    run.amends[command.ticket] = (command.until, command.snapshot_at)
+    x.send(run, 0, Amend(command.ticket, command.until, command.snapshot_at))
+
+
+_ENDINGS = {
+    RunEndReason.SUSPENDED: DecisionKind.SUSPEND,
+    RunEndReason.PREEMPTED: DecisionKind.SUSPEND,
+    RunEndReason.TERMINATED: DecisionKind.TERMINATE,
+}
+
+
+def end_run(x: Experiment, run: Run, reason: RunEndReason) -> None:
+    """Ends a run at its next boundary. A run that is ending already ends as it was told, unless it is now terminated."""
+    if run.ending is RunEndReason.TERMINATED or (run.ending is not None and reason is not RunEndReason.TERMINATED):
+        return
+    run.ending = reason
+    job = x.jobs[run.job]
+    if job.state is not JobState.SUSPENDING:
+        why = {
+            RunEndReason.PREEMPTED: "preempted: another experiment's share",
+            RunEndReason.TERMINATED: "terminated, leaving at its next boundary",
+        }.get(reason, "saving, leaving at its next boundary")
+        x.move(job, JobState.SUSPENDING, why)
+    x.send(run, 0, Decide(_ENDINGS[reason], run.position))
+
+
+def decide(x: Experiment, run: Run, position: int, at_until: bool, decision: Decision) -> None:
+    """Carries out the decision on a run that finished an iteration, after the commands of the same answer.
+
+    Raises:
+        RefusedError: PARK anywhere else than at `until`.
+    """
+    if x.live.get(run.job) is not run or run.ending is not None or run.ended is not None:
+        return
+    match decision.kind:
+        case DecisionKind.SUSPEND:
+            end_run(x, run, RunEndReason.SUSPENDED)
+        case DecisionKind.TERMINATE:
+            end_run(x, run, RunEndReason.TERMINATED)
+        case DecisionKind.PARK:
+            if not at_until:
+                raise RefusedError(
+                    f"PARK is legal at a run's until only; job {run.job!r} is at {position} of {run.until}"
+                )
+            x.send(run, 0, Decide(DecisionKind.PARK, position))
+        case DecisionKind.CONTINUE:
+            _proceed(x, run, position, at_until, decision.up_to or 0)
+
+
+def _proceed(x: Experiment, run: Run, position: int, at_until: bool, up_to: int) -> None:
+    waits = position >= run.allowed
+    allowed = max(run.allowed, up_to)
+    if at_until and run.coming_until <= position:
+        run.ending = RunEndReason.UNTIL
+        x.move(x.jobs[run.job], JobState.SUSPENDING, f"reached position {position}, saving")
+        x.send(run, 0, Decide(DecisionKind.CONTINUE, position))
+    elif at_until or waits or allowed > run.allowed:
+        run.allowed = allowed
+        x.send(run, 0, Decide(DecisionKind.CONTINUE, position, allowed))

@@ -1,0 +1,249 @@
+"""The core as a whole: experiments and the cluster they share. Events in, effects out, no I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hopyard_scheduler.core import dispatch, placement
+from hopyard_scheduler.core.cluster import Cluster, ClusterNode, Tenant
+from hopyard_scheduler.core.effects import (
+    Acknowledge,
+    DemandChanged,
+    Effect,
+    ExperimentEnded,
+    ExperimentRevived,
+    ForgetSnapshot,
+    MachineReturned,
+    Record,
+    Send,
+    SetTimer,
+    TermsChanged,
+    Welcome,
+)
+from hopyard_scheduler.core.events import (
+    Event,
+    ExperimentCreated,
+    ExperimentEvent,
+    NodeBack,
+    NodeDrained,
+    NodeExpired,
+    NodeJoined,
+    NodeLost,
+    RunKey,
+    RunMessage,
+)
+from hopyard_scheduler.core.experiment import Experiment
+
+CLUSTER_STREAM = "cluster"
+
+
+class UnknownExperimentError(LookupError):
+    """An event names an experiment that the core does not have."""
+
+
+class Core:
+    """The deterministic state machine of the scheduler.
+
+    It owns experiments, jobs, runs, machines, leases, gangs and shares. It never reads a clock, a socket, a database or a
+    global random generator: the same events give the same effects.
+    """
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.experiments: dict[str, Experiment] = {}
+        self._effects: list[Effect] = []
+        self._inbox: deque[ExperimentEvent] = deque()
+        self._forgotten: dict[str, None] = {}
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Takes one event and everything that follows from it inside the core.
+
+        Returns:
+            Effects in order. The shell journals every `Record` among them before it carries out any other.
+
+        Raises:
+            UnknownExperimentError: The event's experiment is not there.
+        """
+        self._effects = []
+        match event:
+            case NodeJoined():
+                self._effects.append(Record(CLUSTER_STREAM, event))
+                self._joined(event)
+            case NodeExpired():
+                if self.cluster.lose(event.node):
+                    self._effects.append(Record(CLUSTER_STREAM, event))
+                    self._lost(event.node, event.at, ())
+            case NodeDrained():
+                self._effects.append(Record(CLUSTER_STREAM, event))
+                self.cluster.drain(event.node)
+            case ExperimentCreated():
+                if event.experiment in self.experiments:
+                    return []
+                self._add(event)
+                self._inbox.append(event)
+            case _:
+                if event.experiment not in self.experiments:
+                    if isinstance(event, RunMessage):  # It is over, and nobody listens any more.
+                        key = RunKey(event.experiment, event.job, event.attempt, event.rank)
+                        return [Acknowledge(key, event.sequence)]
+                    raise UnknownExperimentError(event.experiment)
+                self._inbox.append(event)
+        self._settle(event.at)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def acknowledge(self, key: RunKey, sequence: int) -> None:
+        """An agent has taken over a run's commands up to a sequence. Not an event: only what is sent again depends on it."""
+        x = self.experiments.get(key.experiment)
+        job = x.jobs.get(key.job) if x is not None else None
+        channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
+        if channel is not None:
+            channel.acknowledge(sequence)
+
+    def unacknowledged(self, node: str) -> list[Send]:
+        """Commands to live runs on a node that it has not acknowledged, in order: what to send again."""
+        sends = []
+        for x in self.experiments.values():
+            for run in x.live.values():
+                for index, rank in enumerate(run.ranks):
+                    if rank.node == node and not rank.gone:
+                        key = RunKey(x.id, run.job, run.attempt, index)
+                        pending = sorted(rank.channel.unacknowledged.items())
+                        sends += [Send(node, key, number, body) for number, body in pending]
+        return sends
+
+    # ------------------------------------------------------------------------------------------------------- recovery
+
+    def restore(self, event: ExperimentEvent) -> list[Effect]:
+        """Re-applies a journalled event of one experiment, without the cluster: see `recovered`.
+
+        Returns:
+            The experiment's effects, of which recovery uses the up-calls only; the others were carried out, or are found
+            again by `outstanding`.
+        """
+        if isinstance(event, ExperimentCreated):
+            self.experiments[event.experiment] = Experiment(event)
+        effects = dispatch.handle(self.experiments[event.experiment], event)
+        for effect in effects:
+            if isinstance(effect, ForgetSnapshot):
+                self._forgotten[effect.sha256] = None
+        return effects
+
+    def recovered(self) -> list[Effect]:
+        """All journals are re-applied: rebuilds the cluster part. Nodes count as up until their lease runs out anew.
+
+        Returns:
+            What was asked of the outside and not answered yet (questions, timers), and the deletions from the store that the
+            crash may have prevented. Nodes are told when they say hello.
+        """
+        known = self._known_snapshots()
+        effects: list[Effect] = [ForgetSnapshot("", s, (), True) for s in self._forgotten if s not in known]
+        self._forgotten.clear()
+        for x in self.experiments.values():
+            if x.phase.over:
+                continue
+            settings = x.settings
+            tenant = self.cluster.tenants[x.id] = Tenant(settings.weight, settings.slots, x.demand, x.share)
+            for machine in x.machines.values():
+                self.cluster.adopt(x.id, machine.id, machine.node)
+            tenant.share = x.share
+            for entry in x.snapshots.entries():
+                for node in entry.nodes:
+                    self.cluster.nodes.setdefault(node, ClusterNode(node)).up = True
+            effects += outstanding(x)
+        return effects
+
+    # ---------------------------------------------------------------------------------------------------------- inside
+
+    def _add(self, event: ExperimentCreated) -> None:
+        self.experiments[event.experiment] = Experiment(event)
+        self.cluster.tenants[event.experiment] = Tenant(event.settings.weight, event.settings.slots)
+
+    def _joined(self, event: NodeJoined) -> None:
+        before = self.cluster.nodes.get(event.node)
+        was_up = before is not None and before.up
+        same = self.cluster.join(event)
+        if was_up and not same:
+            self._lost(event.node, event.at, event.snapshots)
+        self._settle_inbox()
+        for x in self._involved(event.node, event.snapshots):
+            runs = tuple(key for key in event.runs if key.experiment == x.id)
+            own = {entry.info.sha256 for entry in x.snapshots.entries()}
+            listed = tuple(s for s in event.snapshots if s in own)
+            self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed))
+        self._settle_inbox()
+        unknown = tuple(key for key in event.runs if not self._wanted(key))
+        self._effects.append(Welcome(event.node, unknown))
+        known = self._known_snapshots()
+        for sha256 in event.snapshots:
+            if sha256 not in known:
+                self._effects.append(ForgetSnapshot("", sha256, (event.node,), False))
+
+    def _known_snapshots(self) -> set[str]:
+        return {e.info.sha256 for x in self.experiments.values() for e in x.snapshots.entries()}
+
+    def _wanted(self, key: RunKey) -> bool:
+        x = self.experiments.get(key.experiment)
+        return x is not None and placement.wanted(x, key)
+
+    def _involved(self, node: str, snapshots: tuple[str, ...]) -> list[Experiment]:
+        listed = set(snapshots)
+        return [
+            x
+            for x in self.experiments.values()
+            if any(m.node == node for m in x.machines.values())
+            or any(node in e.nodes or e.info.sha256 in listed for e in x.snapshots.entries())
+        ]
+
+    def _lost(self, node: str, at: float, snapshots: tuple[str, ...]) -> None:
+        for x in self._involved(node, ()):
+            own = {entry.info.sha256 for entry in x.snapshots.entries()}
+            self._inbox.append(NodeLost(at, x.id, node, tuple(s for s in snapshots if s in own)))
+
+    def _settle(self, at: float) -> None:
+        self._settle_inbox()
+        while grants := self.cluster.rebalance(at):
+            self._inbox.extend(grants)
+            self._settle_inbox()
+
+    def _settle_inbox(self) -> None:
+        while self._inbox:
+            event = self._inbox.popleft()
+            for effect in dispatch.handle(self.experiments[event.experiment], event):
+                self._carry(effect)
+
+    def _carry(self, effect: Effect) -> None:
+        tenants = self.cluster.tenants
+        match effect:
+            case DemandChanged() if effect.experiment in tenants:
+                tenants[effect.experiment].demand = effect.machines
+            case TermsChanged() if effect.experiment in tenants:
+                tenants[effect.experiment].weight, tenants[effect.experiment].cap = effect.weight, effect.cap
+            case MachineReturned():
+                self.cluster.take_back(effect.experiment, effect.machine)
+            case ExperimentEnded():
+                self.cluster.leave(effect.experiment)
+            case ExperimentRevived():
+                x = self.experiments[effect.experiment]
+                tenants[effect.experiment] = Tenant(x.settings.weight, x.settings.slots)
+            case DemandChanged() | TermsChanged():
+                pass
+            case ForgetSnapshot() if self._needed_elsewhere(effect):
+                pass
+            case _:
+                self._effects.append(effect)
+
+    def _needed_elsewhere(self, effect: ForgetSnapshot) -> bool:
+        return any(
+            entry.info.sha256 == effect.sha256
+            for x in self.experiments.values()
+            if x.id != effect.experiment
+            for entry in x.snapshots.entries()
+        )
+
+
+def outstanding(x: Experiment) -> list[Effect]:
+    """What an experiment waits for from the outside: asked again after a recovery, since each is idempotent by its ticket."""
+    effects: list[Effect] = list(x.asks.values())
+    effects += [SetTimer(x.id, ticket, when) for ticket, when in x.timers.items()]
+    return effects

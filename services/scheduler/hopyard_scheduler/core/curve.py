@@ -1,0 +1,70 @@
+"""A job's learning curve: what it reported, once for each position, with evaluations by parts combined."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hopyard.policy.vocabulary import Metrics, Report
+
+
+def same_metrics(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
+    """Whether two mappings are equal, with NaN equal to NaN."""
+    if a.keys() != b.keys():
+        return False
+    return all(a[name] == b[name] or (math.isnan(a[name]) and math.isnan(b[name])) for name in a)
+
+
+@dataclass(slots=True)
+class Point:
+    """What is known at one position: the whole's metrics, and those of each part with its weight."""
+
+    position: int
+    seconds: float = 0.0
+    whole: Metrics | None = None
+    parts: dict[str, tuple[int, Metrics]] = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The whole's metrics and, for those that parts reported, their mean weighted by examples."""
+        combined: dict[str, float] = dict(self.whole or {})
+        if self.parts:
+            names = {name for _, metrics in self.parts.values() for name in metrics}
+            for name in sorted(names):
+                weighted = [(max(weight, 1), m[name]) for weight, m in self.parts.values() if name in m]
+                combined[name] = sum(w * value for w, value in weighted) / sum(w for w, _ in weighted)
+        return combined
+
+
+@dataclass(slots=True)
+class Curve:
+    """Points by position. The first report of a (position, part) counts; later ones are only compared with it."""
+
+    points: dict[int, Point] = field(default_factory=dict)
+
+    def recorded(self, report: Report) -> Metrics | None:
+        """The metrics already recorded for the report's position and part; None: it is new."""
+        point = self.points.get(report.position)
+        if point is None:
+            return None
+        if report.part:
+            known = point.parts.get(report.part)
+            return known[1] if known is not None else None
+        return point.whole
+
+    def add(self, report: Report) -> Point:
+        """Records a new report and returns its point."""
+        point = self.points.get(report.position)
+        if point is None:
+            point = self.points[report.position] = Point(report.position)
+        point.seconds += report.seconds
+        if report.part:
+            point.parts[report.part] = (report.examples, report.metrics)
+        else:
+            point.whole = report.metrics
+        return point
+
+    def upto(self, position: int) -> list[Point]:
+        """Points up to and including a position, ascending."""
+        return [self.points[p] for p in sorted(self.points) if p <= position]

@@ -1,0 +1,202 @@
+"""One experiment event in, effects out: which handler takes it, and whether it is worth a line in the journal."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    Answer,
+    AnswerReady,
+    GeneratorExhausted,
+    IterationFinish,
+    JobState,
+    PredictionReady,
+    RequestMade,
+    TimerFired,
+    Verdict,
+)
+from hopyard_scheduler.core import commands, lifecycle, messages, placement
+from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record
+from hopyard_scheduler.core.events import (
+    Answered,
+    ExperimentCreated,
+    ExperimentEvent,
+    JobOperated,
+    MachineGranted,
+    NodeBack,
+    NodeLost,
+    Operated,
+    PolicyAnswered,
+    PolicyFailed,
+    Requested,
+    RunMessage,
+    ShareSet,
+    TimerElapsed,
+    Updated,
+)
+from hopyard_scheduler.core.experiment import Experiment, Phase
+
+# A policy that proposes, again and again, what cannot be done would keep the core busy for ever.
+FRUITLESS_LIMIT = 20
+
+
+def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
+    """Takes one event.
+
+    Returns:
+        Its effects in order, the event's own `Record` first; without one, the event was a repetition and changed nothing.
+    """
+    x.effects = []
+    if _is_news(x, event):
+        x.emit(Record(x.id, event))
+        _take(x, event)
+        lifecycle.advance(x, event.at)
+        x.next_call(event.at)
+    effects, x.effects = x.effects, []
+    return effects
+
+
+def _is_news(x: Experiment, event: ExperimentEvent) -> bool:
+    """Whether the event is not a repetition of one that was taken."""
+    match event:
+        case RunMessage():
+            return messages.is_next(x, event)
+        case PolicyAnswered():
+            return x.in_flight is not None and x.in_flight[0] == event.answer.number
+        case PolicyFailed():
+            return x.in_flight is not None and x.in_flight[0] == event.number
+        case Answered():
+            return event.ticket in x.asks
+        case TimerElapsed():
+            return event.ticket in x.timers and event.at >= x.timers[event.ticket]
+        case Requested():
+            return event.ticket not in x.requests
+        case Updated():
+            return event.request not in x.requests
+        case _:
+            return True
+
+
+def _take(x: Experiment, event: ExperimentEvent) -> None:
+    match event:
+        case RunMessage():
+            messages.take(x, event)
+        case PolicyAnswered():
+            _policy_answered(x, event)
+        case PolicyFailed():
+            _policy_failed(x, event)
+        case MachineGranted():
+            placement.granted(x, event)
+        case NodeLost():
+            placement.node_lost(x, event)
+        case NodeBack():
+            placement.node_back(x, event)
+        case ShareSet():
+            lifecycle.set_share(x, event)
+        case Answered():
+            _answered(x, event)
+        case TimerElapsed():
+            _timer(x, event)
+        case Requested():
+            x.requests.add(event.ticket)
+            x.call(RequestMade(event.ticket, event.hyperparameters, event.position))
+        case Operated():
+            lifecycle.operate(x, event)
+        case JobOperated():
+            _operate_job(x, event)
+        case Updated():
+            lifecycle.update(x, event)
+        case ExperimentCreated():
+            lifecycle.start_clock(x, event.at)
+            lifecycle.enter(x, Phase.RUNNING, "")
+
+
+def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
+    assert x.in_flight is not None
+    _, call, run = x.in_flight
+    x.in_flight = None
+    answer: Answer = event.answer
+    accepted = 0
+    for command in answer.commands:
+        try:
+            commands.carry_out(x, command, event.at)
+            accepted += 1
+        except commands.RefusedError as refused:
+            x.verdicts.append(Verdict(command, False, str(refused)))
+            x.wake()
+    if isinstance(call, IterationFinish) and run is not None:
+        if answer.decision is None:
+            _distrust(x, event.at, f"the policy gave no decision on job {call.job} at {call.position}")
+        else:
+            try:
+                commands.decide(x, run, call.position, call.at_until, answer.decision)
+            except commands.RefusedError as refused:
+                _distrust(x, event.at, str(refused))
+    elif answer.decision is not None:
+        x.emit(Noted(x.id, "", f"up-call {answer.number} takes no decision; {answer.decision.kind.value} was ignored"))
+    if isinstance(call, AllocateJobs):
+        lifecycle.answered_allocation(x, accepted)
+        x.fruitless = x.fruitless + 1 if answer.commands and not accepted else 0
+        if x.fruitless >= FRUITLESS_LIMIT:
+            x.fruitless = 0
+            _distrust(
+                x, event.at, f"it was offered machines {FRUITLESS_LIMIT} times and got each command refused, the last: "
+                f"{x.verdicts[-1].reason}"
+            )
+    lifecycle.set_demand(x, event.demand)
+
+
+def _policy_failed(x: Experiment, event: PolicyFailed) -> None:
+    assert x.in_flight is not None
+    x.in_flight = None
+    _distrust(x, event.at, event.error)
+
+
+def _distrust(x: Experiment, at: float, error: str) -> None:
+    """Pauses the experiment: its policy does not do what it must."""
+    if x.phase is Phase.RUNNING:
+        lifecycle.pause(x, at, f"policy error: {error}")
+
+
+def _answered(x: Experiment, event: Answered) -> None:
+    question = x.asks.pop(event.ticket)
+    if event.ticket.startswith(commands.CREATE):
+        return _created(x, event.ticket.removeprefix(commands.CREATE), event)
+    ticket = event.ticket.removeprefix(commands.POLICY)
+    if question.kind == "predict":
+        x.call(PredictionReady(ticket, question.payload["job"], event.result, event.error))
+    else:
+        x.call(AnswerReady(ticket, event.result, event.error))
+
+
+def _created(x: Experiment, name: str, event: Answered) -> None:
+    job = x.jobs.get(name)
+    if job is None or job.state is not JobState.CREATING:
+        return
+    if event.error:
+        x.move(job, JobState.FAILED, f"the generator failed: {event.error}")
+        lifecycle.begin_end(x, Phase.FAILED, f"the generator failed: {event.error}", event.at)
+    elif event.result is None:
+        x.exhausted = True
+        del x.jobs[name]
+        x.emit(JobChanged(x.id, name, removed=True))
+        x.call(GeneratorExhausted(name))
+        x.wake()
+    else:
+        commands.configured(x, job, dict(event.result))
+
+
+def _timer(x: Experiment, event: TimerElapsed) -> None:
+    del x.timers[event.ticket]
+    if event.ticket == lifecycle.END_TIMER:
+        lifecycle.begin_end(x, Phase.COMPLETED, f"its time of {x.settings.max_seconds:g} s is over", event.at)
+    elif event.ticket == lifecycle.SHARE_TIMER:
+        lifecycle.preempt(x)
+    else:
+        x.call(TimerFired(event.ticket.removeprefix(commands.POLICY)))
+
+
+def _operate_job(x: Experiment, event: JobOperated) -> None:
+    try:
+        commands.carry_out(x, event.command, event.at)
+    except commands.RefusedError as refused:
+        x.emit(Noted(x.id, getattr(event.command, "job", ""), f"refused {type(event.command).__name__}: {refused}"))

@@ -1,0 +1,232 @@
+"""What the core wants done. The shell journals every `Record` of a batch before it carries out the other effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Metrics, Report, RunMode, Verdict
+from hopyard_scheduler.core.events import Event, RunKey, SnapshotInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An event to append to a stream of the journal ("cluster", or an experiment's id)."""
+
+    stream: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class UpCall:
+    """An up-call to the experiment's policy; its answer comes back as `PolicyAnswered` with the same number."""
+
+    experiment: str
+    number: int
+    at: float
+    seed: int
+    call: Call
+    verdicts: tuple[Verdict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AskOutside:
+    """A question to something outside the core; comes back as `Answered` with the same ticket. Idempotent by ticket."""
+
+    experiment: str
+    ticket: str
+    kind: str
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Asks for `TimerElapsed` at a time. A later one with the same ticket replaces it; `at` None cancels it."""
+
+    experiment: str
+    ticket: str
+    at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Starts a run on a machine."""
+
+    machine: str
+    hyperparameters: Hyperparameters
+    mode: RunMode
+    until: int
+    allowed: int
+    snapshot_at: tuple[int, ...]
+    snapshot_every: int
+    snapshot: SnapshotInfo | None
+    snapshot_nodes: tuple[str, ...]
+    input: str
+    rank_nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """The decision on a boundary; `allowed` 0 leaves it as it is."""
+
+    kind: DecisionKind
+    position: int
+    allowed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """Moves `until` (None: unchanged) or adds save points."""
+
+    ticket: str
+    until: int | None
+    snapshot_at: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Ends the process at once, without saving."""
+
+    reason: str
+
+
+CommandBody = Start | Decide | Amend | Kill
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A command to a run: the next of its channel. Kept by the core until acknowledged, and sent again when asked."""
+
+    node: str
+    run: RunKey
+    sequence: int
+    body: CommandBody
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Everything up to this sequence of a run's channel is taken over (and journalled, once this effect is carried out)."""
+
+    run: RunKey
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Answers `NodeJoined`: these runs of the node are not wanted, so it ends them before it takes any command."""
+
+    node: str
+    unknown: tuple[RunKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSnapshot:
+    """Nobody needs these bytes any more: delete them from the nodes, and with `stored` from the store, if they got there."""
+
+    experiment: str
+    sha256: str
+    nodes: tuple[str, ...]
+    stored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAccepted:
+    """A report that is now part of a job's statistics: a projection of the journal."""
+
+    experiment: str
+    job: str
+    attempt: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class FinalPerformance:
+    """A job ended; the generator is told its best metrics."""
+
+    experiment: str
+    job: str
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    """A job's row must be projected again; `removed` when the job is no more."""
+
+    experiment: str
+    job: str
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentChanged:
+    """The experiment's row must be projected again."""
+
+    experiment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something people should know, such as a re-executed report that differs from the recorded one."""
+
+    experiment: str
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DemandChanged:
+    """For the cluster part: the experiment can use so many machines; None: as many as it can get."""
+
+    experiment: str
+    machines: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TermsChanged:
+    """For the cluster part: the experiment's weight or cap changed."""
+
+    experiment: str
+    weight: float
+    cap: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReturned:
+    """For the cluster part: the experiment gives a machine back."""
+
+    experiment: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentEnded:
+    """For the cluster part: the experiment will hold no more machines."""
+
+    experiment: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRevived:
+    """For the cluster part: a finished experiment was extended and wants machines again."""
+
+    experiment: str
+
+
+ClusterEffect = DemandChanged | TermsChanged | MachineReturned | ExperimentEnded | ExperimentRevived
+
+Effect = (
+    Record
+    | UpCall
+    | AskOutside
+    | SetTimer
+    | Send
+    | Acknowledge
+    | Welcome
+    | ForgetSnapshot
+    | ReportAccepted
+    | FinalPerformance
+    | JobChanged
+    | ExperimentChanged
+    | Noted
+    | ClusterEffect
+)

@@ -1,0 +1,339 @@
+"""What can happen to the core. Each event carries its time; nothing in the core reads a clock.
+
+Cluster events concern machines; experiment events carry the experiment's id and are journalled in its stream. Those that the
+cluster part makes for an experiment (`MachineGranted`, `NodeLost`, `NodeBack`, `ShareSet`) are journalled there too, so that an
+experiment replays alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason
+
+# ---------------------------------------------------------------------------------------------------------------- values
+
+
+class RunKey(NamedTuple):
+    """One process of one attempt of one job: a channel. An older attempt's messages are refused."""
+
+    experiment: str
+    job: str
+    attempt: int
+    rank: int = 0
+
+
+class MachineSpec(NamedTuple):
+    """A machine as its agent announces it."""
+
+    id: str
+    cpus: int = 1
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A snapshot as the agent that took it describes it."""
+
+    position: int
+    sha256: str
+    size: int = 0
+    provider: str = "framework"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """An experiment's terms, as far as the core needs them.
+
+    Attributes:
+        metric: Name of the metric to optimise.
+        mode: Which direction is better.
+        max_position: Positions at which a job is complete (>= 1).
+        jobs: Jobs that may be created (>= 1).
+        target: A report at least as good ends the experiment; None: no target.
+        kill_threshold: For policies.
+        max_seconds: Unpaused seconds after which the experiment ends; None: no limit.
+        max_failures: Failures of the user's code that a job survives (>= 0).
+        max_losses: Losses without progress that a job survives (>= 0).
+        snapshot_every: Units between periodic snapshots of a run; 0: none.
+        keep_latest: Newest snapshots kept of a job (>= 1).
+        keep_best: Best snapshots kept of a job, by the metric at their position (>= 0).
+        slots: Machines it may hold at most; None: no limit.
+        weight: Weight of its share (> 0).
+        seed: Seed of the policy's chance.
+        grace: Seconds that a policy has to shrink to a smaller share.
+    """
+
+    metric: str
+    mode: Literal["max", "min"]
+    max_position: int
+    jobs: int
+    target: float | None = None
+    kill_threshold: float | None = None
+    max_seconds: float | None = None
+    max_failures: int = 0
+    max_losses: int = 10
+    snapshot_every: int = 0
+    keep_latest: int = 1
+    keep_best: int = 0
+    slots: int | None = None
+    weight: float = 1.0
+    seed: int = 0
+    grace: float = 30.0
+
+
+# -------------------------------------------------------------------------------------------------------- cluster events
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """An agent opened a session and said what it has and what it really runs."""
+
+    at: float
+    node: str
+    incarnation: str
+    machines: tuple[MachineSpec, ...]
+    runs: tuple[RunKey, ...] = ()
+    snapshots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExpired:
+    """An agent was silent beyond its lease."""
+
+    at: float
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrained:
+    """A node shall finish what it runs and get nothing more."""
+
+    at: float
+    node: str
+
+
+ClusterEvent = NodeJoined | NodeExpired | NodeDrained
+
+
+# ----------------------------------------------------------------------------------------------------- experiment events
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentCreated:
+    """The first event of an experiment's stream. `payload` is the shell's own (specification, bundle); the core keeps it."""
+
+    at: float
+    experiment: str
+    settings: Settings
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGranted:
+    """The cluster gave the experiment a machine."""
+
+    at: float
+    experiment: str
+    machine: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """A node is gone with its machines, runs and local snapshots, except the `snapshots` that its disk is known to hold."""
+
+    at: float
+    experiment: str
+    node: str
+    snapshots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBack:
+    """A node opened a session again: these of the experiment's runs and snapshots are really there."""
+
+    at: float
+    experiment: str
+    node: str
+    runs: tuple[RunKey, ...] = ()
+    snapshots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSet:
+    """The experiment may hold so many machines."""
+
+    at: float
+    experiment: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run's process is attached and has loaded its state."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Reports of a run, in order of position."""
+
+    reports: tuple[Report, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """The run's answer to an amendment."""
+
+    ticket: str
+    accepted: bool
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """A snapshot lies on the disk of the run's node."""
+
+    snapshot: SnapshotInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStored:
+    """A snapshot of the run arrived in the store; may come after the run ended."""
+
+    position: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run's process has left its machine."""
+
+    reason: RunEndReason
+    position: int
+    snapshot: SnapshotInfo | None = None
+    user_code: bool = False
+    message: str = ""
+
+
+RunBody = Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class RunMessage:
+    """The next message of a run's channel: sequence 1, 2, 3, ..."""
+
+    at: float
+    experiment: str
+    job: str
+    attempt: int
+    rank: int
+    sequence: int
+    body: RunBody
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAnswered:
+    """The policy's answer to an up-call, and how many machines it could use now."""
+
+    at: float
+    experiment: str
+    answer: Answer
+    demand: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFailed:
+    """The policy raised, answered nonsense or took too long on an up-call; its experiment pauses."""
+
+    at: float
+    experiment: str
+    number: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the core asked the outside is answered; `result` is None with an error."""
+
+    at: float
+    experiment: str
+    ticket: str
+    result: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerElapsed:
+    """The time of a timer has come."""
+
+    at: float
+    experiment: str
+    ticket: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A client asks for a configuration trained to a position."""
+
+    at: float
+    experiment: str
+    ticket: str
+    hyperparameters: Hyperparameters
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operated:
+    """A person acts on the experiment."""
+
+    at: float
+    experiment: str
+    action: Literal["pause", "resume", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobOperated:
+    """A person acts on a job, with a command that a policy could give too."""
+
+    at: float
+    experiment: str
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """A person changes the experiment's terms; None leaves a term as it is. `request` makes it idempotent."""
+
+    at: float
+    experiment: str
+    request: str
+    more_jobs: int = 0
+    max_position: int | None = None
+    more_seconds: float = 0.0
+    target: float | None = None
+    weight: float | None = None
+    slots: int | None = None
+
+
+ExperimentEvent = (
+    ExperimentCreated
+    | MachineGranted
+    | NodeLost
+    | NodeBack
+    | ShareSet
+    | RunMessage
+    | PolicyAnswered
+    | PolicyFailed
+    | Answered
+    | TimerElapsed
+    | Requested
+    | Operated
+    | JobOperated
+    | Updated
+)
+
+Event = ClusterEvent | ExperimentEvent

@@ -1,0 +1,310 @@
+"""What runs say: started, reports, amendments, snapshots, the end."""
+
+from __future__ import annotations
+
+import math
+
+from hopyard.policy.vocabulary import (
+    AnswerReady,
+    ApplicationStat,
+    DecisionKind,
+    IterationFinish,
+    JobState,
+    Report,
+    RunEnd,
+    RunEndReason,
+    RunMode,
+)
+from hopyard_scheduler.core import lifecycle
+from hopyard_scheduler.core.curve import same_metrics
+from hopyard_scheduler.core.effects import (
+    Acknowledge,
+    Decide,
+    ForgetSnapshot,
+    JobChanged,
+    Kill,
+    Noted,
+    ReportAccepted,
+)
+from hopyard_scheduler.core.events import (
+    Amended,
+    Ended,
+    Reports,
+    RunKey,
+    RunMessage,
+    SnapshotInfo,
+    SnapshotStored,
+    SnapshotTaken,
+    Started,
+)
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.model import Job, Rank, Run
+
+ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
+
+
+def is_next(x: Experiment, event: RunMessage) -> bool:
+    """Whether a message is the one to take now. What was taken before is acknowledged again, a gap is ignored."""
+    job = x.jobs.get(event.job)
+    channel = job.channels.get((event.attempt, event.rank)) if job is not None else None
+    if channel is not None and channel.is_next(event.sequence):
+        return True
+    key = RunKey(x.id, event.job, event.attempt, event.rank)
+    if channel is None:
+        x.emit(Acknowledge(key, event.sequence))
+    elif event.sequence <= channel.received:
+        x.emit(Acknowledge(key, channel.received))
+    return False
+
+
+def take(x: Experiment, event: RunMessage) -> None:
+    """Takes the next message of a channel. An older attempt's word counts for nothing, but what it stored is stored."""
+    job = x.jobs[event.job]
+    channel = job.channels[event.attempt, event.rank]
+    channel.received += 1
+    x.emit(Acknowledge(RunKey(x.id, job.id, event.attempt, event.rank), channel.received))
+    body = event.body
+    if isinstance(body, Ended):
+        channel.finished = True
+    if isinstance(body, SnapshotStored):
+        stored(x, job, body)
+        return
+    run = current_run(job, event.attempt)
+    if run is None or run.ranks[event.rank].gone:
+        _refuse(x, job, event, channel.node)
+        return
+    rank = run.ranks[event.rank]
+    match body:
+        case Ended():
+            rank_ended(x, job, run, rank, body, event.at)
+        case Started():
+            _started(x, job, run, rank, body)
+        case _ if event.rank != 0:
+            pass  # Only rank 0 speaks for the run.
+        case Reports():
+            for report in body.reports:
+                _report(x, job, run, report, event.at)
+        case Amended():
+            _amended(x, run, body)
+        case SnapshotTaken():
+            taken(x, job, body.snapshot, rank.node, run.attempt)
+
+
+def current_run(job: Job, attempt: int) -> Run | None:
+    """The job's run if that is its present attempt: the fence."""
+    return job.run if job.run is not None and job.run.attempt == attempt else None
+
+
+def _refuse(x: Experiment, job: Job, event: RunMessage, node: str) -> None:
+    snapshot = getattr(event.body, "snapshot", None)
+    if isinstance(snapshot, SnapshotInfo) and all(e.info.sha256 != snapshot.sha256 for e in x.snapshots.entries()):
+        x.emit(ForgetSnapshot(x.id, snapshot.sha256, (node,), False))
+    x.emit(
+        Noted(x.id, job.id, f"refused {type(event.body).__name__} of old attempt {event.attempt} (now {job.attempt})")
+    )
+
+
+def _started(x: Experiment, job: Job, run: Run, rank: Rank, body: Started) -> None:
+    if rank.started:
+        return
+    rank.started = True
+    if run.source is not None:
+        x.snapshots.fetched(*run.source, rank.node)
+        if all(other.started for other in run.ranks):
+            _let_source_go(x, run)
+    if rank is not run.ranks[0]:
+        return
+    run.started = True
+    run.position = body.position
+    if job.state is JobState.STARTING:
+        x.move(job, JobState.RUNNING, "training" if run.mode is RunMode.TRAIN else "evaluating")
+
+
+def _let_source_go(x: Experiment, run: Run) -> None:
+    if run.source is not None:
+        source, run.source = run.source, None
+        x.snapshots.unpin(source, run.holder)
+        x.collect(x.jobs[source[0]])
+
+
+def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> None:
+    training = run.mode is RunMode.TRAIN
+    recorded = job.curve.recorded(report)
+    new = report.position > job.high_water if training else recorded is None
+    run.position = report.position
+    run.parked = report.at_until
+    run.finished = run.finished or report.finished
+    if training:
+        job.position = report.position
+    if new:
+        _accept(x, job, run, report)
+    elif recorded is not None and not same_metrics(recorded, report.metrics):
+        x.emit(
+            Noted(
+                x.id,
+                job.id,
+                f"position {report.position} was trained again and differs: {dict(recorded)} then "
+                f"{dict(report.metrics)}",
+            )
+        )
+    if not training:
+        if report.at_until:
+            x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
+        return
+    if run.ending is None:
+        if new or report.at_until:
+            x.call(IterationFinish(job.id, report, repeated=not new), run)
+        elif report.position >= run.allowed:
+            x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
+    if new:
+        lifecycle.check_target(x, job, report, at)
+
+
+def _accept(x: Experiment, job: Job, run: Run, report: Report) -> None:
+    job.losses = 0
+    point = job.curve.add(report)
+    job.seconds += report.seconds
+    job.last = report
+    if run.mode is RunMode.TRAIN:
+        job.high_water = report.position
+    x.emit(ReportAccepted(x.id, job.id, run.attempt, report))
+    _judge(x, job, report.position, point.metrics.get(x.settings.metric))
+    x.emit(JobChanged(x.id, job.id))
+    x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
+
+
+def _judge(x: Experiment, job: Job, position: int, value: float | None) -> None:
+    """Keeps the job's and the experiment's best. A point that parts still change is judged anew with each of them."""
+    if value is None:
+        return
+    if job.best is not None and job.best[1] == position:
+        job.best = _best_of(x, job)
+    elif math.isfinite(value) and (job.best is None or x.sign(value) > x.sign(job.best[0])):
+        job.best = (value, position)
+    if job.best is None:
+        return
+    if x.best is not None and x.best[0] == job.id:
+        candidates = [(j.id, j.best[1], j.best[0]) for j in x.jobs.values() if j.best is not None]
+        x.best = max(candidates, key=lambda c: x.sign(c[2]))
+    elif x.best is None or x.sign(job.best[0]) > x.sign(x.best[2]):
+        previous = x.best
+        x.best = (job.id, job.best[1], job.best[0])
+        if previous is not None and previous[0] in x.jobs and x.jobs[previous[0]].state.ended:
+            x.collect(x.jobs[previous[0]])
+
+
+def _best_of(x: Experiment, job: Job) -> tuple[float, int] | None:
+    values = [(p.metrics.get(x.settings.metric), p.position) for p in job.curve.points.values()]
+    finite = [(v, position) for v, position in values if v is not None and math.isfinite(v)]
+    return max(finite, key=lambda item: (x.sign(item[0]), -item[1])) if finite else None
+
+
+def _amended(x: Experiment, run: Run, body: Amended) -> None:
+    amend = run.amends.pop(body.ticket, None)
+    if amend is None:
+        return
+    if body.accepted and amend[0] is not None:
+        run.until = amend[0]
+        run.parked = run.parked and run.until <= run.position
+    x.call(AnswerReady(body.ticket, {"accepted": body.accepted, "position": body.position}))
+
+
+def taken(x: Experiment, job: Job, snapshot: SnapshotInfo, node: str, attempt: int) -> None:
+    """A snapshot of a job lies on a node."""
+    x.drop(x.snapshots.taken(job.id, snapshot, node, attempt))
+    x.collect(job)
+    x.emit(JobChanged(x.id, job.id))
+
+
+def stored(x: Experiment, job: Job, body: SnapshotStored) -> None:
+    """A snapshot arrived in the store: from now on it survives its nodes, and a forked job needs its origin no more."""
+    if not x.snapshots.stored(job.id, body.position, body.sha256):
+        if all(e.info.sha256 != body.sha256 for e in x.snapshots.entries()):
+            x.emit(ForgetSnapshot(x.id, body.sha256, (), True))
+        return
+    x.unpin_fork(job)
+    x.collect(job)
+    x.emit(JobChanged(x.id, job.id))
+
+
+def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
+    """A process left its machine. Rank 0 ends the run; the loss of another rank ends it too."""
+    rank.gone = True
+    rank.channel.close()
+    x.free(rank.machine)
+    if run.ended is None:
+        if rank is run.ranks[0]:
+            run.ended = body
+            if body.snapshot is not None and run.mode is RunMode.TRAIN:
+                taken(x, job, body.snapshot, rank.node, run.attempt)
+        else:
+            index = run.ranks.index(rank)
+            run.ended = Ended(
+                RunEndReason.LOST, run.position, message=f"rank {index} ended: {body.message or body.reason.value}"
+            )
+        for index, other in enumerate(run.ranks):
+            if not other.gone:
+                x.send(run, index, Kill("the run is over"))
+    if all(other.gone for other in run.ranks):
+        close_run(x, job, run, at)
+
+
+def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
+    """All processes are gone: the lease ends, the job goes where the end leads it, the policy is told."""
+    ended = run.ended
+    assert ended is not None
+    del x.live[job.id]
+    job.run = None
+    _let_source_go(x, run)
+    for ticket in run.amends:
+        x.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
+    reason = _reason(run, ended)
+    state, why = _outcome(x, job, run, reason, ended)
+    if state is JobState.COMPLETED:
+        job.position = ended.position
+    elif state.idle:
+        source = x.source_of(job)
+        job.position = source[1] if source is not None else 0
+        if job.forked and source is None:
+            state, why = JobState.FAILED, ORIGIN_LOST
+        elif x.snapshots.newest(job.id) is None:
+            state = JobState.PENDING
+        elif job.position >= x.settings.max_position:  # Lost, but only after all was saved.
+            state, why = JobState.COMPLETED, "trained to its end"
+    x.move(job, state, why)
+    x.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
+    x.shed()
+
+
+def _reason(run: Run, ended: Ended) -> RunEndReason:
+    if run.ending is RunEndReason.TERMINATED:
+        return RunEndReason.TERMINATED
+    if run.ending is RunEndReason.PREEMPTED and ended.reason is RunEndReason.SUSPENDED:
+        return RunEndReason.PREEMPTED
+    if ended.reason is RunEndReason.TERMINATED:
+        return RunEndReason.LOST
+    return ended.reason
+
+
+def _outcome(x: Experiment, job: Job, run: Run, reason: RunEndReason, ended: Ended) -> tuple[JobState, str]:
+    if reason is RunEndReason.TERMINATED:
+        return JobState.TERMINATED, job.reason if job.reason.startswith("terminate") else "terminated"
+    if reason is RunEndReason.FAILED:
+        job.failures += 1
+        if job.failures > x.settings.max_failures:
+            return JobState.FAILED, f"failed {job.failures} times, {x.settings.max_failures} allowed: {ended.message}"
+        return (
+            JobState.SUSPENDED,
+            f"failed (it may {x.settings.max_failures - job.failures} times more): {ended.message}",
+        )
+    if reason is RunEndReason.LOST:
+        job.losses += 1
+        if job.losses > x.settings.max_losses:
+            return JobState.FAILED, f"lost {job.losses} times in a row without progress: {ended.message}"
+        return JobState.SUSPENDED, f"its run was lost: {ended.message}"
+    if run.mode is RunMode.TRAIN and (ended.position >= x.settings.max_position or run.finished):
+        return JobState.COMPLETED, "trained to its end"
+    if reason is RunEndReason.UNTIL:
+        return JobState.SUSPENDED, f"reached position {ended.position}"
+    job.suspends += 1
+    return JobState.SUSPENDED, "preempted" if reason is RunEndReason.PREEMPTED else f"suspended at {ended.position}"

@@ -1,0 +1,152 @@
+"""The things that the core owns: jobs, runs, machines."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hopyard.policy.vocabulary import Hyperparameters, JobState, Report, RunEndReason, RunMode
+from hopyard_scheduler.core.channels import Channel
+from hopyard_scheduler.core.curve import Curve, Point
+from hopyard_scheduler.core.events import Ended
+from hopyard_scheduler.core.snapshots import SnapshotId
+
+STORY_LENGTH = 12
+
+
+@dataclass(slots=True)
+class Rank:
+    """One process of a run. `gone` once its agent said that it left its machine, or its node is lost."""
+
+    machine: str
+    node: str
+    channel: Channel
+    started: bool = False
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """One placement of a job on its machines; one attempt for all ranks.
+
+    Attributes:
+        job: Whose run it is.
+        attempt: Which of the job's runs.
+        mode: Train or evaluate.
+        ranks: Its processes; rank 0 reports, snapshots and gets the decisions.
+        until: Where it parks.
+        allowed: Reports below it need no decision.
+        start: The position that it started from.
+        source: The snapshot that it loads; pinned until all its processes have started.
+        inputs: Input partition by machine.
+        preemptible: Whether it may lose its machine to another experiment before `until`.
+        started: Whether rank 0 trains.
+        position: Its last report's position.
+        parked: Whether it waits at `until`.
+        finished: Whether the training process has nothing more to train.
+        ending: Why it shall end; None while it shall go on.
+        ended: Rank 0's last word.
+        amends: Amendments under way: ticket to (until, save points).
+    """
+
+    job: str
+    attempt: int
+    mode: RunMode
+    ranks: list[Rank]
+    until: int
+    allowed: int
+    start: int
+    source: SnapshotId | None
+    inputs: dict[str, str]
+    preemptible: bool
+    started: bool = False
+    position: int = 0
+    parked: bool = False
+    finished: bool = False
+    ending: RunEndReason | None = None
+    ended: Ended | None = None
+    amends: dict[str, tuple[int | None, tuple[int, ...]]] = field(default_factory=dict)
+
+    @property
+    def holder(self) -> str:
+        """Its name as the holder of a snapshot pin."""
+        return f"run:{self.job}.{self.attempt}"
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Its machines in rank order."""
+        return tuple(rank.machine for rank in self.ranks)
+
+    @property
+    def coming_until(self) -> int:
+        """Where it will park once the amendments under way are in force."""
+        moved = [until for until, _ in self.amends.values() if until is not None]
+        return moved[-1] if moved else self.until
+
+
+@dataclass(slots=True)
+class Job:
+    """The training of one configuration.
+
+    Attributes:
+        id: Within its experiment.
+        ordinal: Order of creation, from 1.
+        state: See `states`.
+        hyperparameters: Its configuration; None while it is being created.
+        origin: (job, position) whose curve it continues: a fork, a foreign snapshot, or the answer it was completed with.
+        prefix: The points of that other curve up to there, as they were when the two parted.
+        fork_pin: The snapshot that a forked job starts from, pinned until it has a stored one of its own.
+        generated: Whether the generator proposed its configuration.
+        priority: Orders idle jobs.
+        attempt: Runs so far.
+        position: Where it would go on from now (idle) or stands (running).
+        high_water: The highest position that was ever reported; up-calls fire above it only.
+        run: Its present run.
+        channels: Numbers of the channels of all its runs by (attempt, rank).
+    """
+
+    id: str
+    ordinal: int
+    created_at: float
+    state: JobState = JobState.CREATING
+    hyperparameters: Hyperparameters | None = None
+    origin: SnapshotId | None = None
+    prefix: tuple[Point, ...] = ()
+    fork_pin: SnapshotId | None = None
+    forked: bool = False
+    generated: bool = False
+    priority: float | None = None
+    attempt: int = 0
+    position: int = 0
+    high_water: int = 0
+    curve: Curve = field(default_factory=Curve)
+    run: Run | None = None
+    channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    failures: int = 0
+    losses: int = 0
+    suspends: int = 0
+    seconds: float = 0.0
+    best: tuple[float, int] | None = None
+    last: Report | None = None
+    reason: str = ""
+    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    @property
+    def fork_holder(self) -> str:
+        """Its name as the holder of its origin's pin."""
+        return f"fork:{self.id}"
+
+
+@dataclass(slots=True)
+class HeldMachine:
+    """A machine that the experiment holds. `run` is its lease."""
+
+    id: str
+    node: str
+    run: Run | None = None
+    reserved: bool = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether a run may be placed on it."""
+        return self.run is None

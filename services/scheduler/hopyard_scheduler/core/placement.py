@@ -1,0 +1,92 @@
+"""Machines that come, and nodes that go and come back, as an experiment sees them."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import JobState, MachinesChange, RunEnd, RunEndReason
+from hopyard_scheduler.core import messages
+from hopyard_scheduler.core.effects import JobChanged
+from hopyard_scheduler.core.events import Ended, MachineGranted, NodeBack, NodeLost, RunKey
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.model import HeldMachine, Job
+from hopyard_scheduler.core.snapshots import Entry
+
+
+def granted(x: Experiment, event: MachineGranted) -> None:
+    """The cluster gave a machine."""
+    x.machines[event.machine] = HeldMachine(event.machine, event.node)
+    x.call(MachinesChange(joined=(event.machine,)))
+    x.wake()
+
+
+def node_lost(x: Experiment, event: NodeLost) -> None:
+    """A node is gone: its snapshots first, so that the jobs of its runs go back to what is really left."""
+    lost_snapshots = x.snapshots.node_lost(event.node, frozenset(event.snapshots))
+    gone = tuple(sorted(m.id for m in x.machines.values() if m.node == event.node))
+    for machine in gone:
+        del x.machines[machine]
+    for run in list(x.live.values()):
+        job = x.jobs[run.job]
+        for rank in run.ranks:
+            if rank.node == event.node and not rank.gone:
+                lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} is lost")
+                messages.rank_ended(x, job, run, rank, lost, event.at)
+    _rewind_all(x, lost_snapshots)
+    if gone:
+        x.call(MachinesChange(lost=gone))
+        x.wake()
+
+
+def _rewind_all(x: Experiment, lost: list[Entry]) -> None:
+    """Some jobs lost a snapshot: that concerns them and those that were forked from them."""
+    losers = {entry.job for entry in lost}
+    for entry in lost:
+        x.drop(x.snapshots.released(entry))
+    if losers:
+        for job in list(x.jobs.values()):
+            if job.id in losers or (job.forked and job.origin is not None and job.origin[0] in losers):
+                _rewind(x, job)
+
+
+def _rewind(x: Experiment, job: Job) -> None:
+    """An idle job lost a snapshot: it waits with what is left."""
+    if not job.state.idle:
+        return
+    source = x.source_of(job)
+    position = source[1] if source is not None else 0
+    if job.forked and source is None:
+        x.move(job, JobState.FAILED, messages.ORIGIN_LOST)
+        x.call(RunEnd(job.id, job.attempt, RunEndReason.LOST, job.position, 0, job.reason))
+        return
+    job.position = position
+    if job.state is JobState.SUSPENDED and x.snapshots.newest(job.id) is None:
+        x.move(job, JobState.PENDING, "its snapshot was lost")
+    x.emit(JobChanged(x.id, job.id))
+
+
+def node_back(x: Experiment, event: NodeBack) -> None:
+    """A node opened a session again: what it no longer runs is lost, what it has not acknowledged is sent again."""
+    listed = set(event.runs)
+    x.snapshots.node_holds(event.node, frozenset(event.snapshots))
+    x.snapshots.not_shipping(event.node, lambda job, attempt: RunKey(x.id, job, attempt) not in listed)
+    _rewind_all(x, x.snapshots.node_lost(event.node, frozenset(event.snapshots)))
+    for run in list(x.live.values()):
+        for index, rank in enumerate(run.ranks):
+            if rank.node != event.node or rank.gone:
+                continue
+            key = RunKey(x.id, run.job, run.attempt, index)
+            taken_over = rank.channel.acknowledged > 0 or rank.channel.received > 0
+            if key not in listed and taken_over:
+                lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} does not run it any more")
+                messages.rank_ended(x, x.jobs[run.job], run, rank, lost, event.at)
+
+
+def wanted(x: Experiment, key: RunKey) -> bool:
+    """Whether an agent shall keep a run: it is live, or it ended properly and may still have something to say."""
+    job = x.jobs.get(key.job)
+    channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
+    if job is None or channel is None:
+        return False
+    if channel.finished:
+        return True
+    run = messages.current_run(job, key.attempt)
+    return run is not None and not run.ranks[key.rank].gone

@@ -1,0 +1,172 @@
+"""Which snapshots exist, where they are, and who still needs them.
+
+A snapshot is kept while it is pinned (a run is loading it, a forked job starts from it), or while its own job retains it: the
+newest `keep_latest`, the newest STORED one (the job goes back to it when a node dies), and the best `keep_best`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from hopyard_scheduler.core.events import SnapshotInfo
+
+SnapshotId = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A snapshot of a job at a position: LOCAL on `nodes`, STORED once the store has it.
+
+    `shipper` is the node and the attempt that will bring it to the store; None: nobody does (any more).
+    """
+
+    job: str
+    info: SnapshotInfo
+    nodes: set[str] = field(default_factory=set)
+    stored: bool = False
+    pins: set[str] = field(default_factory=set)
+    shipper: tuple[str, int] | None = None
+
+    @property
+    def available(self) -> bool:
+        """Whether a run can load it now."""
+        return self.stored or bool(self.nodes)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is in the store, or will never get there."""
+        return self.stored or self.shipper is None
+
+
+@dataclass(slots=True)
+class Dropped:
+    """Bytes that no entry refers to any more. They may be in the store even if nobody said so: their agent may have died."""
+
+    sha256: str
+    nodes: tuple[str, ...]
+
+
+class SnapshotBook:
+    """All snapshots of an experiment."""
+
+    def __init__(self, keep_latest: int, keep_best: int) -> None:
+        self._keep_latest = max(keep_latest, 1)
+        self._keep_best = keep_best
+        self._entries: dict[str, dict[int, Entry]] = {}
+
+    def get(self, job: str, position: int) -> Entry | None:
+        """The snapshot of a job at a position."""
+        return self._entries.get(job, {}).get(position)
+
+    def positions(self, job: str) -> list[int]:
+        """Positions of a job's available snapshots, ascending."""
+        return sorted(p for p, e in self._entries.get(job, {}).items() if e.available)
+
+    def newest(self, job: str) -> Entry | None:
+        """A job's available snapshot with the highest position."""
+        positions = self.positions(job)
+        return self._entries[job][positions[-1]] if positions else None
+
+    def entries(self) -> Iterable[Entry]:
+        """All entries."""
+        for by_position in self._entries.values():
+            yield from by_position.values()
+
+    def of(self, job: str) -> list[Entry]:
+        """A job's entries by position."""
+        return [e for _, e in sorted(self._entries.get(job, {}).items())]
+
+    def taken(self, job: str, info: SnapshotInfo, node: str, attempt: int = 0) -> list[Dropped]:
+        """A run's snapshot lies on its node, which ships it. One with other bytes at the same position is replaced."""
+        entry = self.get(job, info.position)
+        dropped: list[Dropped] = []
+        if entry is not None and entry.info.sha256 != info.sha256:
+            old, pins = entry, entry.pins
+            entry = self._entries[job][info.position] = Entry(job, info, pins=pins)
+            dropped = self.released(old)
+        if entry is None:
+            entry = self._entries.setdefault(job, {})[info.position] = Entry(job, info)
+        entry.nodes.add(node)
+        entry.shipper = (node, attempt)
+        return dropped
+
+    def fetched(self, job: str, position: int, node: str) -> None:
+        """A run loaded the snapshot, so its node holds it too."""
+        entry = self.get(job, position)
+        if entry is not None:
+            entry.nodes.add(node)
+
+    def stored(self, job: str, position: int, sha256: str) -> bool:
+        """The store has it. False if it is not known (any more): nobody needs it there."""
+        entry = self.get(job, position)
+        if entry is None or entry.info.sha256 != sha256:
+            return False
+        entry.stored = True
+        return True
+
+    def pin(self, snapshot: SnapshotId, holder: str) -> None:
+        """Keeps a snapshot for a holder."""
+        self._entries[snapshot[0]][snapshot[1]].pins.add(holder)
+
+    def unpin(self, snapshot: SnapshotId, holder: str) -> None:
+        """Lets a holder's snapshot go; unknown ones are fine."""
+        entry = self.get(*snapshot)
+        if entry is not None:
+            entry.pins.discard(holder)
+
+    def node_lost(self, node: str, kept: frozenset[str] = frozenset()) -> list[Entry]:
+        """A node is gone, except for what its disk is known to hold. Returns the snapshots that are lost for good."""
+        lost = []
+        self.not_shipping(node, lambda job, attempt: True)
+        for by_position in self._entries.values():
+            for position in [p for p, e in by_position.items() if node in e.nodes and e.info.sha256 not in kept]:
+                entry = by_position[position]
+                entry.nodes.discard(node)
+                if not entry.available:
+                    del by_position[position]
+                    lost.append(entry)
+        return lost
+
+    def not_shipping(self, node: str, gone: Callable[[str, int], bool]) -> None:
+        """The channels of a node that are gone (by job and attempt) bring nothing to the store any more."""
+        for entry in self.entries():
+            if entry.shipper is not None and entry.shipper[0] == node and gone(entry.job, entry.shipper[1]):
+                entry.shipper = None
+
+    def node_holds(self, node: str, sha256s: frozenset[str]) -> None:
+        """A node said what its disk holds."""
+        for entry in self.entries():
+            if entry.info.sha256 in sha256s:
+                entry.nodes.add(node)
+
+    def collect(self, job: str, keep: bool, value: Callable[[int], float | None]) -> list[Dropped]:
+        """Drops what nobody needs of a job.
+
+        Args:
+            job: The job.
+            keep: Whether the job itself still wants its snapshots (False once it ended without a result).
+            value: The job's metric at a position, higher is better; None if it has none there.
+        """
+        by_position = self._entries.get(job, {})
+        kept = {p for p, e in by_position.items() if e.pins}
+        if keep:
+            kept |= self._retained(by_position, value)
+        dropped: list[Dropped] = []
+        for position in [p for p in by_position if p not in kept]:
+            dropped += self.released(by_position.pop(position))
+        return dropped
+
+    def _retained(self, by_position: dict[int, Entry], value: Callable[[int], float | None]) -> set[int]:
+        available = sorted((p for p, e in by_position.items() if e.available), reverse=True)
+        kept = set(available[: self._keep_latest])
+        kept |= {p for p in available if by_position[p].stored} and {max(p for p in available if by_position[p].stored)}
+        scored = [(v, p) for p in available if (v := value(p)) is not None and v == v]
+        kept |= {p for _, p in sorted(scored, key=lambda item: (-item[0], item[1]))[: self._keep_best]}
+        return kept
+
+    def released(self, entry: Entry) -> list[Dropped]:
+        """What can be deleted when an entry is no more: nothing while another one has the same bytes."""
+        if any(e.info.sha256 == entry.info.sha256 for e in self.entries() if e is not entry):
+            return []
+        return [Dropped(entry.info.sha256, tuple(sorted(entry.nodes)))]

@@ -1,0 +1,47 @@
+"""Making the policy that an experiment's file names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from hopyard.errors import InvalidInput
+from hopyard.plugins import POLICIES, load_plugin
+from hopyard.policy import Policy
+from hopyard.spec import ExperimentSpec
+from hopyard_scheduler.policyhost import Host, MissingPolicy, PolicyHost
+
+
+def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
+    """A fresh policy by its name and parameters.
+
+    Raises:
+        InvalidInput: There is no such policy, or it does not take the parameters.
+    """
+    cls = load_plugin(POLICIES, name, Policy)
+    if not isinstance(cls, type):
+        raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")
+    try:
+        policy = cls(**parameters)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"policy {name}: {error}; its parameters are: {_takes(cls)}") from error
+    if not isinstance(policy, Policy):
+        raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")
+    return policy
+
+
+def host_of(spec: ExperimentSpec) -> Host:
+    """The host of an experiment's policy, fresh. A policy that cannot be made fails its up-calls instead of the scheduler."""
+    try:
+        return PolicyHost(new_policy(spec.policy.name, spec.policy.parameters))
+    except InvalidInput as error:
+        return MissingPolicy(str(error))
+
+
+def _takes(cls: type) -> str:
+    try:
+        parameters = list(inspect.signature(cls).parameters.values())
+    except (TypeError, ValueError):
+        return "unknown"
+    return ", ".join(str(p) for p in parameters) or "none"

@@ -1,0 +1,68 @@
+"""The policy host: makes the core's up-calls on a policy object in this process and turns its answers into events."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Protocol
+
+from hopyard.policy import Decision, Policy, make_up_call
+from hopyard.policy.vocabulary import Answer, IterationFinish
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.policyhost.view import CoreView
+
+
+class Host(Protocol):
+    """What answers an experiment's up-calls."""
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+        """Makes one up-call; answers its result or its failure."""
+
+
+class MissingPolicy:
+    """Stands for a policy that cannot be made (any more): every up-call fails, which pauses its experiment and nothing else."""
+
+    def __init__(self, error: str) -> None:
+        self._error = error
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyFailed:
+        """Fails with the reason."""
+        return PolicyFailed(call.at, call.experiment, call.number, self._error)
+
+
+class PolicyHost:
+    """One experiment's policy. Its memory is a function of the up-calls made on it, so it is rebuilt by making them again."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+        """Makes one up-call.
+
+        Returns:
+            The answer, or the failure that pauses the experiment: whatever the policy raised, or an answer of the wrong kind.
+        """
+        view = CoreView(experiment, call)
+        try:
+            for verdict in call.verdicts:
+                self._policy.on_refused(view, verdict)
+            decision = make_up_call(self._policy, view, call.call)
+            demand = self._policy.demand(view)
+            _check(call, decision, demand)
+        except Exception as error:  # noqa: BLE001 - a policy is somebody else's code; whatever it raises is its answer
+            return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, call, error))
+        return PolicyAnswered(call.at, call.experiment, Answer(call.number, decision, tuple(view.commands)), demand)
+
+
+def _check(call: UpCall, decision: Decision | None, demand: int | None) -> None:
+    if isinstance(call.call, IterationFinish) != isinstance(decision, Decision):
+        raise TypeError(f"on_iteration_finish must return a Decision and no other up-call anything, found {decision!r}")
+    if demand is not None and (not isinstance(demand, int) or demand < 0):
+        raise TypeError(f"demand must return None or a whole number of machines >= 0, found {demand!r}")
+
+
+def _describe(policy: Policy, call: UpCall, error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(policy).__name__} on up-call {call.number} {type(call.call).__name__}: {type(error).__name__}: {error}{place}"

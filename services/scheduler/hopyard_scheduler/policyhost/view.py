@@ -1,0 +1,223 @@
+"""What a policy in this process sees of its experiment: the core's state, read-only, with the answer's own commands counted in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+from typing_extensions import override
+
+from hopyard.policy import (
+    Cluster,
+    CommandError,
+    CurvePoint,
+    ExperimentView,
+    Incumbent,
+    JobView,
+    MachineView,
+)
+from hopyard.policy.vocabulary import (
+    AmendRun,
+    AnswerJob,
+    Command,
+    CreateJob,
+    ForkJob,
+    LabelJob,
+    Predict,
+    ReleaseMachine,
+    ReserveMachine,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+)
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.model import HeldMachine, Job
+
+
+def job_view(job: Job) -> JobView:
+    """A job as policies see it."""
+    return JobView(
+        id=job.id,
+        state=job.state,
+        hyperparameters=job.hyperparameters or {},
+        position=job.position,
+        high_water=job.high_water,
+        attempt=job.attempt,
+        machines=job.run.machines if job.run is not None else (),
+        priority=job.priority,
+        parent=job.origin[0] if job.origin is not None and job.forked else "",
+        fork_position=job.origin[1] if job.origin is not None and job.forked else 0,
+        parked=job.run.parked if job.run is not None else False,
+        ordinal=job.ordinal,
+    )
+
+
+def machine_view(machine: HeldMachine) -> MachineView:
+    """A machine as policies see it."""
+    return MachineView(machine.id, machine.node, machine.run.job if machine.run is not None else "")
+
+
+class _Jobs(Mapping[str, JobView]):
+    """Jobs by id, made into views as they are looked at: ten thousand jobs cost nothing until somebody asks."""
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self._jobs = jobs
+
+    def __getitem__(self, key: str) -> JobView:
+        return job_view(self._jobs[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._jobs)
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+
+class CoreView(Cluster):
+    """The view of one up-call on one experiment of the core."""
+
+    def __init__(self, experiment: Experiment, call: UpCall) -> None:
+        self._x = experiment
+        self._call = call
+        self._rng: random.Random | None = None
+        self._created = 0
+        self._tickets = 0
+        self._used_machines: set[str] = set()
+        self._released: set[str] = set()
+        self._started: set[str] = set()
+        self.commands: list[Command] = []
+
+    @property
+    @override
+    def now(self) -> float:
+        return self._call.at
+
+    @property
+    @override
+    def rng(self) -> random.Random:
+        if self._rng is None:
+            self._rng = random.Random(self._call.seed)
+        return self._rng
+
+    @property
+    @override
+    def experiment(self) -> ExperimentView:
+        settings = self._x.settings
+        end_at = None
+        if settings.max_seconds is not None and self._x.running_since is not None:
+            end_at = self._x.running_since + settings.max_seconds - self._x.spent
+        created = sum(isinstance(c, CreateJob) for c in self.commands)
+        return ExperimentView(
+            metric=settings.metric,
+            mode=settings.mode,
+            max_position=settings.max_position,
+            target=settings.target,
+            kill_threshold=settings.kill_threshold,
+            jobs_left=max(self._x.jobs_left - created, 0),
+            seed=settings.seed,
+            end_at=end_at,
+        )
+
+    @property
+    @override
+    def share(self) -> int:
+        return self._x.share
+
+    @property
+    @override
+    def jobs(self) -> Mapping[str, JobView]:
+        return _Jobs(self._x.jobs)
+
+    @property
+    @override
+    def machines(self) -> Mapping[str, MachineView]:
+        return {name: machine_view(self._x.machines[name]) for name in sorted(self._x.machines)}
+
+    @override
+    def idle_machines(self) -> Sequence[MachineView]:
+        room = self._x.share - self._x.busy - len(self._used_machines)
+        free = [
+            machine_view(m)
+            for _, m in sorted(self._x.machines.items())
+            if m.idle and m.id not in self._used_machines and (not m.reserved or m.id in self._released)
+        ]
+        return free[: max(room, 0)]
+
+    @override
+    def idle_jobs(self) -> Sequence[JobView]:
+        return [job_view(job) for job in self._x.idle_jobs() if job.id not in self._started]
+
+    @override
+    def curve(self, job: str) -> Sequence[CurvePoint]:
+        found = self._x.jobs.get(job)
+        if found is None:
+            raise CommandError(f"curve: there is no job {job!r}")
+        return [CurvePoint(p.position, p.metrics, p.seconds) for p in self._x.curve(found)]
+
+    @override
+    def snapshots(self, job: str) -> Sequence[int]:
+        found = self._x.jobs.get(job)
+        if found is None:
+            raise CommandError(f"snapshots: there is no job {job!r}")
+        own = self._x.snapshots.positions(job)
+        source = self._x.source_of(found)
+        return own if own or source is None else [source[1]]
+
+    @property
+    @override
+    def incumbent(self) -> Incumbent | None:
+        best = self._x.best
+        return Incumbent(*best) if best is not None else None
+
+    @override
+    def new_job_id(self) -> str:
+        self._created += 1
+        return str(self._x.ordinals + self._created)
+
+    @override
+    def new_ticket(self) -> str:
+        self._tickets += 1
+        return f"{self._call.number}.{self._tickets}"
+
+    @override
+    def submit(self, command: Command) -> None:
+        name = type(command).__name__
+        match command:
+            case ReserveMachine() | ReleaseMachine():
+                self._know_machine(name, command.machine)
+                taken = isinstance(command, ReserveMachine)
+                (self._used_machines.add if taken else self._used_machines.discard)(command.machine)
+                (self._released.discard if taken else self._released.add)(command.machine)
+            case StartJob():
+                self._know_job(name, command.job)
+                for machine in command.machines:
+                    self._know_machine(name, machine)
+                self._used_machines.update(command.machines)
+                self._started.add(command.job)
+            case ForkJob():
+                self._know_job(name, command.parent)
+            case AnswerJob():
+                self._know_job(name, command.job)
+                self._know_job(name, command.source)
+            case AmendRun() | SuspendJob() | LabelJob() | Predict():
+                self._know_job(name, command.job)
+            case TerminateJob():
+                self._know_job(name, command.job)
+                self._started.add(command.job)
+            case _:
+                pass
+        self.commands.append(command)
+
+    def _know_job(self, command: str, job: str) -> None:
+        if job not in self._x.jobs and not self._x.ordinals < _ordinal(job) <= self._x.ordinals + self._created:
+            raise CommandError(f"{command}: there is no job {job!r}; there are {len(self._x.jobs)} jobs")
+
+    def _know_machine(self, command: str, machine: str) -> None:
+        if machine not in self._x.machines:
+            held = ", ".join(sorted(self._x.machines)) or "none"
+            raise CommandError(f"{command}: the experiment does not hold machine {machine!r}; it holds {held}")
+
+
+def _ordinal(job: str) -> int:
+    return int(job) if job.isdecimal() else -1

@@ -1,0 +1,79 @@
+"""What an experiment's file means to the scheduler: the core's settings, and the program that its runs execute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hopyard.errors import InvalidInput
+from hopyard.spec import ExperimentSpec, configuration_seed, spec_from_json
+from hopyard.v1 import resource_manager_pb2
+from hopyard_scheduler.core.events import Settings
+
+ENDLESS = 2**31 - 1
+"""Stands for "no limit" where the core counts: jobs and positions."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program of an experiment's runs."""
+
+    spec: ExperimentSpec
+    bundle: str
+    interpreter: str
+
+    def seed(self, hyperparameters: Mapping[str, Any]) -> int:
+        """The training seed: it belongs to the experiment and the configuration, never to the job."""
+        return configuration_seed(self.spec.seed, hyperparameters)
+
+    def to_proto(self) -> resource_manager_pb2.RunProgram:
+        """The program as agents get it."""
+        spec = self.spec
+        message = resource_manager_pb2.RunProgram(
+            bundle=self.bundle,
+            interpreter=self.interpreter,
+            threads=spec.resources.per_job.cpus,
+            snapshot_provider=spec.snapshot.provider,
+        )
+        if spec.trainer is not None:
+            message.trainer = spec.trainer
+        elif spec.command is not None:
+            message.command.arguments.extend(spec.command)
+        elif spec.log is not None:
+            message.log.command.arguments.extend(spec.log.command)
+            message.log.metrics.update(spec.log.metrics)
+        return message
+
+
+def program_of(payload: Mapping[str, Any]) -> Program:
+    """The program of an experiment from what its first event carries."""
+    return Program(spec_from_json(payload["spec"]), payload["bundle"], payload["interpreter"])
+
+
+def settings_of(spec: ExperimentSpec) -> Settings:
+    """The core's settings of an experiment.
+
+    Raises:
+        InvalidInput: The file asks for something that this version does not run yet.
+    """
+    if spec.program != "trainer":
+        raise InvalidInput(f"{spec.program}: only trainer programs run in this version; use trainer: file.py:Class")
+    if spec.snapshot.provider == "criu":
+        raise InvalidInput("snapshot.provider: criu is not available in this version; use auto or framework")
+    return Settings(
+        metric=spec.metric.name,
+        mode=spec.metric.mode,
+        max_position=spec.stop.max_iterations or ENDLESS,
+        jobs=spec.stop.jobs or ENDLESS,
+        target=spec.metric.target,
+        kill_threshold=spec.metric.kill_threshold,
+        max_seconds=spec.stop.max_time,
+        max_failures=spec.stop.max_failures,
+        snapshot_every=spec.snapshot.every,
+        keep_latest=spec.snapshot.keep_latest,
+        keep_best=spec.snapshot.keep_best,
+        slots=spec.resources.slots,
+        weight=spec.weight,
+        seed=spec.generator.seed,
+    )

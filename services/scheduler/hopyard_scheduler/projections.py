@@ -1,0 +1,75 @@
+"""Rows of AppStat that follow from the journal, made from what a batch of events changed."""
+
+from __future__ import annotations
+
+from google.protobuf.json_format import MessageToJson
+
+from hopyard.rpc.values import report_to_proto
+from hopyard.v1 import appstat_pb2
+from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import ExperimentChanged, JobChanged, ReportAccepted
+
+
+class Changes:
+    """What a batch changed: each job and experiment once, however often it changed."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[tuple[str, str], None] = {}
+        self.experiments: dict[str, None] = {}
+        self.reports: list[ReportAccepted] = []
+
+    def note(self, effect: JobChanged | ExperimentChanged | ReportAccepted) -> None:
+        """Remembers one change."""
+        match effect:
+            case JobChanged():
+                self.jobs[effect.experiment, effect.job] = None
+                self.experiments[effect.experiment] = None
+            case ExperimentChanged():
+                self.experiments[effect.experiment] = None
+            case ReportAccepted():
+                self.reports.append(effect)
+
+    def rows(self, core: Core, at: float) -> list[appstat_pb2.Projection]:
+        """The rows as they stand now. A job that is no more keeps its last row, marked as removed."""
+        rows = []
+        for name in self.experiments:
+            message = experiment_to_proto(core.experiments[name], at)
+            row = appstat_pb2.ExperimentRow(
+                id=name,
+                name=message.name,
+                state=core.experiments[name].phase.value,
+                created_at=message.created_at,
+                ended_at=message.ended_at,
+                detail_json=MessageToJson(message, indent=None),
+            )
+            rows.append(appstat_pb2.Projection(experiment=row))
+        for name, job in self.jobs:
+            x = core.experiments[name]
+            if job not in x.jobs:
+                rows.append(appstat_pb2.Projection(job=appstat_pb2.JobRow(experiment=name, id=job, state="REMOVED")))
+                continue
+            detail = MessageToJson(job_to_proto(x, x.jobs[job]), indent=None)
+            rows.append(
+                appstat_pb2.Projection(
+                    job=appstat_pb2.JobRow(
+                        experiment=name,
+                        id=job,
+                        ordinal=x.jobs[job].ordinal,
+                        state=x.jobs[job].state.value,
+                        detail_json=detail,
+                    )
+                )
+            )
+        for accepted in self.reports:
+            rows.append(
+                appstat_pb2.Projection(
+                    statistic=appstat_pb2.Statistic(
+                        experiment=accepted.experiment,
+                        job=accepted.job,
+                        attempt=accepted.attempt,
+                        report=report_to_proto(accepted.report, at=at),
+                    )
+                )
+            )
+        return rows

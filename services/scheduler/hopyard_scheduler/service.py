@@ -1,0 +1,163 @@
+"""The scheduler as a service: recover, serve, watch the leases, stop in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from pathlib import Path
+
+from hopyard.rpc import channel
+from hopyard.serving import Background, Server
+from hopyard.v1 import (
+    appstat_pb2_grpc,
+    experiment_pb2_grpc,
+    hpgen_pb2_grpc,
+    job_manager_pb2_grpc,
+    resource_manager_pb2_grpc,
+)
+from hopyard_scheduler.core.events import NodeExpired, Operated
+from hopyard_scheduler.frontdoor import FrontDoor
+from hopyard_scheduler.journal import Journal
+from hopyard_scheduler.live import Live
+from hopyard_scheduler.outside import Generators
+from hopyard_scheduler.recovery import recover
+from hopyard_scheduler.servicers.agents import ResourceManagerServicer
+from hopyard_scheduler.servicers.experiments import ExperimentServicer
+from hopyard_scheduler.servicers.jobs import JobManagerServicer
+from hopyard_scheduler.sessions import Sessions
+from hopyard_scheduler.store import SnapshotStore
+
+_LOG = logging.getLogger(__name__)
+
+DEFAULT_LEASE_SECONDS = 10.0
+DEFAULT_HEARTBEAT_SECONDS = 1.0
+
+
+class SchedulerService:
+    """Scheduler: resource manager, job manager, experiment front door, policy host.
+
+    Args:
+        appstat: AppStatService address.
+        hpgen: HyperparameterGeneratorService address.
+        host: Where to listen; loopback unless `insecure`.
+        port: 0 takes a free one.
+        data: Folder for the address file; None: no file.
+        insecure: Listen beyond this machine without encryption.
+        lease_seconds: An agent silent for longer loses its runs.
+        heartbeat_seconds: How often agents give a sign of life.
+    """
+
+    def __init__(
+        self,
+        *,
+        appstat: str,
+        hpgen: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data: Path | None = None,
+        insecure: bool = False,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        heartbeat_seconds: float = DEFAULT_HEARTBEAT_SECONDS,
+    ) -> None:
+        self._server = Server("scheduler", host=host, port=port, data=data, insecure=insecure)
+        self._background = Background("scheduler")
+        self._appstat = channel(appstat)
+        self._hpgen = channel(hpgen)
+        self._appstat_stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(
+            self._appstat
+        )
+        self._sessions = Sessions(lease_seconds, time.monotonic)
+        self._store = SnapshotStore(self._appstat_stub)
+        self._live = Live(Journal(self._appstat_stub), self._sessions, self._store, heartbeat_seconds)
+        self._generators = Generators(
+            hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(self._hpgen),
+            lambda name: self._live.core.experiments[name],
+            self._live.post,
+            self._live.clock,
+        )
+        self._live.generators = self._generators
+        self._door = FrontDoor(self._live, self._generators, self._appstat_stub, appstat)
+        self._add_servicers()
+
+    def _add_servicers(self) -> None:
+        add = self._server.add
+        add(
+            experiment_pb2_grpc.add_ExperimentServiceServicer_to_server,
+            ExperimentServicer(self._door),
+            "hopyard.v1.ExperimentService",
+        )
+        add(
+            job_manager_pb2_grpc.add_JobManagerServiceServicer_to_server,
+            JobManagerServicer(self._live, self._door),
+            "hopyard.v1.JobManagerService",
+        )
+        add(
+            resource_manager_pb2_grpc.add_ResourceManagerServiceServicer_to_server,
+            ResourceManagerServicer(self._live),
+            "hopyard.v1.ResourceManagerService",
+        )
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT; empty before `start`."""
+        return self._server.address
+
+    async def start(self) -> str:
+        """Begins an epoch, recovers from the journal and listens; answers the address.
+
+        It waits for AppStat, and begins without hpgen and without agents: services start in any order.
+        """
+        epoch = await self._live.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
+        found = await recover(self._live.core, self._live.journal, self._appstat_stub)
+        self._live.hosts.update(found.hosts)
+        for node, known in self._live.core.cluster.nodes.items():
+            if known.up:
+                self._sessions.seen(node)
+        for event in found.unanswered:
+            self._live.post(event)
+        for name, difference in found.diverged.items():
+            _LOG.error(
+                "experiment %s is paused: its policy decides otherwise than the journal says: %s", name, difference
+            )
+            self._live.post(Operated(self._live.clock(), name, "pause"))
+        self._background.start(self._live.run(), name="events")
+        for effect in found.outstanding:
+            self._live.carry(effect)
+        self._background.start(self._watch_leases(), name="leases")
+        self._background.start(self._store.run(), name="store")
+        address = await self._server.start()
+        _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._live.core.experiments), address)
+        return address
+
+    async def wait(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set; raises what ended a background task."""
+        await self._background.wait(stop)
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """No new calls, sessions end, what is queued is journalled within the grace, then close. Safe twice."""
+        self._sessions.close()
+        await self._server.stop(grace)
+        await self._generators.stop()
+        self._live.stop()
+        await self._background.stop()
+        await self._appstat.close()
+        await self._hpgen.close()
+
+    async def _watch_leases(self) -> None:
+        """Declares nodes lost whose agents are silent beyond their lease; after a stall of this process all get a full one."""
+        interval = self._sessions.lease_seconds / 4
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(interval)
+            now = time.monotonic()
+            if now - before > 2 * interval + 1.0:
+                _LOG.warning("stalled for %.1f s; all leases are renewed", now - before)
+                self._sessions.renew_all()
+            before = now
+            for node in self._sessions.expired():
+                _LOG.warning("node %s is silent for %.1f s: lost", node, self._sessions.silent_seconds(node))
+                self._sessions.forget(node)
+                await self._live.submit(NodeExpired(self._live.clock(), node))

@@ -1,0 +1,122 @@
+"""ExperimentService: the front door."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Literal
+
+from hopyard.v1 import experiment_pb2 as pb
+from hopyard.v1 import experiment_pb2_grpc
+from hopyard_scheduler.converters import PHASES
+from hopyard_scheduler.frontdoor import FrontDoor
+from hopyard_scheduler.pages import page
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+
+class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
+    """Serves experiments."""
+
+    def __init__(self, door: FrontDoor) -> None:
+        self._door = door
+
+    async def CreateExperiment(
+        self,
+        request: pb.CreateExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.CreateExperimentRequest, pb.CreateExperimentResponse],
+    ) -> pb.CreateExperimentResponse:
+        """Validates and starts an experiment."""
+        name = await self._door.create(
+            request.spec, request.source, request.bundle, request.request_id, request.interpreter
+        )
+        return pb.CreateExperimentResponse(experiment=await self._door.show(name))
+
+    async def GetExperiment(
+        self,
+        request: pb.GetExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.GetExperimentRequest, pb.GetExperimentResponse],
+    ) -> pb.GetExperimentResponse:
+        """One experiment."""
+        return pb.GetExperimentResponse(experiment=await self._door.show(request.experiment))
+
+    async def ListExperiments(
+        self,
+        request: pb.ListExperimentsRequest,
+        context: grpc.aio.ServicerContext[pb.ListExperimentsRequest, pb.ListExperimentsResponse],
+    ) -> pb.ListExperimentsResponse:
+        """Experiments, newest first."""
+        wanted = PHASES.from_proto(request.state) if request.state else None
+        found = [e for e in await self._door.show_all() if wanted is None or e.state == request.state]
+        shown, token = page(found, request.page_size, request.page_token)
+        return pb.ListExperimentsResponse(experiments=shown, next_page_token=token)
+
+    async def WatchExperiment(
+        self,
+        request: pb.WatchExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.WatchExperimentRequest, pb.WatchExperimentResponse],
+    ) -> AsyncIterator[pb.WatchExperimentResponse]:
+        """The present state, then every change."""
+        async for change in self._door.watch(request.experiment):
+            yield change
+
+    async def PauseExperiment(
+        self,
+        request: pb.PauseExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.PauseExperimentRequest, pb.PauseExperimentResponse],
+    ) -> pb.PauseExperimentResponse:
+        """Suspends all runs."""
+        return pb.PauseExperimentResponse(experiment=await self._operate(request.experiment, "pause"))
+
+    async def ResumeExperiment(
+        self,
+        request: pb.ResumeExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.ResumeExperimentRequest, pb.ResumeExperimentResponse],
+    ) -> pb.ResumeExperimentResponse:
+        """Goes on."""
+        return pb.ResumeExperimentResponse(experiment=await self._operate(request.experiment, "resume"))
+
+    async def StopExperiment(
+        self,
+        request: pb.StopExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.StopExperimentRequest, pb.StopExperimentResponse],
+    ) -> pb.StopExperimentResponse:
+        """Ends it."""
+        return pb.StopExperimentResponse(experiment=await self._operate(request.experiment, "stop"))
+
+    async def ExtendExperiment(
+        self,
+        request: pb.ExtendExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.ExtendExperimentRequest, pb.ExtendExperimentResponse],
+    ) -> pb.ExtendExperimentResponse:
+        """More jobs, longer jobs, more time."""
+        await self._door.extend(
+            request.experiment, request.jobs, request.max_iterations, request.seconds, request.request_id
+        )
+        return pb.ExtendExperimentResponse(experiment=await self._door.show(request.experiment))
+
+    async def UpdateExperiment(
+        self,
+        request: pb.UpdateExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.UpdateExperimentRequest, pb.UpdateExperimentResponse],
+    ) -> pb.UpdateExperimentResponse:
+        """Target, weight, slots."""
+        await self._door.update(
+            request.experiment,
+            target=request.target if request.HasField("target") else None,
+            weight=request.weight if request.HasField("weight") else None,
+            slots=request.slots if request.HasField("slots") else None,
+        )
+        return pb.UpdateExperimentResponse(experiment=await self._door.show(request.experiment))
+
+    async def GetCluster(
+        self,
+        request: pb.GetClusterRequest,
+        context: grpc.aio.ServicerContext[pb.GetClusterRequest, pb.GetClusterResponse],
+    ) -> pb.GetClusterResponse:
+        """Where the other services answer."""
+        return self._door.cluster()
+
+    async def _operate(self, name: str, action: Literal["pause", "resume", "stop"]) -> pb.Experiment:
+        await self._door.operate(name, action)
+        return await self._door.show(name)

@@ -1,0 +1,117 @@
+"""JobManagerService: acts on single jobs, by the calls of the HyperDrive paper (section 4.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hopyard.errors import Conflict, NotFound
+from hopyard.policy.vocabulary import Command, LabelJob, StartJob, SuspendJob, TerminateJob
+from hopyard.rpc.enums import JOB_STATES
+from hopyard.v1 import experiment_pb2, job_manager_pb2_grpc
+from hopyard.v1 import job_manager_pb2 as pb
+from hopyard_scheduler.converters import job_to_proto
+from hopyard_scheduler.core.events import JobOperated
+from hopyard_scheduler.frontdoor import FrontDoor
+from hopyard_scheduler.live import Live, experiment_of
+from hopyard_scheduler.pages import page
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+
+class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
+    """Serves jobs."""
+
+    def __init__(self, live: Live, door: FrontDoor) -> None:
+        self._live = live
+        self._door = door
+
+    async def GetIdleJob(
+        self,
+        request: pb.GetIdleJobRequest,
+        context: grpc.aio.ServicerContext[pb.GetIdleJobRequest, pb.GetIdleJobResponse],
+    ) -> pb.GetIdleJobResponse:
+        """The idle job that comes next."""
+        x = experiment_of(self._live.core, request.experiment)
+        idle = x.idle_jobs()
+        if not idle:
+            raise NotFound(f"experiment {x.id} has no idle job")
+        return pb.GetIdleJobResponse(job=job_to_proto(x, idle[0]))
+
+    async def StartJob(
+        self,
+        request: pb.StartJobRequest,
+        context: grpc.aio.ServicerContext[pb.StartJobRequest, pb.StartJobResponse],
+    ) -> pb.StartJobResponse:
+        """Starts an idle job."""
+        start = StartJob(request.job, tuple(request.machines), request.until or None)
+        return pb.StartJobResponse(job=await self._act(request.experiment, request.job, start))
+
+    async def ResumeJob(
+        self,
+        request: pb.ResumeJobRequest,
+        context: grpc.aio.ServicerContext[pb.ResumeJobRequest, pb.ResumeJobResponse],
+    ) -> pb.ResumeJobResponse:
+        """Starts an idle job that has a snapshot."""
+        x = experiment_of(self._live.core, request.experiment)
+        if request.job in x.jobs and x.source_of(x.jobs[request.job]) is None:
+            raise Conflict(f"job {request.job} has no snapshot to resume from; start it instead")
+        start = StartJob(request.job, tuple(request.machines), request.until or None)
+        return pb.ResumeJobResponse(job=await self._act(request.experiment, request.job, start))
+
+    async def SuspendJob(
+        self,
+        request: pb.SuspendJobRequest,
+        context: grpc.aio.ServicerContext[pb.SuspendJobRequest, pb.SuspendJobResponse],
+    ) -> pb.SuspendJobResponse:
+        """Suspends a running job."""
+        return pb.SuspendJobResponse(job=await self._act(request.experiment, request.job, SuspendJob(request.job)))
+
+    async def TerminateJob(
+        self,
+        request: pb.TerminateJobRequest,
+        context: grpc.aio.ServicerContext[pb.TerminateJobRequest, pb.TerminateJobResponse],
+    ) -> pb.TerminateJobResponse:
+        """Ends a job."""
+        return pb.TerminateJobResponse(job=await self._act(request.experiment, request.job, TerminateJob(request.job)))
+
+    async def LabelJob(
+        self,
+        request: pb.LabelJobRequest,
+        context: grpc.aio.ServicerContext[pb.LabelJobRequest, pb.LabelJobResponse],
+    ) -> pb.LabelJobResponse:
+        """Gives a job a priority."""
+        label = LabelJob(request.job, request.priority)
+        return pb.LabelJobResponse(job=await self._act(request.experiment, request.job, label))
+
+    async def GetJob(
+        self,
+        request: pb.GetJobRequest,
+        context: grpc.aio.ServicerContext[pb.GetJobRequest, pb.GetJobResponse],
+    ) -> pb.GetJobResponse:
+        """One job."""
+        for job in await self._door.jobs(request.experiment):
+            if job.id == request.job:
+                return pb.GetJobResponse(job=job)
+        raise NotFound(f"experiment {request.experiment} has no job {request.job!r}")
+
+    async def ListJobs(
+        self,
+        request: pb.ListJobsRequest,
+        context: grpc.aio.ServicerContext[pb.ListJobsRequest, pb.ListJobsResponse],
+    ) -> pb.ListJobsResponse:
+        """Jobs of an experiment."""
+        if request.state:
+            JOB_STATES.from_proto(request.state, field="state")
+        jobs = [j for j in await self._door.jobs(request.experiment) if not request.state or j.state == request.state]
+        shown, token = page(jobs, request.page_size, request.page_token)
+        return pb.ListJobsResponse(jobs=shown, next_page_token=token)
+
+    async def _act(self, name: str, job: str, command: Command) -> experiment_pb2.Job:
+        x = experiment_of(self._live.core, name)
+        if job not in x.jobs:
+            raise NotFound(f"experiment {name} has no job {job!r}")
+        refused = await self._live.operate_job(JobOperated(self._live.clock(), name, command))
+        if refused:
+            raise Conflict(refused)
+        return job_to_proto(x, x.jobs[job])

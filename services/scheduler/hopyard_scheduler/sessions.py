@@ -1,0 +1,114 @@
+"""Agent sessions: who is connected, what waits to be sent, who has been silent for too long."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from hopyard.v1 import resource_manager_pb2
+
+_LOG = logging.getLogger(__name__)
+
+MAX_WAITING = 20_000
+"""Messages that may wait for one agent. One that reads slower is cut off; it comes back and gets what it has not taken over."""
+
+
+class Session:
+    """One open stream of an agent."""
+
+    def __init__(self, node: str, incarnation: str, address: str) -> None:
+        self.node = node
+        self.incarnation = incarnation
+        self.address = address
+        self._queue: asyncio.Queue[resource_manager_pb2.AgentSessionResponse | None] = asyncio.Queue(MAX_WAITING)
+        self._closed = False
+
+    def send(self, message: resource_manager_pb2.AgentSessionResponse) -> None:
+        """Queues a message; a session that is full or closed drops it: what matters is sent again on the next one."""
+        if self._closed:
+            return
+        try:
+            self._queue.put_nowait(message)
+        except asyncio.QueueFull:
+            _LOG.warning("agent %s reads too slowly; its session is closed", self.node)
+            self.close()
+
+    def close(self) -> None:
+        """Ends the stream after what is queued."""
+        if not self._closed:
+            self._closed = True
+            if self._queue.full():
+                self._queue.get_nowait()
+            self._queue.put_nowait(None)
+
+    async def next(self) -> resource_manager_pb2.AgentSessionResponse | None:
+        """The next message to send; None when the session is over."""
+        return await self._queue.get()
+
+
+class Sessions:
+    """The open session of each node, and the lease of each node that is up.
+
+    Args:
+        lease_seconds: A node silent for longer is lost.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, lease_seconds: float, clock: Callable[[], float]) -> None:
+        self.lease_seconds = lease_seconds
+        self._clock = clock
+        self._open: dict[str, Session] = {}
+        self._seen: dict[str, float] = {}
+        self._addresses: dict[str, str] = {}
+
+    def open(self, session: Session) -> None:
+        """A node opened a session; an older one of the same node ends."""
+        older = self._open.get(session.node)
+        if older is not None:
+            older.close()
+        self._open[session.node] = session
+        self._addresses[session.node] = session.address
+        self.seen(session.node)
+
+    def gone(self, session: Session) -> None:
+        """A session's stream is over; the lease runs on."""
+        session.close()
+        if self._open.get(session.node) is session:
+            del self._open[session.node]
+
+    def of(self, node: str) -> Session | None:
+        """The node's open session."""
+        return self._open.get(node)
+
+    def seen(self, node: str) -> None:
+        """A sign of life: the node's lease begins anew."""
+        self._seen[node] = self._clock()
+
+    def forget(self, node: str) -> None:
+        """The node is lost; its lease is over."""
+        self._seen.pop(node, None)
+
+    def silent_seconds(self, node: str) -> float:
+        """Seconds since the node's last sign of life."""
+        return self._clock() - self._seen[node] if node in self._seen else float("inf")
+
+    def expired(self) -> list[str]:
+        """Nodes whose lease has run out."""
+        now = self._clock()
+        return sorted(node for node, seen in self._seen.items() if now - seen > self.lease_seconds)
+
+    def renew_all(self) -> None:
+        """Gives every node a full lease: after a recovery, or after this process itself was stalled."""
+        for node in self._seen:
+            self.seen(node)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """NodeAgentService addresses by node."""
+        return self._addresses
+
+    def close(self) -> None:
+        """Ends all sessions."""
+        for session in list(self._open.values()):
+            session.close()

@@ -1,0 +1,134 @@
+"""Journal records say everything that the core's events say."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopyard.policy.vocabulary import (
+    CONTINUE,
+    AmendRun,
+    Answer,
+    AnswerJob,
+    Command,
+    CreateJob,
+    ForkJob,
+    ReleaseMachine,
+    Report,
+    ReserveMachine,
+    RunEndReason,
+    RunMode,
+    StartJob,
+    WakeAt,
+)
+from hopyard_scheduler.codec import decode, encode, kind_of
+from hopyard_scheduler.core.events import (
+    Ended,
+    Event,
+    ExperimentCreated,
+    JobOperated,
+    MachineSpec,
+    NodeJoined,
+    PolicyAnswered,
+    Reports,
+    RunKey,
+    RunMessage,
+    Settings,
+    SnapshotInfo,
+)
+
+
+def again(event: Event) -> Event:
+    return decode(kind_of(event), encode(event))
+
+
+_JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a type as annotations say it; JSON values where they say Any."""
+    if hint is Any:
+        return _JSON
+    if hint is float:
+        return st.floats(allow_nan=False)
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return st.one_of([values_of(member) for member in inner])
+    if origin is Literal:
+        return st.sampled_from(inner)
+    if origin is tuple and inner[1:] == (Ellipsis,):
+        return st.lists(values_of(inner[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*(values_of(member) for member in inner))
+    if origin is not None and issubclass(origin, Mapping):
+        return st.dictionaries(values_of(inner[0]), values_of(inner[1]), max_size=2)
+    if dataclasses.is_dataclass(hint) or hasattr(hint, "_fields"):
+        hints = get_type_hints(hint)
+        return st.builds(hint, **{name: values_of(field) for name, field in hints.items()})
+    return st.from_type(hint)
+
+
+@pytest.mark.parametrize("cls", get_args(Event), ids=lambda cls: cls.__name__)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_every_event_survives_the_journal(cls: type[Event], data: st.DataObject) -> None:
+    event = data.draw(values_of(cls))
+    assert again(event) == event
+
+
+def test_commands_that_look_alike_stay_apart() -> None:
+    commands: tuple[Command, ...] = (
+        ReserveMachine("n/0"),
+        ReleaseMachine("n/0"),
+        CreateJob("3", {"lr": 0.1, "layers": [1, 2]}),
+        StartJob("1", ("n/0", "n/1"), 5, 3, (4,), {"n/0": "p0"}, RunMode.EVALUATE, ("2", 3), preemptible=False),
+        AmendRun("1", "t", None, (7,)),
+        ForkJob("4", "1", 2, {"lr": 1}),
+        AnswerJob("5", "1", 2),
+        WakeAt("w", 1.5),
+    )
+    event = PolicyAnswered(1.0, "x", Answer(3, CONTINUE, commands), 2)
+    assert again(event) == event
+
+
+def test_numbers_that_are_not_finite_survive() -> None:
+    report = Report(1, {"a": math.nan, "b": math.inf, "c": -math.inf}, at_until=True)
+    found = again(RunMessage(1.0, "x", "1", 1, 0, 1, Reports((report,))))
+    assert isinstance(found, RunMessage)
+    assert isinstance(found.body, Reports)
+    metrics = found.body.reports[0].metrics
+    assert math.isnan(metrics["a"])
+    assert metrics["b"] == math.inf
+    assert metrics["c"] == -math.inf
+
+
+def test_named_tuples_and_ends_survive() -> None:
+    joined = NodeJoined(1.0, "n", "i", (MachineSpec("n/0", 2, (0, 1)),), (RunKey("x", "1", 2, 0),), ("aa",))
+    assert again(joined) == joined
+    ended = Ended(RunEndReason.UNTIL, 4, SnapshotInfo(4, "aa", 10), user_code=False, message="m")
+    message = RunMessage(1.0, "x", "1", 1, 0, 1, ended)
+    assert again(message) == message
+
+
+def test_an_unknown_kind_is_named() -> None:
+    with pytest.raises(ValueError, match="unknown kind 'Nonsense'"):
+        decode("Nonsense", b"{}")
+
+
+def test_a_payload_that_does_not_fit_is_shown() -> None:
+    created = ExperimentCreated(1.0, "x", Settings("a", "max", 3, 4), {"spec": "{}"})
+    assert again(created) == created
+    with pytest.raises(ValueError, match="kind ExperimentCreated"):
+        decode("ExperimentCreated", b'{"at": 1.0}')
+
+
+def test_a_person_s_command_survives() -> None:
+    event = JobOperated(1.0, "x", ReleaseMachine("n/0"))
+    assert again(event) == event

@@ -1,0 +1,67 @@
+"""Pages of lists; sessions and leases on a clock that is passed in."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.errors import InvalidInput
+from hopyard.v1 import resource_manager_pb2 as pb
+from hopyard_scheduler.pages import page
+from hopyard_scheduler.sessions import MAX_WAITING, Session, Sessions
+
+
+def test_pages_follow_each_other() -> None:
+    items = list(range(7))
+    first, token = page(items, 3, "")
+    second, token2 = page(items, 3, token)
+    third, end = page(items, 3, token2)
+    assert (first, second, third, end) == ([0, 1, 2], [3, 4, 5], [6], "")
+
+
+@pytest.mark.parametrize(("size", "token"), [(-1, ""), (1001, ""), (1, "x")])
+def test_pages_refuse_what_is_no_page(size: int, token: str) -> None:
+    with pytest.raises(InvalidInput, match="page_"):
+        page([1], size, token)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_silent_node_loses_its_lease_and_a_stall_renews_all() -> None:
+    clock = Clock()
+    sessions = Sessions(10.0, clock)
+    sessions.open(Session("a", "1", "127.0.0.1:1"))
+    sessions.open(Session("b", "1", "127.0.0.1:2"))
+    clock.now += 8
+    sessions.seen("b")
+    clock.now += 3
+    assert sessions.expired() == ["a"]
+    sessions.renew_all()
+    assert sessions.expired() == []
+    assert sessions.silent_seconds("a") == 0
+
+
+async def test_a_new_session_ends_the_older_one() -> None:
+    sessions = Sessions(10.0, Clock())
+    old, new = Session("a", "1", "x"), Session("a", "1", "x")
+    sessions.open(old)
+    sessions.open(new)
+    assert await old.next() is None
+    assert sessions.of("a") is new
+    sessions.gone(old)
+    assert sessions.of("a") is new
+
+
+async def test_a_session_that_is_not_read_is_cut_off() -> None:
+    session = Session("a", "1", "x")
+    for _ in range(MAX_WAITING + 1):
+        session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))
+    received = 0
+    while await session.next() is not None:
+        received += 1
+    assert received == MAX_WAITING - 1

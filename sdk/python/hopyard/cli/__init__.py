@@ -1,0 +1,1 @@
+"""The `hopyard` command. Its extra dependencies (typer, rich) stay inside this package."""

@@ -1,0 +1,130 @@
+"""The commands there are, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any, Final
+
+import typer
+
+from hopyard.cli.commands import act, files, look, services, training
+from hopyard.cli.errors import WrongUse
+from hopyard.plugins import COMMANDS
+
+_HELP = """A cluster for exploring hyperparameters: policies decide, while jobs train, which runs, waits, forks and dies.
+
+**A first search**, on this computer:
+
+    hopyard run experiment.yaml      # live view; Ctrl-C suspends
+    hopyard resume                   # goes on
+    hopyard best                     # the best hyperparameters
+    hopyard download -o best         # what they trained
+
+**A cluster that stays**: `hopyard up` here, then `hopyard run FILE --server HOST:PORT` from anywhere.
+
+Commands find their cluster by --server, --data, $HOPYARD_SERVER, $HOPYARD_DATA, or in ./hopyard-data. An experiment is named
+by its id or name; without one, the newest is meant. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+"""
+
+# What installing which extra brings, so that a missing one can be named.
+EXTRAS: Final = {"scheduler": "scheduler", "agent": "agent", "appstat": "appstat", "hpgen": "hpgen"}
+_SERVICE_HELP: Final = {
+    "scheduler": "Run the scheduler: who trains what, where, and for how long.",
+    "agent": "Run a node agent: this computer's machines join a cluster.",
+    "appstat": "Run AppStat: the journal, statistics and snapshots.",
+    "hpgen": "Run the hyperparameter generator: it proposes configurations.",
+}
+# Options and arguments of a service are the service's to parse.
+_PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def build(arguments: list[str]) -> Callable[..., Any]:
+    """The command line as something to call.
+
+    Args:
+        arguments: What it will be called with: third parties' commands are only looked for when one may be meant.
+    """
+    app = typer.Typer(
+        name="hopyard",
+        help=_HELP,
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for module in (training, look, act, files, services):
+        module.register(app)
+    for name, text in _SERVICE_HELP.items():
+        _add_service(app, name, text)
+    known = {command.name for command in app.registered_commands}
+    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if wanted is None or wanted not in known:
+        for entry in entry_points(group=COMMANDS):
+            if entry.name not in known:
+                distribution = entry.dist.name if entry.dist is not None else "another distribution"
+                _add_service(app, entry.name, f"From {distribution}.")
+    return typer.main.get_command(app)
+
+
+def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
+    """The command that a distribution registered.
+
+    Raises:
+        WrongUse: It is not installed, or one of its dependencies is not; the message says what to install.
+    """
+    extra = EXTRAS.get(name)
+    if found is None:
+        raise WrongUse(f"hopyard {name} is not installed" + (f": pip install 'hopyard[{extra}]'" if extra else ""))
+    try:
+        loaded: Any = found.load()
+    except ModuleNotFoundError as error:
+        if extra is None or str(error.name).startswith("hopyard"):
+            raise
+        raise WrongUse(f"hopyard {name} needs: pip install 'hopyard[{extra}]' (no module {error.name})") from error
+    if isinstance(loaded, typer.Typer):
+        command: Callable[..., Any] = typer.main.get_command(loaded)
+    elif callable(loaded) and not hasattr(loaded, "make_context"):
+        app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
+        app.command(name)(loaded)
+        command = typer.main.get_command(app)
+    else:
+        command = loaded
+    return command
+
+
+def _add_service(app: typer.Typer, name: str, text: str) -> None:
+    def start(context: typer.Context) -> None:
+        found = next(iter(entry_points(group=COMMANDS, name=name)), None)
+        command = load_command(name, found)
+        raise typer.Exit(_exit_code(command(args=context.args, prog_name=f"hopyard {name}", standalone_mode=False)))
+
+    app.command(
+        name,
+        help=text,
+        rich_help_panel="Services",
+        context_settings=_PASS_ON,
+        add_help_option=False,
+        no_args_is_help=False,
+    )(start)
+
+
+def _exit_code(given: object) -> int:
+    return given if isinstance(given, int) else 0
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from hopyard import __version__
+
+        typer.echo(f"hopyard {__version__}")
+        raise typer.Exit()
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Options of the command itself."""

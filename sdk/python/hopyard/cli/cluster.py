@@ -1,0 +1,238 @@
+"""`hopyard up`: services as processes of their own, restarted when they die, stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from hopyard.cli import text
+from hopyard.cli.errors import EXIT_DONE, Interrupted
+from hopyard.cli.interrupts import Interrupts
+from hopyard.cli.output import say
+from hopyard.client.embedded import agent_service
+from hopyard.client.lock import DataLock
+from hopyard.client.processes import Service, ServiceProcess
+from hopyard.errors import HopyardError, Unavailable
+from hopyard.rpc import Backoff
+
+CRASH_LIMIT: Final = 5
+"""A service that died this often within `CRASH_SECONDS` is not restarted again: the cluster stops."""
+
+CRASH_SECONDS: Final = 60.0
+
+
+class Crashes:
+    """Counts the deaths of one service.
+
+    Args:
+        limit: How many within `seconds` are too many.
+        seconds: How long a death counts.
+    """
+
+    def __init__(self, limit: int = CRASH_LIMIT, seconds: float = CRASH_SECONDS) -> None:
+        self._limit = limit
+        self._seconds = seconds
+        self._times: list[float] = []
+
+    def died(self, now: float) -> int:
+        """Count a death at `now` (monotonic seconds); answers how many count just now."""
+        self._times = [at for at in self._times if at > now - self._seconds] + [now]
+        return len(self._times)
+
+    @property
+    def too_many(self) -> bool:
+        """Whether to give up."""
+        return len(self._times) >= self._limit
+
+
+class Supervisor:
+    """Keeps one service running, on the port it got first.
+
+    Args:
+        process: The service's process.
+        note: Told of what happens, a line a time.
+        backoff: Waits before a restart.
+        crashes: When to give up.
+    """
+
+    def __init__(
+        self,
+        process: ServiceProcess,
+        note: Callable[[str], None],
+        *,
+        backoff: Backoff | None = None,
+        crashes: Crashes | None = None,
+    ) -> None:
+        self.process = process
+        self.restarts = 0
+        self._note = note
+        self._backoff = backoff or Backoff(first=0.5, most=10.0)
+        self._crashes = crashes or Crashes()
+        self._port: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The service's name."""
+        return self.process.service.name
+
+    async def start(self, port: int = 0) -> str:
+        """Start it, and wait until it serves; answers its address."""
+        await self.process.start(["--port", str(port)])
+        address = await self.process.ready()
+        # Others know it by this address, so it comes back there.
+        self._port = address.rpartition(":")[2]
+        return address
+
+    async def keep(self) -> None:
+        """Restart it whenever it dies.
+
+        Raises:
+            Unavailable: It died too often; the message ends with the end of its log.
+        """
+        while True:
+            await self.process.wait()
+            deaths = self._crashes.died(time.monotonic())
+            words = self.process.obituary()
+            if self._crashes.too_many:
+                raise Unavailable(
+                    f"{self.name} died {deaths} times within {CRASH_SECONDS:g} s and is given up: {words}"
+                )
+            wait = self._backoff.bound(deaths)
+            self._note(
+                f"{words.splitlines()[0].partition(';')[0]}; restarting it in {wait:.1f} s (log: {self.process.log})"
+            )
+            await asyncio.sleep(wait)
+            await self.process.start(["--port", self._port or "0"])
+            try:
+                await self.process.ready()
+            except HopyardError as error:
+                self._note(str(error).splitlines()[0])
+                await self.process.stop(grace=1.0)
+                continue
+            self.restarts += 1
+            self._note(f"{self.name} serves again (process {self.process.pid})")
+
+
+class Cluster:
+    """All services of a cluster.
+
+    They stop in the reverse order of their start: agents first, so that they can still hand over what they have; then the
+    scheduler, hpgen, and AppStat last, which everything is written to.
+
+    Args:
+        data: The data directory.
+        agents: How many node agents.
+        slots: Machines of each.
+        note: Told of what happens.
+    """
+
+    def __init__(self, data: Path, *, agents: int, slots: int, note: Callable[[str], None]) -> None:
+        self.data = data.absolute()
+        self.supervisors: list[Supervisor] = []
+        self._agents = agents
+        self._slots = slots
+        self._note = note
+        self._lock: DataLock | None = None
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> str:
+        """Start everything; answers the scheduler's address."""
+        self._lock = DataLock.acquire(self.data, "hopyard up")
+        where = ["--host", host, *(["--insecure"] if insecure else [])]
+        data = ["--data", str(self.data)]
+        appstat = await self._start(self._service("appstat", [*data, *where]))
+        hpgen = await self._start(self._service("hpgen", data))
+        scheduler = await self._start(
+            self._service("scheduler", [*data, *where, "--appstat", appstat, "--hpgen", hpgen]), port
+        )
+        for number in range(1, self._agents + 1):
+            node = f"node{number}"
+            await self._start(agent_service(self.data / f"agent-{node}", scheduler, self._slots, node))
+        return scheduler
+
+    async def keep(self) -> None:
+        """Restart what dies; raises when a service is given up."""
+        tasks = [asyncio.create_task(one.keep(), name=f"keep {one.name}") for one in self.supervisors]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """Stop everything in order. Safe to call twice."""
+        supervisors = self.supervisors
+        for kind in ("agent", ""):
+            # Agents side by side, the rest one after the other.
+            chosen = [one for one in reversed(supervisors) if one.name.startswith("agent") is bool(kind)]
+            if kind:
+                await asyncio.gather(*(one.process.stop() for one in chosen))
+            else:
+                for one in chosen:
+                    await one.process.stop()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def kill(self) -> None:
+        """End everything at once; `stop` must still be awaited."""
+        for one in self.supervisors:
+            one.process.kill()
+
+    def status(self) -> Sequence[tuple[str, str, str, str]]:
+        """Name, address, process id and log of each service."""
+        return [
+            (one.name, one.process.address or text.NOTHING, str(one.process.pid), str(one.process.log))
+            for one in self.supervisors
+        ]
+
+    def _service(self, name: str, arguments: list[str]) -> Service:
+        return Service(name, f"hopyard_{name}", tuple(arguments), self.data, name)
+
+    async def _start(self, service: Service, port: int = 0) -> str:
+        if self._lock is None:
+            raise RuntimeError("not started")
+        process = ServiceProcess(service, self.data / "logs", [self._lock.descriptor])
+        supervisor = Supervisor(process, self._note)
+        self.supervisors.append(supervisor)
+        return await supervisor.start(port)
+
+
+def run_cluster(data: Path, *, slots: int, agents: int, host: str, port: int, insecure: bool) -> int:
+    """Carry out `hopyard up`; answers the exit code."""
+
+    async def main() -> int:
+        cluster = Cluster(data, agents=agents, slots=slots, note=say)
+        with Interrupts() as interrupts:
+            try:
+                await interrupts.unless(interrupts.first, cluster.start(host, port, insecure=insecure))
+                _show(cluster)
+                await interrupts.unless(interrupts.first, cluster.keep())
+            except Interrupted:
+                say("stopping (Ctrl-C again ends everything at once)")
+            finally:
+                try:
+                    await interrupts.unless(interrupts.second, cluster.stop())
+                except Interrupted:
+                    cluster.kill()
+                    await cluster.stop()
+        return EXIT_DONE
+
+    return asyncio.run(main())
+
+
+def _show(cluster: Cluster) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("service", "address", "process", "log"):
+        table.add_column(column, no_wrap=True)
+    for row in cluster.status():
+        table.add_row(*row)
+    Console(stderr=True, highlight=False).print(table)
+    scheduler = next(one.process.address for one in cluster.supervisors if one.name == "scheduler")
+    say(f"the cluster is up: hopyard run FILE --server {scheduler}   (Ctrl-C stops it)")

@@ -1,0 +1,89 @@
+"""Commands that bring files: logs, download."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Json, Server
+
+if TYPE_CHECKING:
+    from hopyard.client.aio import AsyncClient
+    from hopyard.client.types import Download
+
+_PANEL = "Look"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (logs, download):
+        app.command(rich_help_panel=_PANEL)(command)
+
+
+def logs(
+    names: ExperimentAndJob,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
+    server: Server = None,
+    data: Data = None,
+) -> None:
+    """Print what a job printed, from every node it ran on.
+
+    **Examples:** `hopyard logs 7`, `hopyard logs -f digits 7`
+    """
+    from contextlib import aclosing
+
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.names import experiment_and_job
+    from hopyard.cli.output import say
+
+    experiment, job = experiment_and_job(names)
+
+    async def read(client: AsyncClient) -> None:
+        chosen = await find(client, experiment)
+        node = None
+        async with aclosing(client.logs(chosen, job, follow=follow)) as chunks:
+            async for chunk in chunks:
+                if node is not None and chunk.node != node:
+                    say(f"--- on {chunk.node}")
+                node = chunk.node
+                sys.stdout.buffer.write(chunk.data)
+                sys.stdout.buffer.flush()
+
+    with_client(server, data, "hopyard logs", read, agent=True)
+
+
+def download(
+    experiment: Experiment = None,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="A job; without one the best.", show_default=False)
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("-o", "--to", metavar="DIR", help="The folder to make.", show_default=False)
+    ] = None,
+    which: Annotated[
+        Literal["best", "newest"],
+        typer.Option("--which", help="The snapshot at the job's best position, or its newest."),
+    ] = "best",
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Fetch a trained state: the best job's best snapshot, its hash verified, unpacked into a folder.
+
+    **Examples:** `hopyard download -o best`, `hopyard download digits 7 --which newest`
+    """
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.output import emit, emit_json, say
+
+    async def fetch(client: AsyncClient) -> Download:
+        return await client.download(await find(client, experiment), job, to=to, which=which)
+
+    got = with_client(server, data, "hopyard download", fetch)
+    if json:
+        emit_json(got)
+    else:
+        say(f"job {got.job} at position {got.position}, SHA-256 {got.sha256}")
+        emit(str(got.folder))

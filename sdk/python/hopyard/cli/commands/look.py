@@ -1,0 +1,123 @@
+"""Commands that look: experiments, jobs, nodes, best, curve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Json, Server
+
+if TYPE_CHECKING:
+    from hopyard.client.aio import AsyncClient
+
+_PANEL = "Look"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (experiments, jobs, best, curve, nodes):
+        app.command(rich_help_panel=_PANEL)(command)
+
+
+def experiments(server: Server = None, data: Data = None, json: Json = False) -> None:
+    """List the experiments, newest first.
+
+    **Example:** `hopyard experiments --json | jq '.[].id'`
+    """
+    from hopyard.cli.connect import with_client
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.tables import experiments_table
+
+    found = with_client(server, data, "hopyard experiments", lambda client: client.experiments())
+    if json:
+        emit_json(found)
+    else:
+        emit(experiments_table(found))
+
+
+def jobs(experiment: Experiment = None, server: Server = None, data: Data = None, json: Json = False) -> None:
+    """List an experiment's jobs, the best first.
+
+    **Example:** `hopyard jobs digits`
+    """
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.tables import jobs_table
+
+    async def ask(client: AsyncClient) -> None:
+        chosen = await find(client, experiment)
+        found = await client.jobs(chosen)
+        if json:
+            emit_json(found)
+        else:
+            emit(jobs_table(chosen, found))
+
+    with_client(server, data, "hopyard jobs", ask)
+
+
+def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
+    """List the nodes and what their machines do."""
+    from hopyard.cli.connect import with_client
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.tables import nodes_table
+
+    found = with_client(server, data, "hopyard nodes", lambda client: client.nodes())
+    if json:
+        emit_json(found)
+    else:
+        emit(nodes_table(found))
+
+
+def best(experiment: Experiment = None, server: Server = None, data: Data = None, json: Json = False) -> None:
+    """Show the best job and its hyperparameters.
+
+    **Example:** `hopyard best digits --json | jq .hyperparameters`
+    """
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.tables import best_text
+    from hopyard.errors import NotFound
+
+    async def ask(client: AsyncClient) -> None:
+        chosen = await find(client, experiment)
+        job = await client.best(chosen)
+        if job is None:
+            raise NotFound(f"no job of {chosen.name} ({chosen.id}) has reported {chosen.metric.name} yet")
+        if json:
+            emit_json(job)
+        else:
+            emit(best_text(chosen, job))
+
+    with_client(server, data, "hopyard best", ask)
+
+
+def curve(
+    names: ExperimentAndJob,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="A metric's name. [default: the experiment's]", show_default=False)
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Plot a job's metric over its positions.
+
+    **Examples:** `hopyard curve 7`, `hopyard curve digits 7 --metric loss`, `hopyard curve 7 --json`
+    """
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.names import experiment_and_job
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.tables import curve_text
+
+    experiment, job = experiment_and_job(names)
+
+    async def ask(client: AsyncClient) -> None:
+        chosen = await find(client, experiment)
+        points = await client.curve(chosen, job, metric)
+        if json:
+            emit_json({"experiment": chosen.id, "job": job, "metric": metric or chosen.metric.name, "points": points})
+        else:
+            emit(curve_text(chosen, job, metric or chosen.metric.name, points))
+
+    with_client(server, data, "hopyard curve", ask)

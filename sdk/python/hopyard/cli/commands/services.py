@@ -1,0 +1,38 @@
+"""`up`: a cluster that stays, each service a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(rich_help_panel="Services")(up)
+
+
+def up(
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="The cluster's data directory.", envvar="HOPYARD_DATA")
+    ] = Path("hopyard-data"),
+    slots: Annotated[int, typer.Option("--slots", min=1, max=1024, help="Machines of each agent.")] = 1,
+    agents: Annotated[int, typer.Option("--agents", min=0, max=64, help="Node agents on this computer.")] = 1,
+    host: Annotated[str, typer.Option("--host", help="Where the scheduler and AppStat listen.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The scheduler's port; 0 takes a free one.")
+    ] = 4650,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
+    ] = False,
+) -> None:
+    """Run a cluster until Ctrl-C: AppStat, hpgen, scheduler and agents, each restarted when it dies.
+
+    Experiments that are under way when it stops go on when it is started again.
+
+    **Examples:** `hopyard up --slots 4`, then `hopyard run experiment.yaml` beside it; `hopyard up --agents 2 --slots 2`
+    """
+    from hopyard.cli.cluster import run_cluster
+
+    raise typer.Exit(run_cluster(data, slots=slots, agents=agents, host=host, port=port, insecure=insecure))

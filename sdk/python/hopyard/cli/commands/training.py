@@ -1,0 +1,66 @@
+"""`run` and `resume`: an experiment with its live view, until it ends or is suspended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, Json, Server
+
+_PANEL = "Train"
+Slots = Annotated[
+    int | None,
+    typer.Option(
+        "--slots",
+        min=1,
+        max=1024,
+        help="Jobs that train at a time. [default: the experiment's resources.slots, else what the CPUs hold]",
+        show_default=False,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (run, resume):
+        app.command(rich_help_panel=_PANEL)(command)
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment file (YAML or JSON).")],
+    slots: Slots = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="Where the training code lies. [default: beside FILE]"),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Run an experiment and watch it.
+
+    Without --server it gets a cluster of its own in the data directory, on this computer. Ctrl-C suspends: every job saves
+    and leaves its machine, and `hopyard resume` goes on where it was. A second Ctrl-C quits at once; then jobs go back to
+    their last snapshot.
+
+    **Examples:** `hopyard run experiment.yaml`, `hopyard run experiment.yaml --slots 4 --json > result.json`
+    """
+    from hopyard.cli.session import run_file
+
+    raise typer.Exit(run_file(file, folder=folder, slots=slots, server=server, data=data, json=json))
+
+
+def resume(
+    experiment: Experiment = None, slots: Slots = None, server: Server = None, data: Data = None, json: Json = False
+) -> None:
+    """Go on with a suspended experiment and watch it.
+
+    When no cluster serves the data directory, one is started in it.
+
+    **Examples:** `hopyard resume`, `hopyard resume digits --data ./hopyard-data --slots 4`
+    """
+    from hopyard.cli.session import resume_experiment
+
+    raise typer.Exit(resume_experiment(experiment, slots=slots, server=server, data=data, json=json))

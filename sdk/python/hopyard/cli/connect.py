@@ -1,0 +1,133 @@
+"""From --server and --data to a client: a cluster that runs, or one opened for as long as the command takes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+from hopyard.cli.errors import WrongUse
+from hopyard.cli.output import say
+from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE, read_address
+from hopyard.client.aio import AsyncClient
+from hopyard.client.embedded import EmbeddedCluster
+from hopyard.client.lock import is_locked, lock_holder
+from hopyard.client.processes import is_serving
+from hopyard.client.types import Experiment, ExperimentState
+from hopyard.errors import Conflict, NotFound
+
+T = TypeVar("T")
+
+_SETTLE_SECONDS: Final = 15.0
+_POLL_SECONDS: Final = 0.1
+
+
+def choose(server: str | None, data: Path | None) -> tuple[str | None, Path]:
+    """What --server and --data mean together with the environment: an address, or a data directory.
+
+    Raises:
+        WrongUse: Both were given.
+    """
+    if server is not None and data is not None:
+        # One of them may come from the environment: what was typed wins.
+        if os.environ.get(SERVER_VARIABLE) == server:
+            return None, data
+        if os.environ.get(DATA_VARIABLE) == str(data):
+            return server, data
+        raise WrongUse("--server and --data cannot be given together: a server knows its own data directory")
+    return server, data if data is not None else DEFAULT_DATA
+
+
+async def running_server(data: Path) -> str | None:
+    """The address of the cluster that serves a data directory; None: none does.
+
+    Raises:
+        Conflict: Somebody holds the directory, but does not serve (any more, or yet).
+    """
+    end = time.monotonic() + _SETTLE_SECONDS
+    while True:
+        address = read_address(data)
+        if address is not None and await is_serving(address):
+            return address
+        if not is_locked(data):
+            return None
+        if time.monotonic() > end:
+            holder = lock_holder(data)
+            who = f"{holder[1]} (process {holder[0]})" if holder else "another process"
+            raise Conflict(f"{data}: {who} holds this data directory, but its scheduler does not answer")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+@asynccontextmanager
+async def connected(
+    server: str | None, data: Path | None, *, purpose: str, agent: bool = False
+) -> AsyncIterator[AsyncClient]:
+    """A client for a command that looks or acts.
+
+    When nothing serves the data directory its services are opened for the moment, without an agent: so nothing trains.
+    With `agent`, what lies on the node can be read too; it is left out while an experiment could train on it.
+
+    Raises:
+        NotFound: No cluster has ever run in the data directory.
+    """
+    server, folder = choose(server, data)
+    if server is None:
+        server = await running_server(folder)
+    if server is not None:
+        async with AsyncClient(server) as client:
+            yield client
+        return
+    if not (folder / "cluster.lock").exists():
+        raise NotFound(
+            f"{folder}: no cluster has run here; start one with `hopyard run FILE`, or name one with --server or --data"
+        )
+    say(f"opening {folder} (no cluster runs there)")
+    cluster = EmbeddedCluster(folder, slots=0, purpose=purpose)
+    try:
+        async with AsyncClient(await cluster.start()) as client:
+            if agent and not await client.experiments(ExperimentState.RUNNING):
+                await cluster.start_agent(1)
+            yield client
+    finally:
+        await cluster.stop()
+
+
+def with_client(
+    server: str | None,
+    data: Path | None,
+    purpose: str,
+    work: Callable[[AsyncClient], Awaitable[T]],
+    *,
+    agent: bool = False,
+) -> T:
+    """Run `work` with a client; see `connected`."""
+
+    async def main() -> T:
+        async with connected(server, data, purpose=purpose, agent=agent) as client:
+            return await work(client)
+
+    return asyncio.run(main())
+
+
+async def find(client: AsyncClient, given: str | None) -> Experiment:
+    """The experiment with this id; else the newest with this name; without either, the newest of all.
+
+    Raises:
+        NotFound: There is none.
+    """
+    if given is not None:
+        try:
+            return await client.get(given)
+        except NotFound as error:
+            named = [one for one in await client.experiments() if one.name == given]
+            if not named:
+                raise error
+            return named[0]
+    there = await client.experiments()
+    if not there:
+        raise NotFound("there is no experiment yet; `hopyard run FILE` starts one")
+    return there[0]

@@ -1,0 +1,6 @@
+"""The live view: a model fed by watch changes, and pure functions that draw it."""
+
+from hopyard.cli.live.model import LiveModel
+from hopyard.cli.live.render import render
+
+__all__ = ["LiveModel", "render"]

@@ -1,0 +1,71 @@
+"""A curve as a plot in the terminal, eight dots a character."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hopyard.cli.text import number
+
+_BLANK = 0x2800
+# Dot bits of a braille character by (row, column).
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+
+
+def plot(points: Sequence[tuple[float, float]], width: int, height: int, *, title: str = "") -> list[str]:
+    """Draw points joined by lines, with the range of both axes.
+
+    Args:
+        points: (x, y), in order of x. A y that is not finite is a gap.
+        width: Characters a line may take, axis included; at least 20.
+        height: Lines of the plot itself; at least 2.
+        title: A line above.
+    """
+    finite = [(x, y) for x, y in points if math.isfinite(y)]
+    if not finite:
+        return [title, "no finite values yet"] if title else ["no finite values yet"]
+    low, high = min(y for _, y in finite), max(y for _, y in finite)
+    span = high / 2 - low / 2  # halves, because the difference of two floats may not be one
+    first, last = finite[0][0], finite[-1][0]
+    labels = [number(high), number(low)]
+    margin = max(len(label) for label in labels)
+    columns = max(4, width - margin - 2)
+    canvas = _Canvas(columns, max(2, height))
+    previous: tuple[int, int] | None = None
+    for x, y in points:
+        if not math.isfinite(y):
+            previous = None
+            continue
+        dot = (
+            round((x - first) / (last - first) * (canvas.dots_across - 1)) if last > first else 0,
+            round((high / 2 - y / 2) / span * (canvas.dots_down - 1)) if span > 0 else canvas.dots_down // 2,
+        )
+        canvas.line(previous or dot, dot)
+        previous = dot
+    rows = canvas.rows()
+    lines = [title] if title else []
+    for index, row in enumerate(rows):
+        label = labels[0] if index == 0 else labels[1] if index == len(rows) - 1 else ""
+        lines.append(f"{label:>{margin}} ┤{row}" if label else f"{'':>{margin}} │{row}")
+    right = f"{last:g}"
+    lines.append(f"{'':>{margin}}  {f'{first:g}':<{max(1, columns - len(right))}}{right}")
+    return lines
+
+
+class _Canvas:
+    """Dots that become braille characters."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.dots_across, self.dots_down = columns * 2, rows * 4
+        self._cells = [[0] * columns for _ in range(rows)]
+
+    def line(self, start: tuple[int, int], end: tuple[int, int]) -> None:
+        """Set the dots from `start` to `end`, both included."""
+        steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
+        for step in range(steps + 1):
+            x = round(start[0] + (end[0] - start[0]) * step / steps)
+            y = round(start[1] + (end[1] - start[1]) * step / steps)
+            self._cells[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
+
+    def rows(self) -> list[str]:
+        return ["".join(chr(_BLANK + cell) for cell in row) for row in self._cells]

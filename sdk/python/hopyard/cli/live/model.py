@@ -1,0 +1,145 @@
+"""What the live view shows, kept up to date by an experiment's changes. No terminal, no clock of its own."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from hopyard.client.types import Change, Experiment, Job, JobReport, JobState, Point
+
+RATE_SECONDS: Final = 10.0
+"""The rate of reports is an average over this long."""
+
+_CURVE_LIMIT: Final = 512
+"""A curve beyond this many points loses every other one: it is drawn a few characters wide."""
+
+
+class LiveModel:
+    """The newest state of one experiment, its jobs and their curves.
+
+    Args:
+        source: How messages call the experiment until its name is known.
+        slots: Machines of the cluster, when known.
+        server: Where it runs, for the header.
+    """
+
+    def __init__(self, source: str = "", *, slots: int | None = None, server: str = "") -> None:
+        self.source = source
+        self.slots = slots
+        self.server = server
+        self.note = ""
+        self.experiment: Experiment | None = None
+        self.jobs: dict[str, Job] = {}
+        self._curves: dict[str, list[tuple[int, float]]] = {}
+        self._reports: deque[float] = deque()
+        self._since: float | None = None
+        self._experiment_at = 0.0
+        self.reports = 0
+
+    def apply(self, change: Change, now: float) -> None:
+        """Take in one change that arrived at `now` (monotonic seconds)."""
+        if self._since is None:
+            self._since = now
+        match change:
+            case Experiment():
+                self.experiment = change
+                self._experiment_at = now
+            case Job():
+                self.jobs[change.id] = change
+            case JobReport(job=job, report=report):
+                self.reports += 1
+                self._reports.append(now)
+                value = report.metrics.get(self.experiment.metric.name) if self.experiment else None
+                if value is not None and not report.part:
+                    self._add(job, report.position, value)
+
+    def load_curve(self, job: str, points: Iterable[Point]) -> None:
+        """Put in what was reported before the watch began."""
+        for point in points:
+            self._add(job, point.position, point.value)
+
+    def curve(self, job: str) -> Sequence[float]:
+        """The metric of a job's reports, in order of position."""
+        return [value for _, value in self._curves.get(job, ())]
+
+    def rate(self, now: float) -> float:
+        """Reports a second, of late."""
+        while self._reports and self._reports[0] <= now - RATE_SECONDS:
+            self._reports.popleft()
+        if self._since is None:
+            return 0.0
+        return len(self._reports) / min(RATE_SECONDS, max(1.0, now - self._since))
+
+    def elapsed(self, now: float) -> float:
+        """Seconds the experiment has run, pauses not counted."""
+        if self.experiment is None:
+            return 0.0
+        running = self.experiment.running_seconds
+        still = self.experiment.state.ended or self.experiment.state.name == "PAUSED"
+        return running if still else running + max(0.0, now - self._experiment_at)
+
+    @property
+    def max_position(self) -> int | None:
+        """The position at which a job is complete, when the experiment names one."""
+        given = self._stop.get("max_iterations")
+        return int(given) if isinstance(given, int | float) and given > 0 else None
+
+    def time_left(self, now: float) -> float | None:
+        """An estimate in seconds, from the speed so far; None while there is nothing to go by.
+
+        Jobs still to come are taken to be as long as the ended ones were on average, so early stopping is counted in.
+        """
+        elapsed = self.elapsed(now)
+        limit = self._stop.get("max_time")
+        budget = max(0.0, limit - elapsed) if isinstance(limit, int | float) else None
+        wanted, longest = self._stop.get("jobs"), self.max_position
+        done = sum(job.position for job in self.jobs.values())
+        if not isinstance(wanted, int) or longest is None or done <= 0 or elapsed < 1.0:
+            return budget
+        ended = [job.position for job in self.jobs.values() if job.state.ended and job.state is not JobState.FAILED]
+        usual = sum(ended) / len(ended) if ended else float(longest)
+        open_jobs = [max(0.0, usual - job.position) for job in self.jobs.values() if not job.state.ended]
+        units = sum(open_jobs) + max(0, wanted - len(self.jobs)) * usual
+        estimate = units * elapsed / done
+        return estimate if budget is None else min(estimate, budget)
+
+    def machines(self) -> tuple[int, int]:
+        """How many machines train, and how many the experiment holds."""
+        busy = sum(len(job.machines) for job in self.jobs.values() if job.state.live)
+        held = self.experiment.machines if self.experiment else 0
+        return busy, max(busy, held)
+
+    def best(self) -> Job | None:
+        """The job with the best value so far."""
+        return self.jobs.get(self.experiment.best_job) if self.experiment and self.experiment.best_job else None
+
+    def counts(self) -> dict[JobState, int]:
+        """Jobs by state, in the order of the states; without the empty ones."""
+        counted = dict.fromkeys(JobState, 0)
+        for job in self.jobs.values():
+            counted[job.state] += 1
+        return {state: amount for state, amount in counted.items() if amount}
+
+    def merit(self, job: Job) -> float:
+        """A key that sorts better jobs first; a job without a finite value comes last."""
+        if job.best_value is None or not math.isfinite(job.best_value):
+            return math.inf
+        maximise = self.experiment is None or self.experiment.metric.mode == "max"
+        return -job.best_value if maximise else job.best_value
+
+    @property
+    def _stop(self) -> Mapping[str, Any]:
+        stop = self.experiment.spec.get("stop") if self.experiment else None
+        return stop if isinstance(stop, Mapping) else {}
+
+    def _add(self, job: str, position: int, value: float) -> None:
+        curve = self._curves.setdefault(job, [])
+        # A run that went back to a snapshot reports its positions again; the first report is the one that counts.
+        if curve and position <= curve[-1][0]:
+            return
+        curve.append((position, value))
+        if len(curve) > _CURVE_LIMIT:
+            # Counted from the end, so that the newest point stays.
+            self._curves[job] = curve[::-2][::-1]

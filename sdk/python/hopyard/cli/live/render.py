@@ -1,0 +1,166 @@
+"""The live view as a pure function of its model, the size of the terminal and the time."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hopyard.cli import text
+from hopyard.cli.live import style
+from hopyard.cli.live.model import LiveModel
+from hopyard.cli.live.spark import bar, resample, scale, sparkline
+from hopyard.client.types import Job, JobState
+
+_MIN_ROWS = 1
+
+
+def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only: bool = False) -> RenderableType:
+    """Draw the model.
+
+    Args:
+        model: What to show.
+        width: Characters a line has. Below 60 only what matters most is shown.
+        height: Lines there are; the table gets what the header leaves, the most interesting jobs first.
+        now: Monotonic seconds, of the clock that the model's changes were stamped with.
+        ascii_only: For terminals that have no other characters.
+
+    Returns:
+        Something rich can print; never taller than `height` (but for at least one job) nor wider than `width`.
+    """
+    header = [_title(model, width, now), _progress(model, width, now, ascii_only), *_best(model, width)]
+    if model.note:
+        header.append(_line(width, (model.note, "bold")))
+    if not model.jobs:
+        return Group(*header)
+    room = max(_MIN_ROWS, height - len(header) - 3)
+    shown = interesting(model)
+    rest = shown[room:]
+    table = job_table(model, shown[:room], width, ascii_only=ascii_only)
+    return Group(*header, table, _rest(rest, width))
+
+
+def interesting(model: LiveModel) -> list[Job]:
+    """The jobs in the order in which they are worth a line: the best, those on machines, then by state and value."""
+    best = model.best()
+
+    def key(job: Job) -> tuple[int, int, float, int, str]:
+        first = 0 if best is not None and job.id == best.id else 1
+        live = 0 if job.state.live else style.JOB[job.state].rank
+        return first, live, model.merit(job), len(job.id), job.id
+
+    return sorted(model.jobs.values(), key=key)
+
+
+def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool = False) -> Table:
+    """Jobs as a table that fits into `width` characters."""
+    wide, medium, narrow = width >= 100, width >= 76, width < 54
+    spark_width = 24 if width >= 120 else 14 if medium else 8
+    metric = model.experiment.metric.name if model.experiment else "value"
+    table = Table(box=None, expand=True, pad_edge=False, header_style="dim", width=width, padding=(0, 1, 0, 0))
+    table.add_column("job", no_wrap=True, min_width=5)
+    if not narrow:
+        table.add_column("hyperparameters", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("position", justify="right", no_wrap=True)
+    if medium:
+        table.add_column("last", justify="right", no_wrap=True, min_width=6)
+    table.add_column(f"best {metric}" if wide else "best", justify="right", no_wrap=True, min_width=6)
+    table.add_column("curve", no_wrap=True, width=spark_width)
+
+    curves = {job.id: resample(model.curve(job.id), spark_width) for job in jobs}
+    low, high = scale(curves.values())
+    best = model.best()
+    for job in jobs:
+        look = style.JOB[job.state]
+        mark = look.ascii if ascii_only else look.symbol
+        row: list[RenderableType] = [Text(f"{mark} {job.id}", style=look.style)]
+        if not narrow:
+            shown = (
+                job.reason if job.state is JobState.FAILED and job.reason else text.hyperparameters(job.hyperparameters)
+            )
+            row.append(Text(shown.splitlines()[0] if shown else ""))
+        row.append(_position(model, job, wide, ascii_only))
+        if medium:
+            row.append(Text(text.number(job.last_value)))
+        is_best = best is not None and job.id == best.id
+        row.append(Text(text.number(job.best_value), style=style.BEST if is_best else ""))
+        row.append(Text(sparkline(curves[job.id], low, high, ascii_only=ascii_only), style=look.style))
+        table.add_row(*row)
+    return table
+
+
+def _position(model: LiveModel, job: Job, wide: bool, ascii_only: bool) -> Text:
+    longest = model.max_position
+    if longest is None:
+        return Text(str(job.position))
+    shown = Text(f"{job.position}/{longest}")
+    if wide:
+        filled = bar(job.position / longest, 10, ascii_only=ascii_only)
+        shown = Text.assemble((filled, style.JOB[job.state].style), " ", f"{shown.plain:>{2 * len(str(longest)) + 1}}")
+    return shown
+
+
+def _title(model: LiveModel, width: int, now: float) -> Text:
+    experiment = model.experiment
+    if experiment is None:
+        return _line(width, (f"{model.source or 'experiment'}  waiting for the cluster", "dim"))
+    parts: list[tuple[str, str]] = [
+        (experiment.name, "bold"),
+        (f"  {experiment.id}", "dim"),
+        (f"  {experiment.state.name}", style.EXPERIMENT[experiment.state]),
+        (f"  {text.duration(model.elapsed(now))}", ""),
+    ]
+    left = model.time_left(now)
+    if left is not None and experiment.state.name == "RUNNING":
+        parts.append((f", about {text.duration(left)} left", ""))
+    if experiment.reason:
+        parts.append((f"  {experiment.reason}", "dim"))
+    return _line(width, *parts)
+
+
+def _progress(model: LiveModel, width: int, now: float, ascii_only: bool) -> Text:
+    busy, held = model.machines()
+    total = model.slots if model.slots is not None else max(held, model.experiment.share if model.experiment else 0)
+    parts: list[tuple[str, str]] = [
+        (f"machines {busy} busy, {held} held of {max(total, held)}", ""),
+        (f"   {model.rate(now):.1f} reports/s", ""),
+        ("  ", ""),
+    ]
+    for state, amount in sorted(model.counts().items(), key=lambda item: style.JOB[item[0]].rank):
+        look = style.JOB[state]
+        mark = look.ascii if ascii_only else look.symbol
+        parts.append((f" {mark} {amount} {state.name.lower()}", look.style))
+    return _line(width, *parts)
+
+
+def _best(model: LiveModel, width: int) -> list[Text]:
+    experiment = model.experiment
+    if experiment is None or experiment.best_job is None:
+        return [_line(width, ("no report yet", "dim"))]
+    parts = [
+        ("best ", ""),
+        (f"{experiment.metric.name} {text.number(experiment.best_value)}", style.BEST),
+        (f"  job {experiment.best_job} at {experiment.best_position}", ""),
+    ]
+    if experiment.metric.target is not None:
+        parts.append((f"  target {text.number(experiment.metric.target)}", "dim"))
+    best = model.best()
+    if best is not None:
+        parts.append((f"  {text.hyperparameters(best.hyperparameters)}", ""))
+    return [_line(width, *parts)]
+
+
+def _rest(jobs: list[Job], width: int) -> Text:
+    if not jobs:
+        return Text("")
+    counted: dict[str, int] = {}
+    for job in jobs:
+        counted[job.state.name.lower()] = counted.get(job.state.name.lower(), 0) + 1
+    words = ", ".join(f"{amount} {state}" for state, amount in counted.items())
+    return _line(width, (f"and {text.count(len(jobs), 'more job')}: {words}", "dim"))
+
+
+def _line(width: int, *parts: tuple[str, str]) -> Text:
+    line = Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+    line.truncate(width, overflow="ellipsis")
+    return line

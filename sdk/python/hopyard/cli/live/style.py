@@ -1,0 +1,49 @@
+"""Symbols and colours of states. Shapes carry the meaning; the colours (Okabe and Ito's) are told apart by everyone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from hopyard.client.types import ExperimentState, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a state looks: a symbol, the same in ASCII, a colour, and its place in the table (0 first)."""
+
+    symbol: str
+    ascii: str
+    style: str
+    rank: int
+
+
+_ORANGE: Final = "#E69F00"
+_SKY: Final = "#56B4E9"
+_GREEN: Final = "#009E73"
+_VERMILION: Final = "#D55E00"
+_PURPLE: Final = "#CC79A7"
+ACCENT: Final = _SKY
+BEST: Final = f"bold {_ORANGE}"
+
+JOB: Final = {
+    JobState.RUNNING: Look("▶", ">", _SKY, 0),
+    JobState.STARTING: Look("▷", ")", _SKY, 1),
+    JobState.SUSPENDING: Look("◧", "]", _PURPLE, 2),
+    JobState.FAILED: Look("!", "!", f"bold {_VERMILION}", 3),
+    JobState.SUSPENDED: Look("‖", "=", _PURPLE, 4),
+    JobState.COMPLETED: Look("✓", "+", _GREEN, 5),
+    JobState.PENDING: Look("○", "o", "default", 6),
+    JobState.CREATING: Look("·", ".", "dim", 7),
+    JobState.TERMINATED: Look("✗", "x", "dim", 8),
+}
+
+EXPERIMENT: Final = {
+    ExperimentState.RUNNING: f"bold {_SKY}",
+    ExperimentState.PAUSING: f"bold {_PURPLE}",
+    ExperimentState.PAUSED: f"bold {_PURPLE}",
+    ExperimentState.ENDING: "bold",
+    ExperimentState.COMPLETED: f"bold {_GREEN}",
+    ExperimentState.STOPPED: "bold",
+    ExperimentState.FAILED: f"bold {_VERMILION}",
+}

@@ -1,0 +1,46 @@
+"""The `hopyard` command's entry point."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted, report
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
+    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line; answers the exit code."""
+    try:
+        from hopyard.cli.app import build
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.stderr.write(f"error: the hopyard command needs {error.name}: pip install 'hopyard[cli]'\n")
+        return EXIT_FAILED
+    try:
+        return _code(build(arguments)(arguments, prog_name="hopyard"))
+    except SystemExit as error:
+        return _code(error.code)
+    except (KeyboardInterrupt, Interrupted):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has left (`hopyard jobs | head`); the interpreter must not complain about it at exit.
+        sys.stdout = None
+        return EXIT_DONE
+    except Exception as error:  # noqa: BLE001 - the outermost place: nothing may end in a traceback
+        return report(error)
+
+
+def _code(given: object) -> int:
+    if given is None:
+        return EXIT_DONE
+    return given if isinstance(given, int) else EXIT_FAILED
+
+
+if __name__ == "__main__":
+    main()

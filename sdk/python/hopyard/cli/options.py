@@ -1,0 +1,27 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Server = Annotated[
+    str | None,
+    typer.Option("--server", metavar="HOST:PORT", help="A running cluster's scheduler.", envvar="HOPYARD_SERVER"),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="A cluster's data directory. [default: ./hopyard-data]", envvar="HOPYARD_DATA"
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
+Experiment = Annotated[
+    str | None, typer.Argument(metavar="[EXPERIMENT]", help="Id or name; without one the newest.", show_default=False)
+]
+ExperimentAndJob = Annotated[
+    list[str],
+    typer.Argument(metavar="[EXPERIMENT] JOB", help="Experiment (without one the newest) and job.", show_default=False),
+]

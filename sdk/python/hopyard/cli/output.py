@@ -1,0 +1,46 @@
+"""Results on stdout: for people, or as exactly one JSON document."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def plain(value: object) -> Any:
+    """A value as JSON knows it: dataclasses become objects, enumerations their names, what is not finite null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def emit_json(value: object) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def emit(renderable: Any) -> None:
+    """Print something of rich's, or text, on stdout."""
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=isinstance(renderable, str)).print(renderable, markup=False)
+
+
+def say(line: str) -> None:
+    """Tell the person something that is not the result: a line on stderr."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,69 @@
+"""How values are written for people: numbers, durations, sizes, hyperparameters."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+NOTHING = "-"
+
+
+def number(value: float | None) -> str:
+    """A metric in at most four significant digits; a dash for None."""
+    if value is None:
+        return NOTHING
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.4f}".rstrip("0").rstrip(".") if abs(value) < 10 else f"{value:.6g}"
+    return f"{value:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """A span of time in its two largest units; a dash for None."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600:02d}h"
+
+
+def size(count: int) -> str:
+    """Bytes with a binary unit."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
+
+
+def value(given: object) -> str:
+    """One hyperparameter value, short."""
+    if isinstance(given, bool) or given is None:
+        return str(given).lower() if given is not None else "null"
+    if isinstance(given, float):
+        return f"{given:.3g}"
+    if isinstance(given, str | int):
+        return str(given)
+    return json.dumps(given, separators=(",", ":"), default=str)
+
+
+def hyperparameters(values: Mapping[str, Any], *, full: bool = False) -> str:
+    """`name=value` pairs in order of name; `full` keeps every digit of floats."""
+    return " ".join(
+        f"{name}={given!r}" if full and isinstance(given, float) else f"{name}={value(given)}"
+        for name, given in sorted(values.items())
+    )
+
+
+def count(amount: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"

@@ -1,0 +1,24 @@
+"""The client of a Hopyard cluster: `Client`, and `AsyncClient` for asyncio.
+
+The names load on first use: a command that only prints its help needs no gRPC.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hopyard.client.aio import AsyncClient
+    from hopyard.client.sync import Client
+
+__all__ = ["AsyncClient", "Client"]
+
+_HOME: Final = {"AsyncClient": "hopyard.client.aio", "Client": "hopyard.client.sync"}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module on first use (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,52 @@
+"""Finding a cluster: by address, or by the data directory its services wrote their addresses into."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from hopyard.errors import InvalidInput, Unavailable
+
+DEFAULT_DATA: Final = Path("hopyard-data")
+"""Where an embedded cluster lives unless it is told otherwise."""
+
+SERVER_VARIABLE: Final = "HOPYARD_SERVER"
+DATA_VARIABLE: Final = "HOPYARD_DATA"
+
+
+def read_address(data: Path, service: str = "scheduler") -> str | None:
+    """The HOST:PORT that a service of this data directory wrote down last; None: it wrote none."""
+    try:
+        return (data / f"{service}.address").read_text(encoding="utf-8").strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def find_server(server: str | None, data: str | Path | None) -> str:
+    """The scheduler's address.
+
+    Args:
+        server: HOST:PORT; wins over everything else.
+        data: A data directory whose cluster runs.
+
+    With neither, the environment's HOPYARD_SERVER, then HOPYARD_DATA, then `./hopyard-data` are looked at.
+
+    Raises:
+        InvalidInput: Both are given.
+        Unavailable: No cluster serves the data directory.
+    """
+    if server is not None and data is not None:
+        raise InvalidInput("give server or data, not both")
+    if server is None and data is None:
+        server = os.environ.get(SERVER_VARIABLE) or None
+    if server is not None:
+        return server
+    folder = Path(data if data is not None else os.environ.get(DATA_VARIABLE) or DEFAULT_DATA)
+    address = read_address(folder)
+    if address is None:
+        raise Unavailable(
+            f"no cluster serves {folder} ({folder / 'scheduler.address'} is missing); start one with "
+            f"`hopyard up --data {folder}`, or name a running one with server=HOST:PORT"
+        )
+    return address

@@ -1,0 +1,408 @@
+"""The asynchronous client."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from hopyard.client import converters
+from hopyard.client.address import DEFAULT_DATA, find_server
+from hopyard.client.blobs import put_blob
+from hopyard.client.connection import Connection
+from hopyard.client.downloads import Which, choose, download
+from hopyard.client.logs import LogReader
+from hopyard.client.types import (
+    Change,
+    Cluster,
+    Download,
+    Experiment,
+    ExperimentState,
+    Job,
+    JobState,
+    LogChunk,
+    Node,
+    Point,
+    Statistic,
+)
+from hopyard.errors import InvalidInput, NotFound, TimedOut, Unavailable
+from hopyard.rpc import DEFAULT_TIMEOUT_SECONDS, Backoff
+from hopyard.rpc.enums import JOB_STATES
+from hopyard.v1 import appstat_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
+
+if TYPE_CHECKING:
+    from hopyard.client.embedded import EmbeddedCluster
+    from hopyard.client.submission import SpecLike, Submission
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long a call is tried again while the cluster is not reachable, unless the client is told otherwise."""
+
+_PAGE: Final = 1000
+_WATCH_SECONDS: Final = 3600.0
+_LAST_WORDS_SECONDS: Final = 2.0
+ENDED: Final = frozenset(state for state in ExperimentState if state.ended)
+
+
+class AsyncClient:
+    """A client of a Hopyard cluster, for asyncio. Use it as a context manager, or `close` it.
+
+    It raises `hopyard.errors`; an experiment file that is wrong raises `hopyard.spec.SpecError`. Calls have a
+    deadline, and are tried again while the cluster is not reachable. Experiments are named by id or by an
+    `Experiment`.
+
+    Args:
+        server: The scheduler's HOST:PORT.
+        data: A data directory whose cluster runs (see `hopyard up`). With neither this nor `server`, the environment's
+            HOPYARD_SERVER or HOPYARD_DATA, then `./hopyard-data`.
+        timeout: Deadline in seconds of one try of a call.
+        patience: Seconds in which a call is tried again while the cluster is not reachable.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        data: str | Path | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        if server is not None and data is not None:
+            raise InvalidInput("give server or data, not both")
+        self._server = server
+        self._data = data
+        self._timeout = timeout
+        self._patience = patience
+        self._cluster: EmbeddedCluster | None = None
+        self._opening = asyncio.Lock()
+        self._opened: Connection | None = None
+
+    @classmethod
+    def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
+        """A client with a cluster of its own in the directory `data`, on this computer.
+
+        The cluster starts with the first call (or on entering the context), and stops when the client is closed; what
+        was going on then goes on when the directory is opened again.
+
+        Args:
+            data: The directory; made where it is missing.
+            slots: How many jobs train at a time.
+        """
+        from hopyard.client.embedded import EmbeddedCluster
+
+        client = cls()
+        client._cluster = EmbeddedCluster(data, slots=slots, purpose="Client.local")
+        return client
+
+    async def __aenter__(self) -> Self:
+        """Find the cluster, or start it."""
+        await self._connection()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections, and stop the client's own cluster. Safe to call twice."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.close()
+        if self._cluster is not None:
+            await self._cluster.stop()
+
+    # ---------------------------------------------------------------------------------------------------- experiments
+
+    async def create(
+        self, spec: SpecLike | Submission, folder: str | Path | None = None, *, interpreter: str = ""
+    ) -> Experiment:
+        """Start an experiment.
+
+        Args:
+            spec: Path of an experiment file; or its text (with line breaks, or starting with a brace); or its
+                contents as a mapping, in which `trainer` may be the Trainer class itself; or what `prepare` made of one of these.
+            folder: Where the training code lies; None: beside the experiment file or the trainer's class, else the
+                current directory. It is packed and travels to the machines.
+            interpreter: Path on the nodes of the Python that trains; empty: the node agent's own.
+
+        Raises:
+            SpecError: All mistakes of the specification, before anything is sent.
+            InvalidInput: A file is not there, or cannot be read.
+        """
+        # Specifications need pydantic, which takes a while to import and which nothing else here needs.
+        from hopyard.client.submission import Submission, pack, prepare
+
+        connection = await self._connection()
+        submission = spec if isinstance(spec, Submission) else await asyncio.to_thread(prepare, spec, folder)
+        bundle = ""
+        if submission.folder is not None:
+            packed = await asyncio.to_thread(pack, submission.folder)
+            bundle = packed.sha256
+            await put_blob(connection, bundle, packed.data)
+        request = experiment_pb2.CreateExperimentRequest(
+            spec=submission.text,
+            source=submission.source,
+            bundle=bundle,
+            request_id=uuid.uuid4().hex,
+            interpreter=interpreter,
+        )
+        answer = await connection.call(lambda: connection.experiments.CreateExperiment(request))
+        return converters.experiment(answer.experiment)
+
+    async def get(self, experiment: str | Experiment) -> Experiment:
+        """An experiment's present state.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        connection = await self._connection()
+        request = experiment_pb2.GetExperimentRequest(experiment=_id(experiment))
+        answer = await connection.call(lambda: connection.experiments.GetExperiment(request))
+        return converters.experiment(answer.experiment)
+
+    async def experiments(self, state: ExperimentState | None = None) -> list[Experiment]:
+        """All experiments, newest first; with `state`, those in it."""
+        connection = await self._connection()
+        request = experiment_pb2.ListExperimentsRequest(page_size=_PAGE)
+        if state is not None:
+            request.state = converters.EXPERIMENT_STATES.to_proto(state)
+        found: list[Experiment] = []
+        while True:
+            answer = await connection.call(lambda: connection.experiments.ListExperiments(request))
+            found.extend(map(converters.experiment, answer.experiments))
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
+    async def watch(self, experiment: str | Experiment) -> AsyncGenerator[Change]:
+        """The present state of the experiment and its jobs, then every change, until it ends.
+
+        When the connection is lost it is opened again, and the present state comes once more. A slow reader gets the
+        newest state of each job, not every step between.
+
+        Raises:
+            NotFound: There is no such experiment.
+            Unavailable: The cluster was not reachable for longer than the client's patience.
+        """
+        connection = await self._connection()
+        request = experiment_pb2.WatchExperimentRequest(experiment=_id(experiment))
+        backoff, rng, failures, lost_at, ended = Backoff(), random.Random(), 0, 0.0, False
+        while not ended:
+            call = connection.experiments.WatchExperiment(request, timeout=_WATCH_SECONDS)
+            messages = call.__aiter__()
+            try:
+                while True:
+                    # Once the experiment has ended the server closes the stream; a lost goodbye must not hold us.
+                    async with asyncio.timeout(_LAST_WORDS_SECONDS if ended else None):
+                        message = await anext(messages)
+                    failures = 0
+                    change = converters.change(message)
+                    if isinstance(change, Experiment):
+                        ended = change.state.ended
+                    if change is not None:
+                        yield change
+            except TimeoutError:
+                continue  # after a long while, to open it anew
+            except StopAsyncIteration:
+                failures, lost_at = failures + 1, time.monotonic()  # closed by a server that stops, when not ended
+            except Unavailable as error:
+                failures += 1
+                lost_at = lost_at if failures > 1 else time.monotonic()
+                if not ended and time.monotonic() - lost_at > self._patience:
+                    raise Unavailable(f"no answer from the cluster at {connection.server}: {error}") from error
+            finally:
+                call.cancel()
+            if not ended:
+                await asyncio.sleep(backoff.wait(failures, rng))
+
+    async def wait(
+        self,
+        experiment: str | Experiment,
+        timeout: float | None = None,  # noqa: ASYNC109 - the same face as the synchronous client
+        *,
+        until: Collection[ExperimentState] = ENDED,
+    ) -> Experiment:
+        """Wait until the experiment has ended, or is in one of the states `until`.
+
+        Args:
+            experiment: Which.
+            timeout: Seconds to wait at most; None: as long as it takes.
+            until: States to wait for; an experiment that ends in another one is answered all the same.
+
+        Raises:
+            TimedOut: It took longer.
+        """
+        newest: Experiment | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                async with aclosing(self.watch(experiment)) as changes:
+                    async for change in changes:
+                        if isinstance(change, Experiment):
+                            newest = change
+                            if newest.state in until or newest.state.ended:
+                                return newest
+        except TimeoutError as error:
+            state = newest.state.value if newest is not None else "not known"
+            raise TimedOut(f"experiment {_id(experiment)}: still {state} after {timeout:g} s") from error
+        return await self.get(experiment)
+
+    async def pause(self, experiment: str | Experiment) -> Experiment:
+        """Suspend all its runs at their next boundary and start none; `wait(..., until={PAUSED})` waits for that."""
+        connection = await self._connection()
+        request = experiment_pb2.PauseExperimentRequest(experiment=_id(experiment))
+        answer = await connection.call(lambda: connection.experiments.PauseExperiment(request))
+        return converters.experiment(answer.experiment)
+
+    async def resume(self, experiment: str | Experiment) -> Experiment:
+        """Go on with a paused experiment."""
+        connection = await self._connection()
+        request = experiment_pb2.ResumeExperimentRequest(experiment=_id(experiment))
+        answer = await connection.call(lambda: connection.experiments.ResumeExperiment(request))
+        return converters.experiment(answer.experiment)
+
+    async def stop(self, experiment: str | Experiment) -> Experiment:
+        """End it: terminate all its jobs. The best job's snapshot is kept."""
+        connection = await self._connection()
+        request = experiment_pb2.StopExperimentRequest(experiment=_id(experiment))
+        answer = await connection.call(lambda: connection.experiments.StopExperiment(request))
+        return converters.experiment(answer.experiment)
+
+    # ----------------------------------------------------------------------------------------------- jobs and results
+
+    async def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
+        """An experiment's jobs in order of creation; with `state`, those in it."""
+        connection = await self._connection()
+        request = job_manager_pb2.ListJobsRequest(experiment=_id(experiment), page_size=_PAGE)
+        if state is not None:
+            request.state = JOB_STATES.to_proto(state)
+        found: list[Job] = []
+        while True:
+            answer = await connection.call(lambda: connection.jobs.ListJobs(request))
+            found.extend(map(converters.job, answer.jobs))
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
+    async def job(self, experiment: str | Experiment, job: str) -> Job:
+        """One job.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        connection = await self._connection()
+        request = job_manager_pb2.GetJobRequest(experiment=_id(experiment), job=job)
+        answer = await connection.call(lambda: connection.jobs.GetJob(request))
+        return converters.job(answer.job)
+
+    async def best(self, experiment: str | Experiment) -> Job | None:
+        """The job with the best value of the metric so far; None before the first report."""
+        present = await self.get(experiment)
+        return await self.job(present.id, present.best_job) if present.best_job is not None else None
+
+    async def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
+        """All accepted reports, ordered by job and position; of one job, or of all."""
+        connection = await self._connection()
+        request = appstat_pb2.QueryStatisticsRequest(experiment=_id(experiment), job=job or "", page_size=10_000)
+        found: list[Statistic] = []
+        while True:
+            answer = await connection.with_appstat(lambda stub: stub.QueryStatistics(request))
+            found.extend(map(converters.statistic, answer.statistics))
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
+    async def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
+        """A job's curve, in order of position.
+
+        Args:
+            experiment: Which.
+            job: Id of the job.
+            metric: Name of a metric; None: the one the experiment optimises.
+
+        Raises:
+            NotFound: There is no such experiment or job.
+        """
+        present = await self.get(experiment)
+        await self.job(present.id, job)
+        return converters.curve(await self.statistics(present.id, job), metric or present.metric.name)
+
+    async def logs(self, experiment: str | Experiment, job: str, *, follow: bool = False) -> AsyncGenerator[LogChunk]:
+        """What a job printed, node by node; with `follow` also what it prints until it ends.
+
+        Raises:
+            NotFound: There is no such job, or no reachable node has a log of it.
+        """
+        connection = await self._connection()
+        await self.job(experiment, job)
+        reader = LogReader(connection, _id(experiment), job, self.nodes, lambda: self.job(experiment, job))
+        async with aclosing(reader.follow() if follow else reader.written()) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def download(
+        self,
+        experiment: str | Experiment,
+        job: str | None = None,
+        *,
+        to: str | Path | None = None,
+        which: Which = "best",
+    ) -> Download:
+        """Fetch a snapshot, verify its hash, and unpack it.
+
+        Args:
+            experiment: Which.
+            job: Id of the job; None: the best one.
+            to: The folder to make; None: one named after experiment, job and position in the current directory.
+            which: The job's snapshot at its best position, or its newest.
+
+        Raises:
+            NotFound: There is no best job yet, or it has no snapshot.
+            AlreadyExists: The folder is there.
+            DataLoss: The bytes are not what their hash promises.
+        """
+        present = await self.get(experiment)
+        name = job or present.best_job
+        if name is None:
+            raise NotFound(f"experiment {present.id} has no best job yet: none has reported {present.metric.name}")
+        chosen = await self.job(present.id, name)
+        snapshot = choose(chosen, which)
+        target = Path(to) if to is not None else Path(f"{present.name}-job{chosen.id}-at{snapshot.position}")
+        return await download(await self._connection(), chosen, snapshot, await self.nodes(), target.absolute())
+
+    # -------------------------------------------------------------------------------------------------------- cluster
+
+    async def nodes(self) -> list[Node]:
+        """The cluster's nodes with their machines."""
+        connection = await self._connection()
+        request = resource_manager_pb2.ListNodesRequest(page_size=_PAGE)
+        found: list[Node] = []
+        while True:
+            answer = await connection.call(lambda: connection.resources.ListNodes(request))
+            found.extend(map(converters.node, answer.nodes))
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
+    async def cluster(self) -> Cluster:
+        """Where the cluster's services answer."""
+        connection = await self._connection()
+        request = experiment_pb2.GetClusterRequest()
+        return converters.cluster(await connection.call(lambda: connection.experiments.GetCluster(request)))
+
+    async def _connection(self) -> Connection:
+        async with self._opening:
+            if self._opened is None:
+                server = await self._cluster.start() if self._cluster else find_server(self._server, self._data)
+                self._opened = Connection(server, timeout=self._timeout, patience=self._patience)
+            return self._opened
+
+
+def _id(experiment: str | Experiment) -> str:
+    return experiment.id if isinstance(experiment, Experiment) else experiment

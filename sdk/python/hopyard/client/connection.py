@@ -1,0 +1,99 @@
+"""The client's channels, opened on first use: to the scheduler, to AppStat, to each node that is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from hopyard.errors import Unavailable
+from hopyard.rpc import Channel, channel, retry
+from hopyard.v1 import experiment_pb2
+from hopyard.v1.appstat_pb2_grpc import AppStatServiceStub
+from hopyard.v1.experiment_pb2_grpc import ExperimentServiceStub
+from hopyard.v1.job_manager_pb2_grpc import JobManagerServiceStub
+from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceStub
+from hopyard.v1.resource_manager_pb2_grpc import ResourceManagerServiceStub
+
+if TYPE_CHECKING:
+    # The asynchronous faces of the stubs exist for type checkers only.
+    from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
+    from hopyard.v1.experiment_pb2_grpc import ExperimentServiceAsyncStub
+    from hopyard.v1.job_manager_pb2_grpc import JobManagerServiceAsyncStub
+    from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceAsyncStub
+    from hopyard.v1.resource_manager_pb2_grpc import ResourceManagerServiceAsyncStub
+
+T = TypeVar("T")
+
+
+class Connection:
+    """Where the calls of one client go.
+
+    Args:
+        server: The scheduler's HOST:PORT.
+        timeout: Deadline in seconds of each try of a call with one answer.
+        patience: Seconds in which a call is tried again while its service is not reachable.
+    """
+
+    def __init__(self, server: str, *, timeout: float, patience: float) -> None:
+        self.server = server
+        self.patience = patience
+        self._timeout = timeout
+        self._channels: dict[str, Channel] = {}
+        self._appstat: str | None = None
+
+    @property
+    def experiments(self) -> ExperimentServiceAsyncStub:
+        """The scheduler's front door."""
+        return ExperimentServiceStub(self._channel(self.server))
+
+    @property
+    def jobs(self) -> JobManagerServiceAsyncStub:
+        """The scheduler's job manager."""
+        return JobManagerServiceStub(self._channel(self.server))
+
+    @property
+    def resources(self) -> ResourceManagerServiceAsyncStub:
+        """The scheduler's resource manager."""
+        return ResourceManagerServiceStub(self._channel(self.server))
+
+    def node(self, address: str) -> NodeAgentServiceAsyncStub:
+        """A node's agent."""
+        return NodeAgentServiceStub(self._channel(address))
+
+    async def appstat(self) -> AppStatServiceAsyncStub:
+        """AppStat, wherever the scheduler says it answers."""
+        if self._appstat is None:
+            stub = self.experiments
+            answer = await self.call(lambda: stub.GetCluster(experiment_pb2.GetClusterRequest()))
+            self._appstat = answer.appstat_address
+        return AppStatServiceStub(self._channel(self._appstat))
+
+    async def with_appstat(self, ask: Callable[[AppStatServiceAsyncStub], Awaitable[T]]) -> T:
+        """Ask AppStat, trying again while it is not reachable; it is looked for anew each time."""
+
+        async def once() -> T:
+            try:
+                return await ask(await self.appstat())
+            except Unavailable:
+                self._appstat = None
+                raise
+
+        return await self.call(once)
+
+    async def call(self, once: Callable[[], Awaitable[T]]) -> T:
+        """Call, trying again with backoff while the service is not reachable; the call must be idempotent."""
+        try:
+            return await retry(once, deadline=self.patience)
+        except Unavailable as error:
+            raise Unavailable(f"no answer from the cluster at {self.server}: {error}") from error
+
+    async def close(self) -> None:
+        """Close all channels. Safe to call twice."""
+        channels, self._channels = self._channels, {}
+        for one in channels.values():
+            await one.close()
+
+    def _channel(self, address: str) -> Channel:
+        if address not in self._channels:
+            self._channels[address] = channel(address, timeout=self._timeout)
+        return self._channels[address]

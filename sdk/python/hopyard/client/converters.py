@@ -1,0 +1,221 @@
+"""Between the wire and `hopyard.client.types`; nothing of the wire is seen beyond the client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from hopyard.client.types import (
+    Change,
+    Cluster,
+    Experiment,
+    ExperimentState,
+    Job,
+    JobReport,
+    Machine,
+    Metric,
+    Node,
+    NodeState,
+    Point,
+    Report,
+    Snapshot,
+    Statistic,
+)
+from hopyard.errors import Internal
+from hopyard.rpc.enums import JOB_STATES, METRIC_MODES, EnumMap
+from hopyard.rpc.values import hyperparameters_from_proto, metrics_from_proto
+from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2, resource_manager_pb2
+
+EXPERIMENT_STATES: Final = EnumMap(
+    experiment_pb2.ExperimentState,
+    {
+        ExperimentState.RUNNING: experiment_pb2.EXPERIMENT_STATE_RUNNING,
+        ExperimentState.PAUSING: experiment_pb2.EXPERIMENT_STATE_PAUSING,
+        ExperimentState.PAUSED: experiment_pb2.EXPERIMENT_STATE_PAUSED,
+        ExperimentState.ENDING: experiment_pb2.EXPERIMENT_STATE_ENDING,
+        ExperimentState.COMPLETED: experiment_pb2.EXPERIMENT_STATE_COMPLETED,
+        ExperimentState.STOPPED: experiment_pb2.EXPERIMENT_STATE_STOPPED,
+        ExperimentState.FAILED: experiment_pb2.EXPERIMENT_STATE_FAILED,
+    },
+)
+
+NODE_STATES: Final = EnumMap(
+    resource_manager_pb2.NodeState,
+    {
+        NodeState.UP: resource_manager_pb2.NODE_STATE_UP,
+        NodeState.DRAINING: resource_manager_pb2.NODE_STATE_DRAINING,
+        NodeState.LOST: resource_manager_pb2.NODE_STATE_LOST,
+    },
+)
+
+
+def metric(message: common_pb2.Metric) -> Metric:
+    """What an experiment optimises."""
+    return Metric(
+        message.name,
+        METRIC_MODES.from_proto(message.mode, field="metric.mode"),
+        message.target if message.HasField("target") else None,
+        message.kill_threshold if message.HasField("kill_threshold") else None,
+    )
+
+
+def experiment(message: experiment_pb2.Experiment) -> Experiment:
+    """An experiment."""
+    return Experiment(
+        id=message.id,
+        name=message.name,
+        state=EXPERIMENT_STATES.from_proto(message.state, field="experiment.state"),
+        metric=metric(message.metric),
+        reason=message.reason,
+        spec=_spec(message),
+        bundle=message.bundle,
+        created_at=message.created_at,
+        ended_at=message.ended_at or None,
+        jobs=dict(sorted(message.jobs.items())),
+        best_job=message.best_job or None,
+        best_value=message.best_value if message.HasField("best_value") else None,
+        best_position=message.best_position,
+        machines=message.machines,
+        share=message.share,
+        running_seconds=message.running_seconds,
+    )
+
+
+def snapshot(message: common_pb2.Snapshot) -> Snapshot:
+    """A snapshot's name and whereabouts."""
+    return Snapshot(
+        job=message.job,
+        position=message.position,
+        sha256=message.sha256,
+        size_bytes=message.size_bytes,
+        provider=message.provider,
+        nodes=tuple(message.nodes),
+        stored=message.stored,
+    )
+
+
+def job(message: experiment_pb2.Job) -> Job:
+    """A job."""
+    return Job(
+        experiment=message.experiment,
+        id=message.id,
+        state=JOB_STATES.from_proto(message.state, field="job.state"),
+        reason=message.reason,
+        hyperparameters=hyperparameters_from_proto(message.hyperparameters),
+        position=message.position,
+        attempt=message.attempt,
+        machines=tuple(message.machines),
+        priority=message.priority if message.HasField("priority") else None,
+        parent=message.parent or None,
+        fork_position=message.fork_position,
+        best_value=message.best_value if message.HasField("best_value") else None,
+        best_position=message.best_position,
+        last_value=message.last_value if message.HasField("last_value") else None,
+        seconds=message.seconds,
+        failures=message.failures,
+        suspends=message.suspends,
+        snapshots=tuple(map(snapshot, message.snapshots)),
+    )
+
+
+def report(message: common_pb2.Report) -> Report:
+    """A report."""
+    return Report(
+        position=message.position,
+        metrics=metrics_from_proto(message.metrics),
+        seconds=message.seconds,
+        at=message.at,
+        part=message.part,
+        examples=message.examples,
+    )
+
+
+def change(message: experiment_pb2.WatchExperimentResponse) -> Change | None:
+    """What a watch brings; None for a kind of change that this version does not know."""
+    match message.WhichOneof("change"):
+        case "experiment":
+            return experiment(message.experiment)
+        case "job":
+            return job(message.job)
+        case "report":
+            return JobReport(message.report.job, report(message.report.report))
+        case _:
+            return None
+
+
+def statistic(message: appstat_pb2.Statistic) -> Statistic:
+    """An accepted report as AppStat keeps it."""
+    return Statistic(message.job, message.attempt, report(message.report))
+
+
+def machine(message: resource_manager_pb2.Machine) -> Machine:
+    """A machine."""
+    return Machine(
+        id=message.id,
+        node=message.node,
+        experiment=message.experiment or None,
+        job=message.job or None,
+        attempt=message.attempt,
+        cpus=message.cpus,
+        gpus=tuple(message.gpus),
+    )
+
+
+def node(message: resource_manager_pb2.Node) -> Node:
+    """A node."""
+    return Node(
+        id=message.id,
+        address=message.address,
+        state=NODE_STATES.from_proto(message.state, field="node.state"),
+        machines=tuple(map(machine, message.machines)),
+        silent_seconds=message.silent_seconds,
+    )
+
+
+def cluster(message: experiment_pb2.GetClusterResponse) -> Cluster:
+    """Where the services answer."""
+    return Cluster(message.epoch, message.appstat_address, message.version)
+
+
+def curve(statistics: Iterable[Statistic], name: str) -> list[Point]:
+    """The points of one job's curve for the metric `name`.
+
+    Parts of one position are combined into their mean, weighted by examples (0 counts as 1); a report of the whole
+    stands above its parts. Positions without the metric are left out.
+
+    Args:
+        statistics: Of one job, ordered by position.
+        name: The metric.
+    """
+    by_position: dict[int, list[Report]] = {}
+    seconds, elapsed = 0.0, {}
+    for given in statistics:
+        by_position.setdefault(given.report.position, []).append(given.report)
+        seconds += given.report.seconds
+        elapsed[given.report.position] = seconds
+    points = []
+    for position in sorted(by_position):
+        reports = [one for one in by_position[position] if name in one.metrics]
+        whole = [one.metrics[name] for one in reports if not one.part]
+        if whole:
+            points.append(Point(position, whole[0], elapsed[position]))
+        elif reports:
+            weight = sum(one.examples or 1 for one in reports)
+            value = sum(one.metrics[name] * (one.examples or 1) for one in reports) / weight
+            points.append(Point(position, value, elapsed[position]))
+    return points
+
+
+def _spec(message: experiment_pb2.Experiment) -> dict[str, Any]:
+    if not message.spec_json:
+        return {}
+    try:
+        spec = json.loads(message.spec_json)
+    except ValueError as error:
+        raise Internal(
+            f"experiment {message.id}: the scheduler sent a specification that is no JSON: {error}"
+        ) from error
+    if not isinstance(spec, dict):
+        raise Internal(f"experiment {message.id}: the scheduler sent a specification that is no mapping")
+    return spec

@@ -1,0 +1,80 @@
+"""Snapshots on the user's disk: which one, from where, verified and unpacked."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from hopyard import snapshotfile
+from hopyard.client.blobs import fetch_from_node, fetch_stored
+from hopyard.client.connection import Connection
+from hopyard.client.types import Download, Job, Node, Snapshot
+from hopyard.errors import AlreadyExists, DataLoss, NotFound, Unavailable
+
+Which = Literal["best", "newest"]
+
+
+def choose(job: Job, which: Which) -> Snapshot:
+    """The snapshot to download.
+
+    Args:
+        job: Whose.
+        which: "best": the one at the job's best position, else the newest; "newest": the one furthest along.
+
+    Raises:
+        NotFound: The job has none.
+    """
+    if not job.snapshots:
+        raise NotFound(
+            f"job {job.id} has no snapshot (it is {job.state.value} at position {job.position}); "
+            "it gets one when it is suspended, when it ends, and as often as snapshot.every of the experiment file says"
+        )
+    newest = max(job.snapshots, key=lambda one: one.position)
+    if which == "newest":
+        return newest
+    return next((one for one in job.snapshots if one.position == job.best_position), newest)
+
+
+async def download(
+    connection: Connection, job: Job, snapshot: Snapshot, nodes: Sequence[Node], target: Path
+) -> Download:
+    """Fetch a snapshot from the store, or from a node that holds it, verify it, and unpack it to `target`.
+
+    Raises:
+        AlreadyExists: `target` is there.
+        NotFound, Unavailable: Nobody who could be reached has it.
+        DataLoss: Its bytes are not what its hash promises.
+    """
+    await asyncio.to_thread(_make_room, target)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
+        packed = Path(scratch) / "packed"
+        await _fetch(connection, snapshot, nodes, packed)
+        try:
+            await asyncio.to_thread(snapshotfile.unpack, packed, target, snapshot.sha256)
+        except snapshotfile.SnapshotFileError as error:
+            raise DataLoss(f"snapshot {snapshot.sha256} of job {job.id}: {error}") from error
+    return Download(target, job.id, snapshot.position, snapshot.sha256)
+
+
+def _make_room(target: Path) -> None:
+    if target.exists():
+        raise AlreadyExists(f"{target} exists already; choose another folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+
+
+async def _fetch(connection: Connection, snapshot: Snapshot, nodes: Sequence[Node], file: Path) -> None:
+    missed: NotFound | Unavailable | DataLoss
+    try:
+        return await fetch_stored(connection, snapshot.sha256, file)
+    except NotFound as error:
+        missed = error
+    # Taken, but not shipped yet: then it lies on the node it was taken on.
+    for node in [node for node in nodes if node.id in snapshot.nodes]:
+        try:
+            return await fetch_from_node(connection, node.address, snapshot.sha256, file)
+        except (NotFound, Unavailable, DataLoss) as error:
+            missed = error
+    raise missed

@@ -1,0 +1,115 @@
+"""A cluster of one's own in a directory: its services in one child process, its node agent in another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from hopyard.client.lock import DataLock
+from hopyard.client.processes import STOP_SECONDS, Service, ServiceProcess
+from hopyard.errors import InvalidInput, Unavailable
+
+_log = logging.getLogger(__name__)
+
+NODE: Final = "local"
+
+
+def scheduler_service(data: Path) -> Service:
+    """The process that serves scheduler, AppStat and hpgen together."""
+    return Service("scheduler", "hopyard.serving.embedded", ("--data", str(data)), data, "scheduler")
+
+
+def agent_service(data: Path, scheduler: str, slots: int, node: str = NODE) -> Service:
+    """A node agent with `slots` machines; its files lie in `data`."""
+    arguments = ("--scheduler", scheduler, "--data", str(data), "--node", node, "--slots", str(slots))
+    return Service("agent" if node == NODE else f"agent-{node}", "hopyard_nodeagent", arguments, data, "agent")
+
+
+class EmbeddedCluster:
+    """A cluster in a data directory, for as long as it is open.
+
+    What was going on when it was closed stands in the directory, and goes on when it is opened again.
+
+    Args:
+        data: The directory; made where it is missing.
+        slots: Machines of the node agent; 0: no agent, so nothing trains.
+        purpose: For whoever finds the directory locked.
+    """
+
+    def __init__(self, data: str | Path, *, slots: int = 1, purpose: str = "an embedded cluster") -> None:
+        if slots < 0:
+            raise InvalidInput(f"slots: found {slots}, allowed is 0 or more")
+        self.data = Path(data).absolute()
+        self.slots = slots
+        self._purpose = purpose
+        self._lock: DataLock | None = None
+        self._processes: list[ServiceProcess] = []
+        self._scheduler = ""
+
+    async def start(self) -> str:
+        """Start it; answers the scheduler's address once everything serves.
+
+        Raises:
+            Conflict: Another cluster holds the directory; the message says which process.
+            Unavailable, TimedOut: A service did not come up; the message ends with the end of its log.
+        """
+        self._lock = DataLock.acquire(self.data, self._purpose)
+        try:
+            scheduler = self._scheduler = await self._run(scheduler_service(self.data))
+            if self.slots:
+                await self.start_agent(self.slots)
+        except BaseException:
+            await self.stop(grace=2.0)
+            raise
+        return scheduler
+
+    async def start_agent(self, slots: int) -> None:
+        """Start a node agent with `slots` machines in a cluster that has none yet; raises like `start`."""
+        self.slots = slots
+        await self._run(agent_service(self.data / "agent", self._scheduler, slots))
+
+    async def died(self) -> None:
+        """Wait until one of its processes ends by itself.
+
+        Raises:
+            Unavailable: When that happens; the message ends with the end of its log.
+        """
+        waits = [asyncio.create_task(process.wait(), name=process.service.name) for process in self._processes]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        dead = next(process for process in self._processes if not process.running)
+        raise Unavailable(dead.obituary())
+
+    async def stop(self, grace: float = STOP_SECONDS) -> None:
+        """Stop it: first the agent, which hands over what it still has, then the services. Safe to call twice.
+
+        Args:
+            grace: Seconds each process gets before it is killed.
+        """
+        for process in reversed(self._processes):
+            await process.stop(grace)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+            self._processes = []
+
+    def kill(self) -> None:
+        """End all its processes at once; `stop` must still be awaited."""
+        for process in self._processes:
+            process.kill()
+
+    async def _run(self, service: Service) -> str:
+        if self._lock is None:
+            raise RuntimeError("not started")
+        process = ServiceProcess(service, self.data / "logs", [self._lock.descriptor])
+        self._processes.append(process)
+        await process.start()
+        address = await process.ready()
+        _log.debug("%s serves at %s (process %s)", service.name, address, process.pid)
+        return address

@@ -1,0 +1,95 @@
+"""One cluster for a data directory: a lock that says who holds it; the kernel releases it when its holders are gone."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any, Self
+
+from hopyard.errors import Conflict
+
+
+class DataLock:
+    """Holds a data directory; see `acquire`.
+
+    Attributes:
+        descriptor: To be inherited by child processes, so that the directory stays locked until the last of them has
+            ended.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+
+    @classmethod
+    def acquire(cls, data: Path, purpose: str) -> Self:
+        """Lock a data directory, making it where it is missing.
+
+        Args:
+            data: The directory.
+            purpose: For the message that others get, such as "hopyard run".
+
+        Raises:
+            Conflict: Another cluster holds it; the message says which process.
+        """
+        data.mkdir(parents=True, exist_ok=True)
+        path = data / "cluster.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise Conflict(_held(data, lock_holder(data))) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "purpose": purpose}).encode(), 0)
+        return cls(path, descriptor)
+
+    def release(self) -> None:
+        """Give it back. Safe to call twice."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def lock_holder(data: Path) -> tuple[int, str] | None:
+    """Process id and purpose of whoever last locked the directory; None: nobody ever did, or it cannot be told."""
+    try:
+        found: Any = json.loads((data / "cluster.lock").read_text(encoding="utf-8"))
+        return int(found["pid"]), str(found["purpose"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_locked(data: Path) -> bool:
+    """Whether a cluster holds the directory just now."""
+    try:
+        descriptor = os.open(data / "cluster.lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _held(data: Path, holder: tuple[int, str] | None) -> str:
+    if holder is None:
+        return f"{data}: another cluster is using this data directory; stop it, or choose another with --data"
+    pid, purpose = holder
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return (
+            f"{data}: services that {purpose} (process {pid}, gone) started are still shutting down; try again shortly"
+        )
+    except PermissionError:
+        pass  # it lives, as somebody else's
+    return f"{data}: {purpose} (process {pid}) is using this data directory; stop it, or choose another with --data"

@@ -1,0 +1,112 @@
+"""A job's output, from the nodes it ran on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Final
+
+from hopyard.client.connection import Connection
+from hopyard.client.types import Job, LogChunk, Node, NodeState
+from hopyard.errors import NotFound, Unavailable
+from hopyard.rpc import Backoff
+from hopyard.v1 import node_agent_pb2
+
+_POLL_SECONDS: Final = 0.5
+_STREAM_SECONDS: Final = 3600.0
+
+Ask = Callable[[], Awaitable[Job]]
+
+
+class LogReader:
+    """Reads the output of one job, wherever it runs.
+
+    A job that moved has a log on each node it ran on; each is read from where the last reading ended.
+
+    Args:
+        connection: To the cluster.
+        experiment: Id of the experiment.
+        job: Id of the job.
+        nodes: Asks for the nodes there are.
+        present: Asks for the job's present state.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        experiment: str,
+        job: str,
+        nodes: Callable[[], Awaitable[list[Node]]],
+        present: Ask,
+    ) -> None:
+        self._connection = connection
+        self._experiment = experiment
+        self._job = job
+        self._nodes = nodes
+        self._present = present
+        self._offsets: dict[str, int] = {}
+
+    async def written(self) -> AsyncGenerator[LogChunk]:
+        """What has been written so far, node by node.
+
+        Raises:
+            NotFound: No node that can be reached has a log of this job.
+        """
+        found, missed = False, []
+        for node in await self._nodes():
+            if node.state is NodeState.LOST:
+                missed.append(node.id)
+                continue
+            try:
+                async for chunk in self._stream(node, follow=False):
+                    found = True
+                    yield chunk
+            except NotFound:
+                continue
+            except Unavailable:
+                missed.append(node.id)
+        if not found:
+            beyond = f"; not reachable: {', '.join(missed)}" if missed else ""
+            raise NotFound(f"no node has a log of job {self._job} of experiment {self._experiment}{beyond}")
+
+    async def follow(self) -> AsyncGenerator[LogChunk]:
+        """What has been written so far, then everything as it is written, until the job has ended."""
+        try:
+            async for chunk in self.written():
+                yield chunk
+        except NotFound:
+            pass  # it has not started yet
+        backoff, failures = Backoff(first=_POLL_SECONDS, most=5.0), 0
+        while True:
+            job = await self._present()
+            homes = {machine.rpartition("/")[0] for machine in job.machines}
+            for node in [node for node in await self._nodes() if node.id in homes]:
+                try:
+                    async for chunk in self._stream(node, follow=True):
+                        failures = 0
+                        yield chunk
+                except NotFound:
+                    continue
+                except Unavailable:
+                    failures += 1
+            if job.state.ended:
+                # What was written between the last reading and the end.
+                async for chunk in self._rest():
+                    yield chunk
+                return
+            await asyncio.sleep(backoff.bound(failures) if failures else _POLL_SECONDS)
+
+    async def _rest(self) -> AsyncGenerator[LogChunk]:
+        try:
+            async for chunk in self.written():
+                yield chunk
+        except NotFound:
+            return
+
+    async def _stream(self, node: Node, *, follow: bool) -> AsyncGenerator[LogChunk]:
+        request = node_agent_pb2.StreamLogsRequest(
+            experiment=self._experiment, job=self._job, offset=self._offsets.get(node.id, 0), follow=follow
+        )
+        async for message in self._connection.node(node.address).StreamLogs(request, timeout=_STREAM_SECONDS):
+            self._offsets[node.id] = message.offset + len(message.data)
+            yield LogChunk(node.id, message.data, message.offset)

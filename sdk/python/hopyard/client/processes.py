@@ -1,0 +1,170 @@
+"""Services as child processes: started, awaited until they serve, stopped, and their last words when they die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hopyard.client.address import read_address
+from hopyard.errors import HopyardError, TimedOut, Unavailable
+from hopyard.rpc import channel
+
+START_SECONDS: Final = 60.0
+"""How long a service may take until it serves; a cold disk and two cores are slow."""
+
+STOP_SECONDS: Final = 20.0
+"""How long a service may take to stop before it is killed."""
+
+_POLL_SECONDS: Final = 0.02
+_TAIL_LINES: Final = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service as it is to be run.
+
+    Attributes:
+        name: For people, and of its log file.
+        module: What `python -m` runs.
+        arguments: Its command line.
+        data: The directory it writes its address file into.
+        address_name: Of that file, without the suffix.
+        environment: Added to the environment.
+    """
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+    data: Path
+    address_name: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class ServiceProcess:
+    """A running service.
+
+    Args:
+        service: What to run.
+        logs: The directory of its log file, which is appended to.
+        inherit: File descriptors that the child keeps open.
+    """
+
+    def __init__(self, service: Service, logs: Path, inherit: Sequence[int] = ()) -> None:
+        self.service = service
+        self.log = logs / f"{service.name}.log"
+        self.address: str | None = None
+        self._inherit = tuple(inherit)
+        self._process: asyncio.subprocess.Process | None = None
+        self._log_start = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None before the start."""
+        return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self, extra: Sequence[str] = ()) -> None:
+        """Start the process; `extra` is added to its arguments."""
+        service = self.service
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        # A file left by an earlier life would send us to whoever has its port now.
+        (service.data / f"{service.address_name}.address").unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "hopyard.client.child", str(os.getpid()), service.module),
+                *service.arguments,
+                *extra,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **service.environment},
+                pass_fds=self._inherit,
+                # A terminal's Ctrl-C is for the command that started it, which stops it in order.
+                start_new_session=True,
+            )
+
+    async def ready(self, limit: float = START_SECONDS) -> str:
+        """Wait until it says that it serves; answers its address.
+
+        Raises:
+            Unavailable: It died first; the message ends with the end of its log.
+            TimedOut: It took longer than `limit` seconds; likewise.
+        """
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            if not self.running:
+                raise Unavailable(self.obituary())
+            address = read_address(self.service.data, self.service.address_name)
+            if address is not None and await is_serving(address):
+                self.address = address
+                return address
+            await asyncio.sleep(_POLL_SECONDS)
+        raise TimedOut(f"{self.service.name} did not serve within {limit:g} s{self._last_words()}")
+
+    async def wait(self) -> int:
+        """Wait until it has ended; answers its exit code (negative: the signal that killed it)."""
+        if self._process is None:
+            raise RuntimeError(f"{self.service.name} was not started")
+        return await self._process.wait()
+
+    async def stop(self, grace: float = STOP_SECONDS) -> None:
+        """Ask it to stop, and kill it when it takes longer than `grace` seconds. Safe to call twice."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), grace)
+        except TimeoutError:
+            self.kill()
+            await process.wait()
+
+    def kill(self) -> None:
+        """End it, and what it started in its session, at once."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def obituary(self) -> str:
+        """How it ended, and its last words."""
+        code = self._process.returncode if self._process else None
+        how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        return f"{self.service.name} ended ({how}){self._last_words()}"
+
+    def _last_words(self) -> str:
+        try:
+            with self.log.open("rb") as log:
+                log.seek(self._log_start)
+                lines = log.read()[-16384:].decode(errors="replace").splitlines()
+        except FileNotFoundError:
+            return ""
+        tail = "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])
+        return f"; the end of {self.log}:\n{tail}" if tail else f"; {self.log} is empty"
+
+
+async def is_serving(address: str, within: float = 1.0) -> bool:
+    """Whether the server at `address` says that it is healthy (grpc.health.v1: SERVING)."""
+    # By hand: an empty request, and a response whose field 1 is 1. A client needs no health package for that.
+    try:
+        async with channel(address, timeout=within) as opened:
+            check = opened.unary_unary(
+                "/grpc.health.v1.Health/Check", request_serializer=bytes, response_deserializer=bytes
+            )
+            return bool(await check(b"") == b"\x08\x01")
+    except HopyardError:
+        return False

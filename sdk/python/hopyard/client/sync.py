@@ -1,0 +1,164 @@
+"""The synchronous client: the asynchronous one on an event loop of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from hopyard.client.address import DEFAULT_DATA
+from hopyard.client.aio import ENDED, PATIENCE_SECONDS, AsyncClient
+from hopyard.client.downloads import Which
+from hopyard.client.loop import LoopThread
+from hopyard.client.types import (
+    Change,
+    Cluster,
+    Download,
+    Experiment,
+    ExperimentState,
+    Job,
+    JobState,
+    LogChunk,
+    Node,
+    Point,
+    Statistic,
+)
+from hopyard.rpc import DEFAULT_TIMEOUT_SECONDS
+
+if TYPE_CHECKING:
+    from hopyard.client.submission import SpecLike
+
+
+class Client:
+    """A client of a Hopyard cluster. Use it as a context manager, or `close` it; `AsyncClient` says what it promises.
+
+        with Client.local(slots=2) as client:
+            experiment = client.wait(client.create("experiment.yaml"))
+            print(client.best(experiment))
+
+    Args:
+        server: The scheduler's HOST:PORT.
+        data: A data directory whose cluster runs; see `AsyncClient`.
+        timeout: Deadline in seconds of one try of a call.
+        patience: Seconds in which a call is tried again while the cluster is not reachable.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        data: str | Path | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._client = AsyncClient(server, data, timeout=timeout, patience=patience)
+        self._loop = LoopThread()
+
+    @classmethod
+    def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
+        """A client with a cluster of its own in the directory `data`; see `AsyncClient.local`."""
+        client = cls()
+        client._client = AsyncClient.local(data, slots=slots)
+        return client
+
+    def __enter__(self) -> Self:
+        """Find the cluster, or start it."""
+        try:
+            self._loop.run(self._client.__aenter__())
+        except BaseException:
+            self._loop.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections, and stop the client's own cluster. Safe to call twice."""
+        self._loop.run(self._client.close())
+        self._loop.close()
+
+    def create(self, spec: SpecLike, folder: str | Path | None = None, *, interpreter: str = "") -> Experiment:
+        """Start an experiment; see `AsyncClient.create`."""
+        return self._loop.run(self._client.create(spec, folder, interpreter=interpreter))
+
+    def get(self, experiment: str | Experiment) -> Experiment:
+        """An experiment's present state."""
+        return self._loop.run(self._client.get(experiment))
+
+    def experiments(self, state: ExperimentState | None = None) -> list[Experiment]:
+        """All experiments, newest first; with `state`, those in it."""
+        return self._loop.run(self._client.experiments(state))
+
+    def watch(self, experiment: str | Experiment) -> Iterator[Change]:
+        """The present state of experiment and jobs, then every change, until it ends; see `AsyncClient.watch`."""
+        return self._loop.iterate(self._client.watch(experiment))
+
+    def wait(
+        self,
+        experiment: str | Experiment,
+        timeout: float | None = None,
+        *,
+        until: Collection[ExperimentState] = ENDED,
+    ) -> Experiment:
+        """Wait until the experiment has ended, or is in one of the states `until`; see `AsyncClient.wait`."""
+        return self._loop.run(self._client.wait(experiment, timeout, until=until))
+
+    def pause(self, experiment: str | Experiment) -> Experiment:
+        """Suspend all its runs at their next boundary and start none."""
+        return self._loop.run(self._client.pause(experiment))
+
+    def resume(self, experiment: str | Experiment) -> Experiment:
+        """Go on with a paused experiment."""
+        return self._loop.run(self._client.resume(experiment))
+
+    def stop(self, experiment: str | Experiment) -> Experiment:
+        """End it: terminate all its jobs. The best job's snapshot is kept."""
+        return self._loop.run(self._client.stop(experiment))
+
+    def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
+        """An experiment's jobs in order of creation; with `state`, those in it."""
+        return self._loop.run(self._client.jobs(experiment, state))
+
+    def job(self, experiment: str | Experiment, job: str) -> Job:
+        """One job."""
+        return self._loop.run(self._client.job(experiment, job))
+
+    def best(self, experiment: str | Experiment) -> Job | None:
+        """The job with the best value of the metric so far; None before the first report."""
+        return self._loop.run(self._client.best(experiment))
+
+    def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
+        """All accepted reports, ordered by job and position; of one job, or of all."""
+        return self._loop.run(self._client.statistics(experiment, job))
+
+    def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
+        """A job's curve, in order of position; see `AsyncClient.curve`."""
+        return self._loop.run(self._client.curve(experiment, job, metric))
+
+    def logs(self, experiment: str | Experiment, job: str, *, follow: bool = False) -> Iterator[LogChunk]:
+        """What a job printed, node by node; with `follow` also what it prints until it ends."""
+        return self._loop.iterate(self._client.logs(experiment, job, follow=follow))
+
+    def download(
+        self,
+        experiment: str | Experiment,
+        job: str | None = None,
+        *,
+        to: str | Path | None = None,
+        which: Which = "best",
+    ) -> Download:
+        """Fetch a snapshot, verify its hash, and unpack it; see `AsyncClient.download`."""
+        return self._loop.run(self._client.download(experiment, job, to=to, which=which))
+
+    def nodes(self) -> list[Node]:
+        """The cluster's nodes with their machines."""
+        return self._loop.run(self._client.nodes())
+
+    def cluster(self) -> Cluster:
+        """Where the cluster's services answer."""
+        return self._loop.run(self._client.cluster())

@@ -1,0 +1,287 @@
+"""What the client answers with: plain frozen values. Wire types stop at `hopyard.client.converters`."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hopyard.policy.vocabulary import JobState
+
+__all__ = [
+    "Change",
+    "Cluster",
+    "Download",
+    "Experiment",
+    "ExperimentState",
+    "Job",
+    "JobReport",
+    "JobState",
+    "LogChunk",
+    "Machine",
+    "Metric",
+    "Node",
+    "NodeState",
+    "Point",
+    "Report",
+    "Snapshot",
+    "Statistic",
+]
+
+
+class ExperimentState(enum.Enum):
+    """Where an experiment stands."""
+
+    RUNNING = "RUNNING"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
+    ENDING = "ENDING"
+    COMPLETED = "COMPLETED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether it goes on only after it is extended."""
+        return self in (ExperimentState.COMPLETED, ExperimentState.STOPPED, ExperimentState.FAILED)
+
+
+class NodeState(enum.Enum):
+    """Whether a node can be used."""
+
+    UP = "UP"
+    DRAINING = "DRAINING"
+    LOST = "LOST"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What an experiment optimises.
+
+    Attributes:
+        name: Its name in the reports.
+        mode: Which direction is better.
+        target: The experiment ends when a job reaches it; None: no target.
+        kill_threshold: A policy may end a job that stays worse; None: none.
+    """
+
+    name: str
+    mode: Literal["max", "min"] = "max"
+    target: float | None = None
+    kill_threshold: float | None = None
+
+    def better(self, left: float, right: float) -> bool:
+        """Whether `left` is strictly better than `right`; what is not finite is worse than everything finite."""
+        if not math.isfinite(left):
+            return False
+        if not math.isfinite(right):
+            return True
+        return left > right if self.mode == "max" else left < right
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment.
+
+    Attributes:
+        id: Opaque and unique in the cluster.
+        name: As in the experiment file.
+        state: Where it stands.
+        reason: Why it is in this state, in words; empty while it simply runs.
+        spec: The whole specification.
+        bundle: SHA-256 of its code bundle; empty: none.
+        metric: What it optimises.
+        created_at: Seconds since the Unix epoch.
+        ended_at: The same; None while it has not ended.
+        jobs: Number of jobs by the name of their state.
+        best_job: The job with the best value so far; None before the first report.
+        best_value: That value.
+        best_position: The position it was reached at.
+        machines: How many it holds.
+        share: How many its share gives it.
+        running_seconds: Time it was not paused.
+    """
+
+    id: str
+    name: str
+    state: ExperimentState
+    metric: Metric
+    reason: str = ""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    bundle: str = ""
+    created_at: float = 0.0
+    ended_at: float | None = None
+    jobs: Mapping[str, int] = field(default_factory=dict)
+    best_job: str | None = None
+    best_value: float | None = None
+    best_position: int = 0
+    machines: int = 0
+    share: int = 0
+    running_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Training state of a job at a position, named by the SHA-256 of its packed bytes.
+
+    Attributes:
+        job: Whose state it is.
+        position: Where it was taken.
+        sha256: Of the packed bytes, lower-case hex.
+        size_bytes: Size of the packed bytes.
+        provider: What took it and can load it.
+        nodes: The nodes that hold it on their disk.
+        stored: Whether the snapshot store holds it.
+    """
+
+    job: str
+    position: int
+    sha256: str
+    size_bytes: int = 0
+    provider: str = "framework"
+    nodes: tuple[str, ...] = ()
+    stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job: the training of one configuration. See `hopyard.v1.Job` for each field's meaning."""
+
+    experiment: str
+    id: str
+    state: JobState
+    reason: str = ""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    position: int = 0
+    attempt: int = 0
+    machines: tuple[str, ...] = ()
+    priority: float | None = None
+    parent: str | None = None
+    fork_position: int = 0
+    best_value: float | None = None
+    best_position: int = 0
+    last_value: float | None = None
+    seconds: float = 0.0
+    failures: int = 0
+    suspends: int = 0
+    snapshots: tuple[Snapshot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report at one position of a job.
+
+    Attributes:
+        position: How far the job had trained.
+        metrics: Doubles by name; not necessarily finite.
+        seconds: Training time since the run's previous report.
+        at: When it was made, seconds since the Unix epoch.
+        part: Input partition of an evaluation by parts; empty: the whole.
+        examples: Examples behind the metrics; 0 counts as 1.
+    """
+
+    position: int
+    metrics: Mapping[str, float]
+    seconds: float = 0.0
+    at: float = 0.0
+    part: str = ""
+    examples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """A report and whose it is."""
+
+    job: str
+    report: Report
+
+
+Change = Experiment | Job | JobReport
+"""What `watch` yields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """One accepted report as AppStat keeps it."""
+
+    job: str
+    attempt: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a job's curve: the experiment's metric at a position.
+
+    Attributes:
+        position: How far the job had trained.
+        value: The metric; parts of one position are combined, weighted by their examples.
+        seconds: Training time of the job up to here.
+    """
+
+    position: int
+    value: float
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One slot bundle on a node.
+
+    Attributes:
+        id: "node/index".
+        experiment: Who holds it; None: nobody.
+        job: What runs on it; None: it is idle.
+        cpus: CPU threads a training process gets.
+        gpus: GPU indices it sees.
+    """
+
+    id: str
+    node: str
+    experiment: str | None = None
+    job: str | None = None
+    attempt: int = 0
+    cpus: int = 0
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A host with an agent; `silent_seconds` since its last sign of life."""
+
+    id: str
+    address: str
+    state: NodeState
+    machines: tuple[Machine, ...] = ()
+    silent_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where the cluster's services answer."""
+
+    epoch: int
+    appstat_address: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A piece of a job's output, and the node whose log it is."""
+
+    node: str
+    data: bytes
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A downloaded snapshot: its files lie in `folder`."""
+
+    folder: Path
+    job: str
+    position: int
+    sha256: str

@@ -1,0 +1,147 @@
+"""The asynchronous client against a served cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import Experiment, ExperimentState, Job, JobReport, JobState
+from hopyard.errors import AlreadyExists, DataLoss, NotFound, TimedOut, Unavailable
+from hopyard.spec import SpecError
+from tests.integration.cli.conftest import SPEC
+from tests.integration.cli.fake import FakeCluster
+
+
+async def test_an_experiment_from_its_file_to_its_best_state(
+    fake: FakeCluster, client: AsyncClient, experiment_file: Path, tmp_path: Path
+) -> None:
+    created = await client.create(experiment_file)
+    assert created.name == "small"
+    assert created.spec["stop"]["jobs"] == 3
+    assert created.bundle in fake.blobs
+
+    ended = await client.wait(created, timeout=20)
+    assert ended.state is ExperimentState.COMPLETED
+    best = await client.best(ended)
+    assert best is not None
+    assert (best.id, best.best_position) == ("3", 8)
+    assert best.hyperparameters == {"layers": 3, "lr": pytest.approx(0.3)}
+
+    curve = await client.curve(ended, best.id)
+    assert [point.position for point in curve] == list(range(1, 9))
+    assert curve[-1].value == best.best_value
+
+    got = await client.download(ended, to=tmp_path / "best")
+    assert (got.folder / "weights.txt").read_text() == "job 3 at 8"
+    with pytest.raises(AlreadyExists, match=r"best exists already"):
+        await client.download(ended, to=tmp_path / "best")
+
+
+async def test_watch_brings_the_present_state_then_every_change_and_ends(
+    client: AsyncClient, experiment_file: Path
+) -> None:
+    created = await client.create(experiment_file)
+    changes = [change async for change in client.watch(created)]
+    assert isinstance(changes[0], Experiment)
+    assert {change.id for change in changes if isinstance(change, Job)} == {"1", "2", "3"}
+    last = changes[-1]
+    assert isinstance(last, Experiment)
+    assert last.state is ExperimentState.COMPLETED
+    reported = [(change.job, change.report.position) for change in changes if isinstance(change, JobReport)]
+    assert len(set(reported)) == len(reported) > 0
+    # Of an ended experiment there is its state, and no more.
+    again = [change async for change in client.watch(created)]
+    assert len(again) == 4
+
+
+async def test_pause_and_resume(fake: FakeCluster, client: AsyncClient, experiment_file: Path) -> None:
+    fake.pace = 0.02
+    created = await client.create(experiment_file)
+    await client.pause(created)
+    paused = await client.wait(created, timeout=5, until={ExperimentState.PAUSED})
+    assert paused.state is ExperimentState.PAUSED
+    with pytest.raises(TimedOut, match=r"still PAUSED after 0\.2 s"):
+        await client.wait(created, timeout=0.2)
+    assert (await client.resume(created)).state is ExperimentState.RUNNING
+    assert (await client.stop(created)).state is ExperimentState.STOPPED
+
+
+async def test_the_same_code_travels_once(fake: FakeCluster, client: AsyncClient, experiment_file: Path) -> None:
+    first = await client.create(experiment_file)
+    second = await client.create(SPEC, folder=experiment_file.parent)
+    assert first.bundle == second.bundle
+    assert fake.puts == 1
+    assert [one.id for one in await client.experiments()] == ["e2", "e1"]
+
+
+async def test_a_wrong_file_is_told_before_anything_is_sent(fake: FakeCluster, client: AsyncClient) -> None:
+    with pytest.raises(SpecError, match=r"experiment:\d+"):
+        await client.create(SPEC.replace("max}", "highest}"))
+    assert not fake.searches
+
+
+async def test_jobs_by_state(client: AsyncClient, experiment_file: Path) -> None:
+    ended = await client.wait(await client.create(experiment_file), timeout=20)
+    assert [job.id for job in await client.jobs(ended, JobState.COMPLETED)] == ["1", "2", "3"]
+    assert await client.jobs(ended, JobState.RUNNING) == []
+
+
+async def test_nodes_and_cluster(fake: FakeCluster, client: AsyncClient) -> None:
+    (node,) = await client.nodes()
+    assert [machine.id for machine in node.machines] == ["local/0"]
+    assert (await client.cluster()).appstat_address == fake.server.address
+
+
+@pytest.mark.parametrize("follow", [False, True])
+async def test_logs(client: AsyncClient, experiment_file: Path, follow: bool) -> None:
+    ended = await client.wait(await client.create(experiment_file), timeout=20)
+    chunks = [chunk async for chunk in client.logs(ended, "2", follow=follow)]
+    assert b"".join(chunk.data for chunk in chunks) == b"job 2 line 0\njob 2 line 1\njob 2 line 2\n"
+    assert {chunk.node for chunk in chunks} == {"local"}
+
+
+async def test_what_is_not_there(client: AsyncClient, experiment_file: Path) -> None:
+    with pytest.raises(NotFound, match="no experiment 'nobody'"):
+        await client.get("nobody")
+    created = await client.create(experiment_file)
+    with pytest.raises(NotFound, match="no job '77'"):
+        await client.curve(created, "77")
+
+
+async def test_a_damaged_snapshot_is_not_unpacked(
+    fake: FakeCluster, client: AsyncClient, experiment_file: Path, tmp_path: Path
+) -> None:
+    ended = await client.wait(await client.create(experiment_file), timeout=20)
+    best = await client.best(ended)
+    assert best is not None
+    fake.blobs[best.snapshots[0].sha256] += b"!"
+    with pytest.raises(DataLoss, match="has the hash"):
+        await client.download(ended, to=tmp_path / "best")
+    assert {entry.name for entry in os.scandir(tmp_path)} == {"code"}
+
+
+async def test_a_cluster_that_is_away_for_a_moment_is_waited_for(experiment_file: Path, tmp_path: Path) -> None:
+    first = FakeCluster(data=tmp_path)
+    address = await first.start()
+    async with AsyncClient(data=tmp_path, patience=5.0) as client:
+        assert await client.experiments() == []
+        await first.stop()
+        second = FakeCluster(data=tmp_path, port=int(address.rpartition(":")[2]))
+        await second.start()
+        try:
+            created = await client.create(experiment_file)
+            assert (await client.wait(created, timeout=20)).state is ExperimentState.COMPLETED
+        finally:
+            await second.stop()
+
+
+async def test_nobody_there(tmp_path: Path) -> None:
+    async with AsyncClient("127.0.0.1:9", patience=0.1) as client:
+        with pytest.raises(Unavailable, match=r"no answer from the cluster at 127.0.0.1:9"):
+            await client.experiments()
+    with pytest.raises(Unavailable, match="no cluster serves"):
+        async with AsyncClient(data=tmp_path):
+            pass

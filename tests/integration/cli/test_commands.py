@@ -1,0 +1,217 @@
+"""The command line, in this process, against a cluster whose services are the fake's processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard.cli import session
+from hopyard.cli.live import LiveModel
+from hopyard.cli.main import run
+from hopyard.client import embedded
+from hopyard.client.lock import DataLock, is_locked
+from hopyard.client.processes import Service
+from hopyard.client.types import Change, JobReport
+
+ROOT = Path(__file__).parents[3]
+FAKE = "tests.integration.cli.fake"
+
+
+def _service(name: str, data: Path, address_name: str, *more: str) -> Service:
+    return Service(
+        name, FAKE, ("--data", str(data), "--name", address_name, *more), data, address_name, {"PYTHONPATH": str(ROOT)}
+    )
+
+
+@pytest.fixture(autouse=True)
+def _fake_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler", "--pace", "0.01")
+    )
+    monkeypatch.setattr(
+        embedded, "agent_service", lambda data, scheduler, slots, node="local": _service("agent", data, "agent")
+    )
+    for variable in ("HOPYARD_SERVER", "HOPYARD_DATA"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_run_prints_the_result_and_leaves_nothing_running(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    assert run(["run", str(experiment_file), "--data", str(data), "--slots", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert "COMPLETED" in out
+    assert "accuracy 0.9549  job 3 at position 8" in out
+    assert "small RUNNING" in err  # no terminal: plain lines
+    assert not is_locked(data)
+    assert not (data / "scheduler.address").exists()
+    assert (data / "logs" / "scheduler.log").exists()
+    assert (data / "logs" / "agent.log").exists()
+
+
+def test_json_is_one_document_and_nothing_else(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", str(experiment_file), "--data", str(tmp_path / "data"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["experiment"]["state"] == "COMPLETED"
+    assert result["best"]["id"] == "3"
+    assert len(result["jobs"]) == 3
+
+
+class _InterruptedModel(LiveModel):
+    """Presses Ctrl-C once some reports have been seen."""
+
+    after = 3
+
+    def apply(self, change: Change, now: float) -> None:
+        super().apply(change, now)
+        if isinstance(change, JobReport) and self.reports == self.after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_suspends_and_says_how_to_go_on(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
+    monkeypatch.setattr(
+        embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler", "--pace", "0.1")
+    )
+    data = tmp_path / "data"
+    assert run(["run", str(experiment_file), "--data", str(data)]) == 130
+    out, err = capsys.readouterr()
+    assert "PAUSED" in out
+    assert f"suspended; go on with: hopyard resume e1 --data {data}" in err
+    assert not is_locked(data)
+
+
+def test_ctrl_c_on_a_joined_cluster_names_the_server(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _Serving(tmp_path / "data") as server:
+        monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
+        assert run(["run", str(experiment_file), "--server", server]) == 130
+        assert f"hopyard resume e1 --server {server}" in capsys.readouterr().err
+        monkeypatch.setattr(session, "LiveModel", LiveModel)
+        assert run(["resume", "--server", server, "--json"]) == 0
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert result["experiment"]["state"] == "COMPLETED"
+        assert [job["position"] for job in result["jobs"]] == [8, 8, 8]
+
+
+def test_looking_at_a_running_cluster(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    with _Serving(data):
+        where = ["--data", str(data)]
+        assert run(["run", str(experiment_file), *where]) == 0
+        capsys.readouterr()
+        for arguments, expected in (
+            (["experiments"], "small"),
+            (["jobs"], "✓ completed"),
+            (["jobs", "small"], "✓ completed"),
+            (["nodes"], "local/0"),
+            (["best", "e1"], "lr"),
+            (["curve", "2"], "⠤"),
+            (["logs", "e1", "2"], "job 2 line 1"),
+            (["wait"], ""),
+            (["download", "-o", str(tmp_path / "best")], str(tmp_path / "best")),
+        ):
+            assert run([*arguments, *where]) == 0, arguments
+            assert expected in capsys.readouterr().out, arguments
+        for arguments in (["experiments"], ["jobs"], ["nodes"], ["best"], ["curve", "2"], ["wait"]):
+            assert run([*arguments, "--json", *where]) == 0, arguments
+            assert json.loads(capsys.readouterr().out), arguments
+        assert (tmp_path / "best" / "weights.txt").exists()
+
+
+def test_looking_at_a_cluster_that_is_not_running_opens_it_for_the_moment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    DataLock.acquire(data, "an earlier run").release()
+    assert run(["experiments", "--data", str(data)]) == 0
+    out, err = capsys.readouterr()
+    assert "no experiments yet" in out
+    assert f"opening {data}" in err
+    assert not is_locked(data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["run", "nothing.yaml"], 2, "error: nothing.yaml: there is no such file\n"),
+        (["jobs", "--data", "nowhere"], 1, "error: nowhere: no cluster has run here"),
+        (["jobs", "--server", "127.0.0.1:9", "--data", "x"], 2, "error: --server and --data cannot be given together"),
+        (["curve", "a", "b", "c"], 2, "error: found 3 names; allowed are JOB, or EXPERIMENT JOB\n"),
+        (["jobs", "--server", "nonsense"], 2, "error: address 'nonsense'"),
+    ],
+)
+def test_mistakes_are_one_line_that_says_what_to_do(
+    arguments: list[str], code: int, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == code
+    out, err = capsys.readouterr()
+    assert err.startswith(expected)
+    assert len(err.splitlines()) == 1
+    assert out == ""
+
+
+def test_a_wrong_experiment_file_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text("name: small\nmetric: {name: accuracy, mode: most}\nspace: {}\n")
+    assert run(["run", str(file), "--data", str(tmp_path / "data")]) == 2
+    err = capsys.readouterr().err
+    assert f"{file}:2: metric.mode" in err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_service_that_dies_is_named_with_its_last_words(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler", "--fail", "hunger")
+    )
+    assert run(["run", str(experiment_file), "--data", str(tmp_path / "data")]) == 1
+    err = capsys.readouterr().err
+    assert "error: scheduler ended (exit code 3); the end of" in err
+    assert "hunger" in err
+
+
+def test_two_clusters_never_share_a_directory(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hopyard.cli import connect
+
+    monkeypatch.setattr(connect, "_SETTLE_SECONDS", 0.0)
+    data = tmp_path / "data"
+    lock = DataLock.acquire(data, "hopyard run")
+    try:
+        assert run(["run", str(experiment_file), "--data", str(data)]) == 1
+    finally:
+        lock.release()
+    assert f"hopyard run (process {os.getpid()}) holds this data directory" in capsys.readouterr().err
+
+
+class _Serving:
+    """The fake's process, serving a data directory."""
+
+    def __init__(self, data: Path) -> None:
+        import asyncio
+
+        self._loop = asyncio.new_event_loop()
+        self._cluster = embedded.EmbeddedCluster(data, purpose="hopyard up")
+
+    def __enter__(self) -> str:
+        return self._loop.run_until_complete(self._cluster.start())
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run_until_complete(self._cluster.stop())
+        self._loop.close()

@@ -1,0 +1,178 @@
+"""The synchronous client, and clusters of one's own, on the fake's processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hopyard import Client
+from hopyard.cli.cluster import Cluster
+from hopyard.client import embedded
+from hopyard.client.embedded import EmbeddedCluster
+from hopyard.client.lock import is_locked
+from hopyard.client.processes import Service, ServiceProcess, is_serving
+from hopyard.client.types import ExperimentState, JobReport
+from hopyard.errors import Conflict, TimedOut, Unavailable
+from tests.integration.cli.test_commands import ROOT, _service
+
+
+@pytest.fixture(autouse=True)
+def _fake_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler"))
+    monkeypatch.setattr(
+        embedded, "agent_service", lambda data, scheduler, slots, node="local": _service("agent", data, "agent")
+    )
+
+
+def test_a_first_experiment_in_eight_lines(experiment_file: Path, tmp_path: Path) -> None:
+    with Client.local(tmp_path / "data", slots=2) as client:
+        experiment = client.wait(client.create(experiment_file))
+        best = client.best(experiment)
+        assert best is not None
+        assert best.hyperparameters["layers"] == 3
+        assert client.download(experiment, to=tmp_path / "best").position == 8
+        assert is_locked(tmp_path / "data")
+    assert not is_locked(tmp_path / "data")
+
+
+def test_the_synchronous_client_has_all_of_the_asynchronous_one(experiment_file: Path, tmp_path: Path) -> None:
+    with Client.local(tmp_path / "data") as client:
+        created = client.create(experiment_file)
+        reports = [change for change in client.watch(created) if isinstance(change, JobReport)]
+        assert reports
+        for _ in client.watch(created):
+            break  # a watch may be left
+        assert client.get(created).state is ExperimentState.COMPLETED
+        assert [one.id for one in client.experiments()] == [created.id]
+        assert [one.id for one in client.jobs(created)] == ["1", "2", "3"]
+        assert client.job(created, "1").position == 8
+        assert len(client.curve(created, "1")) == 8
+        assert len(client.statistics(created)) == 24
+        assert b"".join(chunk.data for chunk in client.logs(created, "1")).startswith(b"job 1")
+        assert client.nodes()
+        assert client.cluster().version == "0"
+        second = client.create(experiment_file)
+        client.pause(second)
+        client.resume(second)
+        assert client.stop(second).state is ExperimentState.STOPPED
+        client.pause(third := client.create(experiment_file))
+        with pytest.raises(TimedOut):
+            client.wait(third, timeout=0.1)
+
+
+def test_the_public_clients_have_the_same_methods() -> None:
+    from hopyard import AsyncClient
+
+    def public(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert public(Client) == public(AsyncClient)
+
+
+async def test_an_embedded_cluster_says_who_died(tmp_path: Path) -> None:
+    cluster = EmbeddedCluster(tmp_path, slots=1)
+    try:
+        address = await cluster.start()
+        assert await is_serving(address)
+        with pytest.raises(Conflict, match=f"process {os.getpid()}"):
+            await EmbeddedCluster(tmp_path).start()
+        agent = next(process for process in cluster._processes if process.service.name == "agent")
+        agent.kill()
+        with pytest.raises(Unavailable, match=r"agent ended \(signal SIGKILL\)"):
+            await cluster.died()
+    finally:
+        await cluster.stop()
+    assert not is_locked(tmp_path)
+
+
+async def test_a_service_that_never_serves_is_given_up(tmp_path: Path) -> None:
+    sleeper = tmp_path / "sleeper.py"
+    sleeper.write_text("import sys, time\nsys.stderr.write('thinking\\n')\nsys.stderr.flush()\ntime.sleep(60)\n")
+    service = Service("sleeper", "sleeper", (), tmp_path, "sleeper", {"PYTHONPATH": str(tmp_path)})
+    process = ServiceProcess(service, tmp_path / "logs")
+    await process.start()
+    with pytest.raises(TimedOut, match=r"sleeper did not serve within 0.5 s; the end of .*\n  thinking"):
+        await process.ready(limit=0.5)
+    await process.stop(grace=5.0)
+    assert not process.running
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+def test_a_killed_parent_leaves_no_services_behind(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, os, signal, sys\nfrom pathlib import Path\n"
+        "from hopyard.client.processes import ServiceProcess\n"
+        "from tests.integration.cli.test_commands import _service\n"
+        "data = Path(sys.argv[1])\n"
+        "async def main():\n"
+        "    process = ServiceProcess(_service('scheduler', data, 'scheduler'), data / 'logs')\n"
+        "    await process.start()\n    await process.ready()\n"
+        "    print(process.pid, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    child = int(done.stdout)
+    for _ in _until(10.0):
+        try:
+            # A zombie that nobody collects counts as ended.
+            if "Z" in Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]:
+                return
+        except FileNotFoundError:
+            return
+    pytest.fail(f"process {child} still lives")
+
+
+async def test_up_restarts_what_dies_on_its_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    again = asyncio.Event()
+
+    def note(line: str) -> None:
+        notes.append(line)
+        if "serves again" in line:
+            again.set()
+
+    monkeypatch.setattr(Cluster, "_service", lambda self, name, arguments: _service(name, self.data, name))
+    monkeypatch.setattr(
+        "hopyard.cli.cluster.agent_service",
+        lambda data, scheduler, slots, node: _service(f"agent-{node}", data, "agent"),
+    )
+    cluster = Cluster(tmp_path, agents=2, slots=1, note=note)
+    keeping = None
+    try:
+        address = await cluster.start()
+        assert [row[0] for row in cluster.status()] == ["appstat", "hpgen", "scheduler", "agent-node1", "agent-node2"]
+        keeping = asyncio.create_task(cluster.keep())
+        scheduler = cluster.supervisors[2]
+        first = scheduler.process.pid
+        scheduler.process.kill()
+        async with asyncio.timeout(30):
+            await again.wait()
+        assert scheduler.process.pid != first
+        assert scheduler.process.address == address
+        assert await is_serving(address)
+        assert "scheduler ended (signal SIGKILL); restarting it in" in notes[0]
+    finally:
+        if keeping is not None:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        await cluster.stop()
+    assert not is_locked(tmp_path)
+
+
+def _until(seconds: float) -> Iterator[None]:
+    import time
+
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+        time.sleep(0.02)

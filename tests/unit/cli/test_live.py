@@ -1,0 +1,155 @@
+"""The live view without a terminal: the model, and what is drawn of it."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from hopyard.cli.live import LiveModel, render
+from hopyard.cli.live.plain import plain_line
+from hopyard.cli.live.render import interesting
+from hopyard.cli.live.style import EXPERIMENT, JOB
+from hopyard.client.types import Experiment, ExperimentState, Job, JobReport, JobState, Metric, Point, Report
+
+METRIC = Metric("accuracy", "max")
+
+
+def experiment(**changes: object) -> Experiment:
+    given: dict[str, object] = {
+        "id": "e1",
+        "name": "digits",
+        "state": ExperimentState.RUNNING,
+        "metric": METRIC,
+        "spec": {"stop": {"jobs": 4, "max_iterations": 10}},
+        "machines": 2,
+        "running_seconds": 20.0,
+        **changes,
+    }
+    return Experiment(**given)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def job(name: str, state: JobState = JobState.RUNNING, position: int = 5, best: float | None = None) -> Job:
+    machines = ("local/0",) if state.live else ()
+    return Job("e1", name, state, position=position, best_value=best, last_value=best, machines=machines)
+
+
+def model(*jobs: Job, **changes: object) -> LiveModel:
+    made = LiveModel("digits.yaml", slots=2)
+    made.apply(experiment(**changes), 100.0)
+    for one in jobs:
+        made.apply(one, 100.0)
+    return made
+
+
+def drawn(made: LiveModel, width: int, height: int, now: float = 100.0, *, ascii_only: bool = False) -> list[str]:
+    console = Console(width=width, height=height, file=io.StringIO(), color_system=None, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(render(made, width, height, now, ascii_only=ascii_only))
+    return capture.get().splitlines()
+
+
+def test_every_state_has_a_look_of_its_own() -> None:
+    assert set(JOB) == set(JobState)
+    assert set(EXPERIMENT) == set(ExperimentState)
+    for symbols in ([look.symbol for look in JOB.values()], [look.ascii for look in JOB.values()]):
+        assert len(set(symbols)) == len(symbols)
+    assert all(look.ascii.isascii() for look in JOB.values())
+
+
+def test_the_header_says_what_matters() -> None:
+    made = model(job("1", best=0.5), job("2", JobState.PENDING, 0), best_job="1", best_value=0.5, best_position=5)
+    lines = drawn(made, 110, 20)
+    assert lines[0].startswith("digits  e1  RUNNING  20s")
+    assert "machines 1 busy, 2 held of 2" in lines[1]
+    assert "▶ 1 running" in lines[1]
+    assert "○ 1 pending" in lines[1]
+    assert lines[2].startswith("best accuracy 0.5  job 1 at 5")
+
+
+def test_before_anything_is_known() -> None:
+    lines = drawn(LiveModel("digits.yaml"), 80, 20)
+    assert lines[0].startswith("digits.yaml  waiting for the cluster")
+
+
+def test_rows_are_bounded_and_the_most_interesting_come_first() -> None:
+    jobs = [job(str(number), JobState.COMPLETED, 10, number / 100) for number in range(50)]
+    made = model(
+        *jobs, job("a", JobState.RUNNING, 3, 0.01), job("b", JobState.FAILED, 2), best_job="49", best_value=0.49
+    )
+    assert [one.id for one in interesting(made)[:4]] == ["49", "a", "b", "48"]
+    lines = drawn(made, 90, 12)
+    assert len(lines) <= 12
+    assert lines[-1].startswith("and 46 more jobs: 46 completed")
+
+
+@pytest.mark.parametrize("width", [30, 50, 60, 80, 100, 140])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_no_line_is_wider_than_the_terminal(width: int, ascii_only: bool) -> None:
+    made = model(*(job(str(number), state, 3, 0.123456) for number, state in enumerate(JobState)), reason="words " * 40)
+    made.apply(JobReport("1", Report(1, {"accuracy": math.nan})), 100.0)
+    made.apply(JobReport("1", Report(2, {"accuracy": 0.5})), 100.0)
+    lines = drawn(made, width, 20, ascii_only=ascii_only)
+    assert max(map(len, lines)) <= width
+    if ascii_only:
+        assert all(line.replace("…", "").isascii() for line in lines)
+
+
+def test_rate_counts_the_last_ten_seconds() -> None:
+    made = model(job("1"))
+    for second in range(30):
+        made.apply(JobReport("1", Report(second, {"accuracy": 0.1})), 100.0 + second)
+        made.apply(JobReport("1", Report(second, {"accuracy": 0.1})), 100.0 + second)
+    assert made.rate(129.0) == pytest.approx(2.0)
+    assert made.rate(200.0) == 0.0
+    assert made.reports == 60
+
+
+def test_a_curve_takes_each_position_once_and_only_the_whole() -> None:
+    made = model(job("1"))
+    made.load_curve("1", [Point(1, 0.1), Point(2, 0.2)])
+    made.apply(JobReport("1", Report(2, {"accuracy": 0.9})), 100.0)
+    made.apply(JobReport("1", Report(3, {"accuracy": 0.3}, part="a")), 100.0)
+    made.apply(JobReport("1", Report(3, {"accuracy": 0.3})), 100.0)
+    assert made.curve("1") == [0.1, 0.2, 0.3]
+
+
+@given(st.integers(min_value=1, max_value=3000))
+def test_long_curves_stay_bounded_and_keep_the_newest(length: int) -> None:
+    made = model(job("1"))
+    made.load_curve("1", [Point(position, float(position)) for position in range(1, length + 1)])
+    curve = made.curve("1")
+    assert len(curve) <= 512
+    assert curve[-1] == length
+    assert list(curve) == sorted(curve)
+
+
+def test_time_left_goes_by_how_long_jobs_really_are() -> None:
+    # 30 units in 20 s; the ended job took 10, so 5 + 10 + 10 units are to come.
+    half = model(job("1", JobState.COMPLETED, 10), job("2", position=5), job("3", position=15))
+    assert half.time_left(100.0) == pytest.approx(20.0 / 30 * (5 + 0 + 10))
+    assert model(job("1", JobState.PENDING, 0)).time_left(100.0) is None
+    limited = model(job("2", position=1), spec={"stop": {"jobs": 4, "max_iterations": 10, "max_time": 25.0}})
+    assert limited.time_left(102.0) == pytest.approx(3.0)
+
+
+def test_time_stands_while_it_is_paused() -> None:
+    assert model(state=ExperimentState.PAUSED).elapsed(150.0) == 20.0
+    assert model().elapsed(150.0) == 70.0
+
+
+def test_plain_lines() -> None:
+    made = model(job("1", best=0.5), best_job="1", best_value=0.5, best_position=4)
+    line = plain_line(made, 100.0)
+    assert line.strip().startswith("20s  digits RUNNING, about")
+    assert "1 running  best accuracy 0.5 (job 1 at 4)" in line
+    assert "waiting for the cluster" in plain_line(LiveModel("x.yaml"), 0.0)
+
+
+def test_smaller_is_better_when_the_metric_says_so() -> None:
+    made = model(job("1", best=0.5), job("2", best=0.1), job("3", best=math.nan), metric=Metric("loss", "min"))
+    assert [one.id for one in interesting(made)] == ["2", "1", "3"]

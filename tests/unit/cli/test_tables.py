@@ -1,0 +1,81 @@
+"""Results as tables for people."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console, RenderableType
+
+from hopyard.cli import tables
+from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Machine, Metric, Node, NodeState, Point
+
+EXPERIMENT = Experiment(
+    "e1",
+    "digits",
+    ExperimentState.COMPLETED,
+    Metric("loss", "min"),
+    spec={"stop": {"max_iterations": 9}},
+    best_job="2",
+    best_value=0.25,
+    best_position=7,
+    jobs={"COMPLETED": 2, "FAILED": 1},
+)
+JOBS = [
+    Job("e1", "1", JobState.COMPLETED, "trained to its end", {"lr": 0.5}, 9, best_value=0.5, best_position=9),
+    Job("e1", "2", JobState.COMPLETED, "trained to its end", {"lr": 0.1}, 9, best_value=0.25, best_position=7),
+    Job("e1", "3", JobState.FAILED, "train at position 2: ValueError: no\nmore", {"lr": 9.0}, 2),
+]
+
+
+def shown(renderable: RenderableType) -> list[str]:
+    console = Console(width=110, file=io.StringIO(), color_system=None)
+    with console.capture() as capture:
+        console.print(renderable)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_jobs_are_listed_the_best_first() -> None:
+    lines = shown(tables.jobs_table(EXPERIMENT, JOBS))
+    assert lines[0].split() == ["job", "state", "position", "best", "loss", "at", "last", "hyperparameters"]
+    assert [line.split()[0] for line in lines[1:]] == ["2", "1", "3"]
+    assert "trained to its end" not in "".join(lines)
+    assert lines[3].endswith("lr=9  train at position 2: ValueError: no")
+
+
+def test_a_long_list_is_cut_and_says_how_to_get_the_rest() -> None:
+    assert shown(tables.jobs_table(EXPERIMENT, JOBS, most=1))[-1] == "and 2 more jobs: hopyard jobs e1"
+
+
+def test_a_summary_ends_with_the_best_values_in_full() -> None:
+    lines = shown(tables.summary(EXPERIMENT, JOBS))
+    assert lines[0].startswith("digits  COMPLETED  3 jobs in")
+    assert lines[-2:] == ["loss 0.25  job 2 at position 7  (completed)", "  lr  0.1"]
+
+
+def test_experiments_and_nodes() -> None:
+    assert "digits" in shown(tables.experiments_table([EXPERIMENT]))[1]
+    node = Node("n", "a:1", NodeState.UP, (Machine("n/0", "n", "e1", "3", cpus=2), Machine("n/1", "n", gpus=(0, 1))))
+    lines = shown(tables.nodes_table([node, Node("m", "b:1", NodeState.LOST)]))
+    assert "e1 job 3" in lines[1]
+    assert "0,1" in lines[2]
+    assert lines[3].split()[:2] == ["m", "LOST"]
+
+
+@pytest.mark.parametrize(
+    ("renderable", "expected"),
+    [
+        (tables.experiments_table([]), "no experiments yet"),
+        (tables.nodes_table([]), "no nodes"),
+        (tables.jobs_table(EXPERIMENT, []), "has no jobs yet"),
+        (tables.curve_text(EXPERIMENT, "1", "loss", []), "nothing reported yet"),
+    ],
+)
+def test_nothing_is_said_too(renderable: RenderableType, expected: str) -> None:
+    assert expected in shown(renderable)[0]
+
+
+def test_a_curve_has_its_ends_below_it() -> None:
+    lines = shown(tables.curve_text(EXPERIMENT, "1", "loss", [Point(1, 1.0), Point(9, 0.5)]))
+    assert lines[0] == "digits, job 1: loss"
+    assert lines[-1].split() == ["1", "9"]

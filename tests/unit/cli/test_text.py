@@ -1,0 +1,100 @@
+"""Numbers, lines and plots for people."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopyard.cli import text
+from hopyard.cli.live.braille import plot
+from hopyard.cli.live.spark import bar, resample, scale, sparkline
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, "-"),
+        (0.0, "0"),
+        (0.97123456, "0.9712"),
+        (12.5, "12.5"),
+        (123456.0, "1.23e+05"),
+        (1e-7, "1e-07"),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+    ],
+)
+def test_numbers(value: float | None, expected: str) -> None:
+    assert text.number(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(None, "-"), (0.4, "0s"), (59.9, "59s"), (61, "1m 01s"), (3700, "1h 01m"), (90000, "1d 01h"), (math.inf, "-")],
+)
+def test_durations(seconds: float | None, expected: str) -> None:
+    assert text.duration(seconds) == expected
+
+
+def test_hyperparameters() -> None:
+    values = {"lr": 0.000123456, "batch": 32, "on": True, "none": None, "steps": [1, 2]}
+    assert text.hyperparameters(values) == "batch=32 lr=0.000123 none=null on=true steps=[1,2]"
+
+
+def test_sizes_and_counts() -> None:
+    assert [text.size(count) for count in (5, 2048, 3 * 1024**2, 5 * 1024**3)] == [
+        "5 B",
+        "2.0 KiB",
+        "3.0 MiB",
+        "5.0 GiB",
+    ]
+    assert (text.count(1, "job"), text.count(3, "job")) == ("1 job", "3 jobs")
+
+
+def test_sparkline_heights() -> None:
+    assert sparkline([0, 0.5, 1, math.nan], 0, 1) == "▁▅█✗"
+    assert sparkline([2, 2], 2, 2) == "▅▅"
+    assert sparkline([0, 1, math.inf], 0, 1, ascii_only=True).isascii()
+
+
+@given(st.lists(st.floats()), st.integers(min_value=1, max_value=40))
+def test_sparklines_of_anything_fit(values: list[float], width: int) -> None:
+    shown = resample(values, width)
+    assert len(shown) <= width
+    low, high = scale([shown])
+    assert len(sparkline(shown, low, high)) == len(shown)
+    if values and math.isfinite(values[-1]):
+        assert shown[-1] == values[-1]
+
+
+def test_one_outlier_does_not_flatten_the_rest() -> None:
+    _, high = scale([[1e9] + [0.1 * number for number in range(100)]])
+    assert high < 100
+
+
+@given(st.floats(min_value=-1, max_value=2), st.integers(min_value=1, max_value=20), st.booleans())
+def test_bars_have_their_width(part: float, width: int, ascii_only: bool) -> None:
+    assert len(bar(part, width, ascii_only=ascii_only)) == width
+
+
+def test_a_plot_shows_ranges_and_fits() -> None:
+    lines = plot([(x, math.sqrt(x)) for x in range(1, 50)], 60, 8, title="a curve")
+    assert lines[0] == "a curve"
+    assert lines[1].startswith("7 ┤")
+    assert lines[8].startswith("1 ┤")
+    assert lines[9].split() == ["1", "49"]
+    assert max(map(len, lines)) <= 60
+
+
+@given(
+    st.lists(st.floats(), max_size=30),
+    st.integers(min_value=20, max_value=100),
+)
+def test_plots_of_anything(values: list[float], width: int) -> None:
+    lines = plot(list(enumerate(values)), width, 5)
+    if any(math.isfinite(value) for value in values):
+        assert len(lines) == 6
+    else:
+        assert lines == ["no finite values yet"]

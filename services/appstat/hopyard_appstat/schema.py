@@ -118,3 +118,11 @@ blobs: Final = Table(
     Column("size_bytes", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),
 )
+
+# Who needs a blob: it is deleted with its last owner.
+blob_owners: Final = Table(
+    "blob_owners",
+    metadata,
+    Column("sha256", Text, primary_key=True),
+    Column("owner", Text, primary_key=True),
+)

@@ -12,6 +12,7 @@ from hopyard_appstat.blobs import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backen
 from hopyard_appstat.database import Database, Synchronous, database_url, open_database
 from hopyard_appstat.lock import FolderLock
 from hopyard_appstat.migrate import migrate
+from hopyard_appstat.owned import OwnedBlobs
 from hopyard_appstat.servicer import SERVICE, AppStatServicer
 from hopyard_appstat.store import Store
 
@@ -81,7 +82,7 @@ class AppStatService:
         try:
             self._store = Store(await asyncio.to_thread(self._open))
             self._writing = self._background.start(self._store.run(), name="writer")
-            servicer = AppStatServicer(self._store, self._blobs)
+            servicer = AppStatServicer(self._store, OwnedBlobs(self._store, self._blobs))
             self._server.add(add_AppStatServiceServicer_to_server, servicer, SERVICE)
             return await self._server.start()
         except BaseException:

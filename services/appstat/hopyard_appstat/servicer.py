@@ -11,7 +11,7 @@ from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat import converters
 from hopyard_appstat.backends import CHUNK_BYTES
-from hopyard_appstat.blobs import BlobStore
+from hopyard_appstat.owned import OwnedBlobs
 from hopyard_appstat.paging import Paging
 from hopyard_appstat.store import Store
 
@@ -23,7 +23,7 @@ _HASHES: Final = 1000
 class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
     """The wire's side of a store and a blob store."""
 
-    def __init__(self, store: Store, blobs: BlobStore) -> None:
+    def __init__(self, store: Store, blobs: OwnedBlobs) -> None:
         self._store = store
         self._blobs = blobs
 
@@ -73,10 +73,8 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def PutBlob(self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any) -> pb.PutBlobResponse:
         """Take a blob."""
-        sha256, chunks = await _incoming(request_iterator)
-        size = await self._blobs.put(sha256, chunks)
-        await self._store.record_blob(sha256, size)
-        return pb.PutBlobResponse(size_bytes=size)
+        sha256, owner, chunks = await _incoming(request_iterator)
+        return pb.PutBlobResponse(size_bytes=await self._blobs.put(sha256, owner, chunks))
 
     async def GetBlob(self, request: pb.GetBlobRequest, context: Any) -> AsyncIterator[pb.GetBlobResponse]:
         """Stream a blob."""
@@ -86,20 +84,16 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def HasBlobs(self, request: pb.HasBlobsRequest, context: Any) -> pb.HasBlobsResponse:
         """Say which blobs are there."""
-        hashes = _bounded(request.sha256)
-        return pb.HasBlobsResponse(sha256=[one for one in hashes if await self._blobs.size(one) is not None])
+        return pb.HasBlobsResponse(sha256=await self._blobs.has(_bounded(request.sha256), request.owner))
 
     async def DeleteBlobs(self, request: pb.DeleteBlobsRequest, context: Any) -> pb.DeleteBlobsResponse:
         """Delete blobs."""
-        hashes = _bounded(request.sha256)
-        for one in hashes:
-            await self._blobs.delete(one)
-        await self._store.forget_blobs(hashes)
+        await self._blobs.delete(_bounded(request.sha256), request.owner)
         return pb.DeleteBlobsResponse()
 
 
-async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, AsyncIterator[bytes]]:
-    """The hash that the first message says, and the data of all."""
+async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, str, AsyncIterator[bytes]]:
+    """The hash and the owner that the first message says, and the data of all."""
     first = await anext(requests, None)
     if first is None:
         raise InvalidInput("PutBlob: found no message, the first one says the sha256")
@@ -111,7 +105,7 @@ async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, As
                 raise InvalidInput("PutBlob: a later message says another sha256; one call takes one blob")
             yield _chunk(request)
 
-    return first.sha256, chunks()
+    return first.sha256, first.owner, chunks()
 
 
 def _chunk(request: pb.PutBlobRequest) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -82,13 +82,13 @@ class Store:
         """
         await self._writer.do(lambda transaction: transaction.append(append))
 
-    async def record_blob(self, sha256: str, size_bytes: int) -> None:
-        """Note that the blob store has a blob."""
-        await self._writer.do(lambda transaction: transaction.record_blob(sha256, size_bytes))
+    async def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
+        """Note that the blob store has these blobs (sizes in bytes by hash) and that an owner needs them."""
+        await self._writer.do(lambda transaction: transaction.own_blobs(owner, sizes))
 
-    async def forget_blobs(self, hashes: tuple[str, ...]) -> None:
-        """Note that the blob store has these blobs no more."""
-        await self._writer.do(lambda transaction: transaction.forget_blobs(hashes))
+    async def disown_blobs(self, owner: str, hashes: tuple[str, ...]) -> tuple[str, ...]:
+        """Note that an owner needs these blobs no more; answers those that nobody needs."""
+        return await self._writer.do(lambda transaction: transaction.disown_blobs(owner, hashes))
 
     # ------------------------------------------------------------------------------------------------------- reading
 

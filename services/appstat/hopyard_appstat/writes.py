@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
 from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Projection, Statistic
 from hopyard_appstat.rows import statistic_to_row
-from hopyard_appstat.schema import blobs, epochs, experiments, jobs, journal, statistics, streams
+from hopyard_appstat.schema import blob_owners, blobs, epochs, experiments, jobs, journal, statistics, streams
 
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 """Largest payload of one record; with it a page of the journal always fits into a message."""
@@ -160,14 +160,22 @@ class Transaction:
 
     # ------------------------------------------------------------------------------------------------------- blobs
 
-    def record_blob(self, sha256: str, size_bytes: int) -> None:
-        """Note that the store has a blob."""
-        row = {"sha256": sha256, "size_bytes": size_bytes, "created_at": self._now}
-        self._upsert(blobs, ("sha256",), [row], replace=False)
+    def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
+        """Note that the store has these blobs (sizes in bytes by hash) and that an owner needs them."""
+        rows = [{"sha256": one, "size_bytes": size, "created_at": self._now} for one, size in sizes.items()]
+        self._upsert(blobs, ("sha256",), rows, replace=False)
+        owners = [{"sha256": one, "owner": owner} for one in sizes]
+        self._upsert(blob_owners, ("sha256", "owner"), owners, replace=False)
 
-    def forget_blobs(self, hashes: Iterable[str]) -> None:
-        """Note that the store has these blobs no more."""
-        self._connection.execute(delete(blobs).where(blobs.c.sha256.in_(list(hashes))))
+    def disown_blobs(self, owner: str, hashes: Iterable[str]) -> tuple[str, ...]:
+        """Note that an owner needs these blobs no more; answers those that nobody needs, which are no longer noted."""
+        named = list(dict.fromkeys(hashes))
+        owners = blob_owners.c
+        self._connection.execute(delete(blob_owners).where(owners.owner == owner, owners.sha256.in_(named)))
+        needed = set(self._connection.scalars(select(owners.sha256).where(owners.sha256.in_(named))))
+        orphans = tuple(one for one in named if one not in needed)
+        self._connection.execute(delete(blobs).where(blobs.c.sha256.in_(orphans)))
+        return orphans
 
     def _upsert(self, table: Table, key: tuple[str, ...], rows: Iterable[Mapping[str, Any]], *, replace: bool) -> None:
         values = list(rows)

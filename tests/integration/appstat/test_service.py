@@ -123,10 +123,14 @@ async def test_watchers_see_commits_and_learn_of_the_stop(
 
 
 async def put(
-    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, data: bytes = DATA, sha256: str = SHA, step: int = 1 << 20
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+    data: bytes = DATA,
+    sha256: str = SHA,
+    step: int = 1 << 20,
+    owner: str = "",
 ) -> int:
     async def requests() -> AsyncIterator[pb.PutBlobRequest]:
-        yield pb.PutBlobRequest(sha256=sha256, data=data[:step])
+        yield pb.PutBlobRequest(sha256=sha256, data=data[:step], owner=owner)
         for start in range(step, len(data), step):
             yield pb.PutBlobRequest(data=data[start : start + step])
 
@@ -149,6 +153,16 @@ async def test_blobs_through_the_wire(stub: appstat_pb2_grpc.AppStatServiceAsync
     assert list((await stub.HasBlobs(pb.HasBlobsRequest(sha256=[SHA, other]))).sha256) == [SHA]
     assert await get(stub) == DATA
     await stub.DeleteBlobs(pb.DeleteBlobsRequest(sha256=[SHA, other]))
+    assert list((await stub.HasBlobs(pb.HasBlobsRequest(sha256=[SHA]))).sha256) == []
+
+
+async def test_a_blob_lives_as_long_as_somebody_needs_it(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
+    await put(stub, owner="one")
+    assert list((await stub.HasBlobs(pb.HasBlobsRequest(sha256=[SHA], owner="two"))).sha256) == [SHA]
+    await stub.DeleteBlobs(pb.DeleteBlobsRequest(sha256=[SHA], owner="one"))
+    await stub.DeleteBlobs(pb.DeleteBlobsRequest(sha256=[SHA], owner="stranger"))
+    assert await get(stub) == DATA
+    await stub.DeleteBlobs(pb.DeleteBlobsRequest(sha256=[SHA], owner="two"))
     assert list((await stub.HasBlobs(pb.HasBlobsRequest(sha256=[SHA]))).sha256) == []
 
 

@@ -19,16 +19,19 @@ M = TypeVar("M")
 CHUNK_BYTES: Final = 1024 * 1024
 _TRANSFER_SECONDS: Final = 3600.0
 
+BUNDLE_OWNER: Final = "bundle"
+"""Who needs the code bundles that clients put: they stay."""
+
 
 async def put_blob(connection: Connection, sha256: str, data: bytes) -> bool:
-    """Put bytes into the store unless they are there.
+    """Put a code bundle into the store unless it is there.
 
     Returns:
         Whether they had to be sent.
     """
 
     async def put(stub: AppStatServiceAsyncStub) -> bool:
-        there = await stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[sha256]))
+        there = await stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[sha256], owner=BUNDLE_OWNER))
         if sha256 in there.sha256:
             return False
         await stub.PutBlob(_requests(sha256, data), timeout=_TRANSFER_SECONDS)
@@ -72,6 +75,6 @@ async def _write(stream: AsyncIterable[M], data: Callable[[M], bytes], sha256: s
 
 
 async def _requests(sha256: str, data: bytes) -> AsyncIterator[appstat_pb2.PutBlobRequest]:
-    yield appstat_pb2.PutBlobRequest(sha256=sha256, data=data[:CHUNK_BYTES])
+    yield appstat_pb2.PutBlobRequest(sha256=sha256, data=data[:CHUNK_BYTES], owner=BUNDLE_OWNER)
     for start in range(CHUNK_BYTES, len(data), CHUNK_BYTES):
         yield appstat_pb2.PutBlobRequest(data=data[start : start + CHUNK_BYTES])

@@ -87,9 +87,15 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Double, nullable=False),
         sa.PrimaryKeyConstraint("sha256", name="pk_blobs"),
     )
+    op.create_table(
+        "blob_owners",
+        sa.Column("sha256", sa.Text, nullable=False),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("sha256", "owner", name="pk_blob_owners"),
+    )
 
 
 def downgrade() -> None:
     """Drop the tables, and all that is in them."""
-    for table in ("blobs", "statistics", "jobs", "experiments", "journal", "streams", "epochs"):
+    for table in ("blob_owners", "blobs", "statistics", "jobs", "experiments", "journal", "streams", "epochs"):
         op.drop_table(table)

@@ -1,0 +1,1 @@
+"""The whole cluster: real processes, real training, real kill -9."""

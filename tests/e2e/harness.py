@@ -1,0 +1,103 @@
+"""A cluster of real processes in a temporary directory, and what training alone would have given."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hopyard.client import AsyncClient
+from hopyard.client.embedded import agent_service, scheduler_service
+from hopyard.client.processes import ServiceProcess
+from hopyard.spec import configuration_seed
+
+REPOSITORY = Path(__file__).parents[2]
+DIGITS = REPOSITORY / "examples" / "digits"
+
+
+def experiment_file(folder: Path, **changes: Any) -> Path:
+    """The digits example in a folder of its own, with some of its top-level fields changed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(DIGITS / "train.py", folder / "train.py")
+    spec = yaml.safe_load((DIGITS / "experiment.yaml").read_text())
+    spec.update(changes)
+    file = folder / "experiment.yaml"
+    file.write_text(yaml.safe_dump(spec))
+    return file
+
+
+class Processes:
+    """The services of one data directory: the embedded three in one process, agents in their own."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.running: dict[str, ServiceProcess] = {}
+        self.scheduler = ""
+
+    async def start_scheduler(self) -> str:
+        """Starts AppStat, generators and scheduler."""
+        process = self.running["scheduler"] = ServiceProcess(scheduler_service(self.data), self.data / "logs")
+        await process.start()
+        self.scheduler = await process.ready()
+        return self.scheduler
+
+    async def start_agent(self, node: str, slots: int = 1) -> None:
+        """Starts a node agent."""
+        service = agent_service(self.data / node, self.scheduler, slots, node)
+        process = self.running[node] = ServiceProcess(service, self.data / "logs")
+        await process.start()
+        await process.ready()
+
+    async def stop(self) -> None:
+        """Stops all, agents first."""
+        for name in sorted(self.running, key=lambda n: n == "scheduler"):
+            await self.running[name].stop(10)
+        self.running.clear()
+
+
+@asynccontextmanager
+async def cluster(data: Path, nodes: Mapping[str, int]) -> AsyncIterator[tuple[Processes, AsyncClient]]:
+    """A cluster with these nodes and slots, and a client of it."""
+    os.environ["PYTHONPATH"] = str(REPOSITORY)
+    processes = Processes(data)
+    try:
+        await processes.start_scheduler()
+        for node, slots in nodes.items():
+            await processes.start_agent(node, slots)
+        async with AsyncClient(server=processes.scheduler) as client:
+            yield processes, client
+    finally:
+        await processes.stop()
+
+
+_ALONE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from train import DigitsTrainer
+from hopyard.local import fit
+hyperparameters, until, seed = json.loads(sys.argv[2])
+reports = fit(DigitsTrainer, hyperparameters, until=until, seed=seed)
+print(json.dumps([[r.position, {k: v.hex() for k, v in r.metrics.items()}] for r in reports]))
+"""
+
+
+def trained_alone(folder: Path, hyperparameters: Mapping[str, Any], until: int) -> dict[int, dict[str, str]]:
+    """The curve of an uninterrupted run off the cluster, its metrics bit for bit (as hexadecimal floats)."""
+    arguments = json.dumps([dict(hyperparameters), until, configuration_seed(0, hyperparameters)])
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    run = subprocess.run(
+        [sys.executable, "-c", _ALONE, str(folder), arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **threads},
+    )
+    return dict(json.loads(run.stdout.splitlines()[-1]))

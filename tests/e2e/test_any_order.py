@@ -1,0 +1,78 @@
+"""Each service runs alone, and they may be started in any order."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.processes import Service, ServiceProcess
+from hopyard.client.types import ExperimentState
+from hopyard.rpc import channel
+from tests.e2e.harness import experiment_file
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+@pytest.mark.timeout(180)
+async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
+    appstat, hpgen, scheduler = (f"127.0.0.1:{port}" for port in free_ports(3))
+    data = tmp_path / "data"
+
+    def service(name: str, module: str, address: str, *arguments: str) -> ServiceProcess:
+        folder = data / name
+        port = address.split(":")[1]
+        return ServiceProcess(
+            Service(name, module, ("--data", str(folder), "--port", port, *arguments), folder, name), data / "logs"
+        )
+
+    order = [
+        service("agent", "hopyard_nodeagent", "any:0", "--scheduler", scheduler, "--node", "n", "--slots", "1"),
+        service("scheduler", "hopyard_scheduler", scheduler, "--appstat", appstat, "--hpgen", hpgen),
+        service("hpgen", "hopyard_hpgen", hpgen),
+        service("appstat", "hopyard_appstat", appstat),
+    ]
+    try:
+        for process in order:
+            process.service.data.mkdir(parents=True, exist_ok=True)
+            await process.start()
+        for process in order:
+            await process.ready()
+        file = experiment_file(
+            tmp_path / "digits", stop={"jobs": 2, "max_iterations": 2}, metric={"name": "accuracy", "mode": "max"}
+        )
+        async with AsyncClient(server=scheduler, patience=60) as client:
+            experiment = await client.create(file)
+            ended = await client.wait(experiment.id, timeout=90)
+        assert ended.state is ExperimentState.COMPLETED, ended.reason
+        await _answers_health_and_reflection([appstat, hpgen, scheduler])
+    finally:
+        for process in order:
+            await process.stop(10)
+
+
+async def _answers_health_and_reflection(addresses: list[str]) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]
+
+    for address in addresses:
+        async with channel(address) as open_channel:
+            health = await health_pb2_grpc.HealthStub(open_channel).Check(health_pb2.HealthCheckRequest())
+            assert health.status == health_pb2.HealthCheckResponse.SERVING
+            ask = reflection_pb2.ServerReflectionRequest(list_services="")
+            stub = reflection_pb2_grpc.ServerReflectionStub(open_channel)
+            async for answer in stub.ServerReflectionInfo(iter([ask])):
+                names = [s.name for s in answer.list_services_response.service]
+                assert any(name.startswith("hopyard.v1.") for name in names)
+                break

@@ -1,0 +1,64 @@
+"""Ctrl-C suspends, `hopyard resume` goes on, and the final table is the same as without."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import experiment_file
+
+HOPYARD = [sys.executable, "-m", "hopyard.cli.main"]
+SPEC = {"stop": {"jobs": 6, "max_iterations": 8}, "metric": {"name": "accuracy", "mode": "max"}}
+
+
+def hopyard(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*HOPYARD, *arguments], check=False, capture_output=True, text=True, timeout=timeout)
+
+
+def table(data: Path) -> list[dict[str, Any]]:
+    """The final table: what was trained and what came of it, without times and ids of the occasion."""
+    found = hopyard("jobs", "--data", str(data), "--json")
+    assert found.returncode == 0, found.stderr
+    rows = json.loads(found.stdout)
+    rows = rows["jobs"] if isinstance(rows, dict) else rows
+    names = ("id", "state", "hyperparameters", "position", "best_value", "best_position", "last_value")
+    return [{name: row[name] for name in names} for row in rows]
+
+
+def interrupt_when(data: Path, file: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Runs an experiment and sends what Ctrl-C sends once its progress shows a text."""
+    arguments = ["run", str(file), "--data", str(data), "--slots", "2"]
+    process = subprocess.Popen([*HOPYARD, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    shown = []
+    for line in process.stderr:
+        shown.append(line)
+        if text in line:
+            process.send_signal(signal.SIGINT)
+            break
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, "".join(shown) + err)
+
+
+@pytest.mark.timeout(240)
+def test_interrupted_and_resumed_gives_the_same_table(tmp_path: Path) -> None:
+    file = experiment_file(tmp_path / "digits", **SPEC)
+    undisturbed = hopyard("run", str(file), "--data", str(tmp_path / "one"), "--slots", "2", "--json")
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    json.loads(undisturbed.stdout)
+
+    interrupted = interrupt_when(tmp_path / "two", file, "RUNNING")
+    assert interrupted.returncode == 130, interrupted.stderr
+    assert "hopyard resume" in interrupted.stderr + interrupted.stdout
+    halfway = table(tmp_path / "two")
+    assert any(row["state"] in ("SUSPENDED", "PENDING") for row in halfway)
+
+    resumed = hopyard("resume", "--data", str(tmp_path / "two"), "--slots", "2", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert table(tmp_path / "two") == table(tmp_path / "one")

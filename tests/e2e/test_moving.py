@@ -1,0 +1,39 @@
+"""A job that moves between nodes at every stretch trains exactly what it would have trained alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hopyard.client.types import ExperimentState, Job
+from tests.e2e.harness import cluster, experiment_file, trained_alone
+
+
+@pytest.mark.timeout(180)
+async def test_suspended_on_one_agent_and_resumed_on_another_is_bit_identical(tmp_path: Path) -> None:
+    file = experiment_file(
+        tmp_path / "digits",
+        policy={"name": "tests.e2e.policies:Mover", "stretch": 3},
+        stop={"jobs": 2, "max_iterations": 9},
+        metric={"name": "accuracy", "mode": "max"},
+    )
+    async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (_, client):
+        experiment = await client.create(file)
+        nodes: dict[str, list[str]] = {}
+        async for change in client.watch(experiment.id):
+            if isinstance(change, Job) and change.machines:
+                node = change.machines[0].split("/")[0]
+                seen = nodes.setdefault(change.id, [])
+                if seen[-1:] != [node]:
+                    seen.append(node)
+        ended = await client.wait(experiment.id, timeout=120)
+        assert ended.state is ExperimentState.COMPLETED
+        jobs = await client.jobs(experiment.id)
+        assert [job.attempt for job in jobs] == [3, 3]
+        assert sorted(nodes.values()) == [["a", "b", "a"], ["b", "a", "b"]]
+        for job in jobs:
+            statistics = await client.statistics(experiment.id, job.id)
+            reports = [s.report for s in statistics]
+            found = {r.position: {name: value.hex() for name, value in r.metrics.items()} for r in reports}
+            assert found == trained_alone(file.parent, job.hyperparameters, 9)

@@ -6,6 +6,7 @@ from hopyard.policy.vocabulary import (
     AllocateJobs,
     Answer,
     AnswerReady,
+    Command,
     GeneratorExhausted,
     IterationFinish,
     JobState,
@@ -115,11 +116,11 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
     _, call, run = x.in_flight
     x.in_flight = None
     answer: Answer = event.answer
-    accepted = 0
+    accepted: list[Command] = []
     for command in answer.commands:
         try:
             commands.carry_out(x, command, event.at)
-            accepted += 1
+            accepted.append(command)
         except commands.RefusedError as refused:
             x.verdicts.append(Verdict(command, False, str(refused)))
             x.wake()
@@ -159,10 +160,10 @@ def _distrust(x: Experiment, at: float, error: str) -> None:
 
 def _answered(x: Experiment, event: Answered) -> None:
     question = x.asks.pop(event.ticket)
-    if event.ticket.startswith(commands.CREATE):
-        return _created(x, event.ticket.removeprefix(commands.CREATE), event)
     ticket = event.ticket.removeprefix(commands.POLICY)
-    if question.kind == "predict":
+    if event.ticket.startswith(commands.CREATE):
+        _created(x, event.ticket.removeprefix(commands.CREATE), event)
+    elif question.kind == "predict":
         x.call(PredictionReady(ticket, question.payload["job"], event.result, event.error))
     else:
         x.call(AnswerReady(ticket, event.result, event.error))

@@ -241,14 +241,16 @@ class Experiment:
     def next_call(self, at: float) -> None:
         """Makes the next up-call, unless one is under way: one at a time, `AllocateJobs` when nothing else waits."""
         if self.in_flight is not None or self.phase.over:
-            return None
+            return
         while self.calls:
             call, run = self.calls.popleft()
             if isinstance(call, IterationFinish) and (run is None or self.live.get(run.job) is not run or run.ended):
                 continue
-            return self._make(call, run, at)
+            self._make(call, run, at)
+            return
         placeable = any(m.idle and not m.reserved for m in self.machines.values()) and self.busy < self.share
-        if self.attention and placeable and self.phase is Phase.RUNNING:
+        untold = bool(self.verdicts) and not self.live  # Nothing else would tell the policy what was refused.
+        if self.attention and (placeable or untold) and self.phase is Phase.RUNNING:
             self.attention = False
             self._make(AllocateJobs(), None, at)
 

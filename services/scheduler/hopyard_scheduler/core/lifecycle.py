@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hopyard.policy.vocabulary import (
+    Command,
     ExperimentChange,
     JobState,
+    LabelJob,
+    ReleaseMachine,
     Report,
+    ReserveMachine,
     RunEndReason,
     ShareChange,
 )
@@ -132,13 +136,17 @@ def _nothing_left(x: Experiment) -> bool:
         return False
     if _all_ended(x) and x.jobs_left == 0:
         return True
-    waiting = any(ticket.startswith(commands.POLICY) for ticket in x.timers)
-    return x.at_rest and not x.attention and not waiting and any(m.idle for m in x.machines.values())
+    if any(ticket.startswith(commands.POLICY) for ticket in x.timers):
+        return False
+    if x.demand is not None and x.demand > len(x.machines):
+        return False  # It waits for machines, such as the second of a gang.
+    offered = x.at_rest and not x.attention and any(m.idle for m in x.machines.values())
+    return offered or x.demand == 0
 
 
-def answered_allocation(x: Experiment, accepted: int) -> None:
+def answered_allocation(x: Experiment, accepted: list[Command]) -> None:
     """The policy was offered idle machines; when it wanted nothing and nothing else goes on, the experiment is over."""
-    x.at_rest = accepted == 0
+    x.at_rest = all(isinstance(command, LabelJob | ReserveMachine | ReleaseMachine) for command in accepted)
 
 
 def _wind_up(x: Experiment) -> None:

@@ -1,0 +1,286 @@
+"""The code of an experiment as one file that travels: a compressed archive, named by the SHA-256 of its bytes.
+
+`pack` is deterministic: the same files give the same bytes with the same release of zstandard, whatever the machine,
+the time or the owner. A `.hopyardignore` in the folder leaves files out, in the manner of `.gitignore`: one pattern
+a line, `#` comments, `*`, `?`, `[...]` and `**`, a `/` inside a pattern ties it to the folder, one at its end means
+folders only, `!` takes a file back in; the last pattern that matches decides. What is never code (`DEFAULT_IGNORES`)
+is left out first.
+
+`unpack` trusts nothing but the hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import zstandard
+
+IGNORE_FILE: Final = ".hopyardignore"
+
+DEFAULT_IGNORES: Final = (
+    ".git/",
+    ".hg/",
+    ".svn/",
+    "__pycache__/",
+    "*.pyc",
+    "*.pyo",
+    ".venv/",
+    "venv/",
+    "node_modules/",
+    ".mypy_cache/",
+    ".pytest_cache/",
+    ".ruff_cache/",
+    ".ipynb_checkpoints/",
+    ".tox/",
+    ".nox/",
+    ".idea/",
+    ".vscode/",
+    "*.egg-info/",
+    ".DS_Store",
+    "hopyard-data/",
+)
+
+DEFAULT_LIMIT_BYTES: Final = 100 * 1024 * 1024
+_MOST_FILES: Final = 20_000
+_MOST_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
+_NAMED_FILES: Final = 5
+_LEVEL: Final = 6
+
+
+class BundleError(Exception):
+    """The folder or the file cannot be used as a bundle; the message says what was found and what is allowed."""
+
+
+class BundleTooLarge(BundleError):
+    """The folder holds more than the limit; the message names its biggest files."""
+
+
+class BundleCorrupt(BundleError):
+    """The bytes are not what their hash promises, or no archive: get another copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A packed folder.
+
+    Attributes:
+        sha256: of `data`, 64 lower-case hexadecimal digits.
+        data: the packed bytes.
+        files: what is in it, relative to the folder, with "/" between names, sorted.
+    """
+
+    sha256: str
+    data: bytes
+    files: tuple[str, ...]
+
+
+def pack(folder: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Bundle:
+    """Pack the files below a folder.
+
+    Links to files inside the folder are packed as the files they lead to; links that lead out of it are refused.
+
+    Args:
+        folder: the experiment's code.
+        limit_bytes: the most that its files may have together, before compression.
+
+    Raises:
+        BundleTooLarge: they have more, or there are too many.
+        BundleError: the folder is none, or holds something that cannot be packed.
+    """
+    if not folder.is_dir():
+        raise BundleError(f"{folder} is not a folder")
+    files = sorted(_files(folder, _rules(folder)))
+    _check_size(folder, files, limit_bytes)
+    raw = io.BytesIO()
+    with tarfile.TarFile(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in files:
+            content = (folder / name).read_bytes()
+            member = tarfile.TarInfo(name)  # its defaults: no owner, time 0
+            member.size = len(content)
+            member.mode = 0o755 if os.access(folder / name, os.X_OK) else 0o644
+            tar.addfile(member, io.BytesIO(content))
+    # One thread, a fixed level, the size in the header: equal input gives equal bytes.
+    data = zstandard.ZstdCompressor(level=_LEVEL, threads=0, write_content_size=True).compress(raw.getvalue())
+    return Bundle(hashlib.sha256(data).hexdigest(), data, tuple(files))
+
+
+def unpack(file: Path, folder: Path, sha256: str) -> None:
+    """Verify a packed file and unpack it to `folder`, which must not exist yet and appears whole or not at all.
+
+    Raises:
+        BundleCorrupt: its bytes do not have the hash, or are no archive.
+        BundleError: a member is no plain file, leads outside, or there is too much of them.
+        FileExistsError: `folder` exists.
+    """
+    if os.path.lexists(folder):
+        raise FileExistsError(f"{folder} exists; a bundle is unpacked into a folder of its own")
+    data = file.read_bytes()
+    found = hashlib.sha256(data).hexdigest()
+    if found != sha256:
+        raise BundleCorrupt(f"{file} ({len(data)} bytes) has the hash {found}; expected {sha256}")
+    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".partial"))
+    try:
+        try:
+            with (
+                zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)) as raw,
+                tarfile.open(fileobj=raw, mode="r|") as tar,
+            ):
+                _extract(tar, partial)
+        except (tarfile.TarError, zstandard.ZstdError) as error:
+            raise BundleCorrupt(f"{file} is no code bundle: {error}") from error
+        partial.chmod(0o755)
+        os.rename(partial, folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One line of an ignore file."""
+
+    pattern: re.Pattern[str]
+    folders_only: bool
+    takes_back: bool
+
+    @classmethod
+    def of(cls, line: str) -> _Rule | None:
+        text = line.rstrip("\n").strip()
+        if not text or text.startswith("#"):
+            return None
+        takes_back = text.startswith("!")
+        text = text.removeprefix("!").removeprefix("\\")
+        folders_only = text.endswith("/")
+        text = text.rstrip("/")
+        tied = "/" in text
+        expression = _expression(text.lstrip("/"))
+        return cls(re.compile(expression if tied else f"(?:.*/)?{expression}", re.DOTALL), folders_only, takes_back)
+
+    def matches(self, name: str, is_folder: bool) -> bool:
+        return (is_folder or not self.folders_only) and self.pattern.fullmatch(name) is not None
+
+
+def _expression(text: str) -> str:
+    """A regular expression for a pattern; `*` and `?` stay within one name, `**` does not."""
+    parts: list[str] = []
+    index = 0
+    while index < len(text):
+        if text.startswith("**/", index):
+            parts.append("(?:.*/)?")
+            index += 3
+        elif text.startswith("**", index):
+            parts.append(".*")
+            index += 2
+        elif text[index] == "*":
+            parts.append("[^/]*")
+            index += 1
+        elif text[index] == "?":
+            parts.append("[^/]")
+            index += 1
+        elif text[index] == "[" and (end := text.find("]", index + 2)) > 0:
+            inside = text[index + 1 : end].replace("\\", "\\\\")
+            parts.append("[^" + inside[1:] + "]" if inside[0] in "!^" else f"[{inside}]")
+            index = end + 1
+        else:
+            parts.append(re.escape(text[index]))
+            index += 1
+    return "".join(parts)
+
+
+def _rules(folder: Path) -> list[_Rule]:
+    lines: list[str] = list(DEFAULT_IGNORES)
+    file = folder / IGNORE_FILE
+    if file.is_file():
+        lines += file.read_text(encoding="utf-8").splitlines()
+    rules: list[_Rule] = []
+    for line in lines:
+        try:
+            rule = _Rule.of(line)
+        except re.error as error:
+            raise BundleError(f"{file}: {line!r} is no pattern: {error}") from error
+        if rule is not None:
+            rules.append(rule)
+    return rules
+
+
+def _ignored(rules: Sequence[_Rule], name: str, is_folder: bool) -> bool:
+    ignored = False
+    for rule in rules:
+        if rule.matches(name, is_folder):
+            ignored = not rule.takes_back
+    return ignored
+
+
+def _files(folder: Path, rules: Sequence[_Rule], prefix: str = "") -> Iterator[str]:
+    root = folder.resolve()
+    with os.scandir(folder / prefix) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if _ignored(rules, name, entry.is_dir()):
+                continue
+            if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
+                raise BundleError(
+                    f"{entry.path} links to {os.readlink(entry.path)}, outside of {folder}; list it in {IGNORE_FILE}"
+                )
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(folder, rules, name + "/")
+            elif entry.is_file():
+                yield name
+            else:
+                raise BundleError(f"{entry.path} is neither a file nor a folder; list it in {IGNORE_FILE}")
+
+
+def _check_size(folder: Path, files: Sequence[str], limit_bytes: int) -> None:
+    if len(files) > _MOST_FILES:
+        raise BundleTooLarge(
+            f"{folder} holds {len(files)} files; allowed: {_MOST_FILES}; leave some out by {IGNORE_FILE}"
+        )
+    sizes = {name: (folder / name).stat().st_size for name in files}
+    total = sum(sizes.values())
+    if total > limit_bytes:
+        biggest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_NAMED_FILES]
+        listed = ", ".join(f"{name} ({_megabytes(sizes[name])})" for name in biggest)
+        raise BundleTooLarge(
+            f"the code in {folder} has {_megabytes(total)}; allowed: {_megabytes(limit_bytes)}. "
+            f"The biggest files: {listed}. Leave data and results out by {IGNORE_FILE}"
+        )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def _extract(tar: tarfile.TarFile, target: Path) -> None:
+    count, size = 0, 0
+    for member in tar:
+        count, size = count + 1, size + max(member.size, 0)
+        if count > _MOST_FILES or size > _MOST_UNPACKED_BYTES:
+            raise BundleError(f"more than {_MOST_FILES} members or {_MOST_UNPACKED_BYTES} bytes at {member.name!r}")
+        parts = member.name.split("/")
+        if "\0" in member.name or any(part in ("", ".", "..") for part in parts):
+            raise BundleError(f"member name {member.name!r}; allowed: names that stay inside the bundle")
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
+            raise BundleError(f"member {member.name!r} is of tar type {member.type!r}; allowed: plain files")
+        content = tar.extractfile(member)
+        if content is None:
+            raise BundleCorrupt(f"member {member.name!r} has no content")
+        path = target.joinpath(*parts)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # "x" never follows or replaces what an earlier member made.
+            with path.open("xb") as out:
+                shutil.copyfileobj(content, out)
+        except FileExistsError as error:
+            raise BundleError(f"member {member.name!r} stands on the place of another") from error
+        # Shared by all runs of the node: writing into it is a mistake that shows.
+        path.chmod(0o555 if member.mode & 0o111 else 0o444)

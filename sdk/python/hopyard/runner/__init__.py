@@ -1,0 +1,6 @@
+"""The warm training process of trainer mode: `python -m hopyard.runner`.
+
+A node agent starts it with HOPYARD_AGENT (host:port), HOPYARD_TOKEN and HOPYARD_AGENT_PID in its environment. It
+attaches to the agent, takes one run after the other, and trains each with the experiment's trainer, which stays
+imported between runs.
+"""

@@ -1,0 +1,69 @@
+"""Converters between the runner's words and the wire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hopyard.policy.vocabulary import RunMode
+from hopyard.rpc.enums import RUN_MODES
+from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard.runner.control import Amended, RunPlan
+from hopyard.trainer import Report, TrainerContext
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import common_pb2, resource_manager_pb2
+
+
+def plan(message: wire.ApplicationStart) -> RunPlan:
+    """What a run is started with."""
+    start = message.start
+    return RunPlan(
+        position=start.snapshot.position if start.HasField("snapshot") else 0,
+        until=start.until,
+        allowed=start.allowed,
+        snapshot_at=frozenset(start.snapshot_at),
+        snapshot_every=start.snapshot_every,
+        evaluate=evaluates(start),
+        leads=message.run.rank == 0,
+    )
+
+
+def evaluates(start: resource_manager_pb2.StartRun) -> bool:
+    """Whether a run only evaluates."""
+    return RUN_MODES.from_proto(start.mode) is RunMode.EVALUATE
+
+
+def context(start: wire.ApplicationStart, scratch: Path) -> TrainerContext:
+    """Where the trainer runs."""
+    return TrainerContext(
+        seed=start.start.seed,
+        scratch=scratch,
+        job=start.run.job,
+        inputs=Path(start.start.input) if start.start.input else None,
+        rank=start.run.rank,
+        world_size=max(1, start.start.world),
+        mode="evaluate" if evaluates(start.start) else "train",
+    )
+
+
+def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bool, at: float) -> wire.AttachRequest:
+    """A report, as made at time `at`."""
+    message = common_pb2.Report(
+        position=report.position,
+        metrics=report.metrics,
+        seconds=report.seconds,
+        at=at,
+        part=start.input if evaluates(start) else "",
+        examples=report.examples or 0,
+        at_until=at_until,
+        finished=report.finished,
+    )
+    if report.in_force is not None:
+        message.in_force.CopyFrom(hyperparameters_to_proto(report.in_force, "in_force"))
+    return wire.AttachRequest(report=message)
+
+
+def amended(ticket: str, answer: Amended) -> wire.AttachRequest:
+    """The answer to an amendment."""
+    return wire.AttachRequest(
+        amended=resource_manager_pb2.RunAmended(ticket=ticket, accepted=answer.accepted, position=answer.position)
+    )

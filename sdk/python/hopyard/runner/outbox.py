@@ -1,0 +1,55 @@
+"""What a runner has to say to its agent, in order, between the threads that say it and the stream that sends it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from hopyard.v1 import application_pb2 as wire
+
+_MOST_WAITING: Final = 4096
+"""Messages that may wait before the training loop does: more only costs memory when the agent is slow."""
+
+_HEARTBEAT_SECONDS: Final = 1.0
+
+
+class Outbox:
+    """A thread-safe queue whose reader is the request stream of the attachment."""
+
+    def __init__(self, *, most: int = _MOST_WAITING, heartbeat_seconds: float = _HEARTBEAT_SECONDS) -> None:
+        """Bound what may wait to about `most` messages; be silent for at most `heartbeat_seconds`."""
+        self._most = most
+        self._heartbeat_seconds = heartbeat_seconds
+        self._waiting: deque[wire.AttachRequest] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def wait_for_room(self) -> None:
+        """Block while too much waits. For the training loop only: commands must never wait behind reports."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._waiting) < self._most or self._closed)
+
+    def send(self, request: wire.AttachRequest) -> None:
+        """Queue a message; never blocks."""
+        with self._changed:
+            self._waiting.append(request)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the stream once everything that waits has been taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def requests(self) -> Iterator[wire.AttachRequest]:
+        """The messages in order, with a heartbeat whenever nothing was said for a while; ends after `close`."""
+        while True:
+            with self._changed:
+                spoken = self._changed.wait_for(lambda: self._waiting or self._closed, self._heartbeat_seconds)
+                if spoken and not self._waiting:
+                    return
+                request = self._waiting.popleft() if spoken else None
+                self._changed.notify_all()
+            yield request or wire.AttachRequest(heartbeat=wire.AttachHeartbeat())

@@ -1,0 +1,1 @@
+"""The Hopyard node agent: runs training processes and takes their snapshots."""

@@ -1,0 +1,177 @@
+"""The node agent as a whole: its parts, their start and their ordered stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Final
+
+from hopyard.errors import HopyardError
+from hopyard.serving import Background, Server
+from hopyard.v1 import application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
+from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent import application, servicer
+from hopyard_nodeagent.application import ApplicationServicer
+from hopyard_nodeagent.bundles import Bundles
+from hopyard_nodeagent.executor import Executor
+from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.machines import Machines
+from hopyard_nodeagent.run import Run
+from hopyard_nodeagent.runs import Runs
+from hopyard_nodeagent.servicer import NodeAgentServicer
+from hopyard_nodeagent.session import SchedulerSession
+from hopyard_nodeagent.settings import AgentSettings
+from hopyard_nodeagent.shipping import Shipper
+from hopyard_nodeagent.snapshots import Snapshots
+from hopyard_nodeagent.store import Store
+
+_log = logging.getLogger(__name__)
+
+_JANITOR_SECONDS: Final = 1.0
+
+
+class NodeAgent:
+    """One node: `start`, then `wait`, then `stop`."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        """Put the parts together; nothing runs yet. Made inside a running event loop."""
+        self._settings = settings
+        self._incarnation = uuid.uuid4().hex
+        self._background = Background("agent")
+        self._folders = Folders(settings.data)
+        self._store = Store(settings.appstat, settings.scheduler)
+        self._snapshots = Snapshots(self._folders.snapshots, self._store)
+        self._machines = Machines(settings.machines, self._folders, attach_seconds=settings.attach_seconds)
+        bundles = Bundles(self._folders.bundles, self._store)
+        self._executor = Executor(self._machines, self._snapshots, bundles, self._folders)
+        self._executor.lease_seconds = settings.lease_seconds
+        self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
+        self._runs = Runs(settings.node, self._executor, self._background, changed=self._say)
+        self._shipper = Shipper(self._snapshots, self._store, backoff=settings.backoff, done=self._runs.shipped)
+        self._runs.shipper = self._shipper
+        self._server = Server(
+            "agent", host=settings.host, port=settings.port, data=self._folders.data, insecure=settings.insecure
+        )
+        # Training processes are on this machine, whatever the agent's own host is.
+        self._application_server = Server("application")
+        node = NodeAgentServicer(
+            self._runs,
+            self._snapshots,
+            self._folders,
+            status=self._status,
+            stopping=self._server.stopping.is_set,
+        )
+        self._server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, node, servicer.SERVICE)
+        self._application_server.add(
+            application_pb2_grpc.add_ApplicationServiceServicer_to_server,
+            ApplicationServicer(self._machines, self._folders.snapshots),
+            application.SERVICE,
+        )
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of NodeAgentService; empty before `start`."""
+        return self._server.address
+
+    async def start(self) -> str:
+        """Listen, then dial the scheduler; answers the address of NodeAgentService."""
+        self._machines.application_address = await self._application_server.start()
+        address = await self._server.start()
+        self._shipper.start(self._background)
+        self._background.start(self._keep_tidy(), name="janitor")
+        self._background.start(self._session.serve(self._runs), name="session")
+        return address
+
+    async def wait(self, stop: asyncio.Event) -> None:
+        """Wait until `stop` is set, or raise as soon as a part of the agent fails."""
+        await self._background.wait(stop)
+
+    async def stop(self) -> None:
+        """Stop in order: no new runs, all processes ended, last words sent, connections closed. Safe to call twice."""
+        await self._runs.stop()
+        await self._machines.kill_all()
+        await self._flush()
+        try:
+            await self._background.stop()
+        finally:
+            await self._server.stop()
+            await self._application_server.stop(grace=0)
+            await self._store.close()
+
+    # What the session asks and tells.
+
+    def hello(self, epoch: int) -> wire.AgentHello:
+        """Who this agent is and what it runs."""
+        return wire.AgentHello(
+            node=self._settings.node,
+            incarnation=self._incarnation,
+            address=self.address,
+            machines=self._machine_messages(),
+            runs=[run.key.to_proto() for run in self._runs.all()],
+            snapshots=self._snapshots.hashes(),
+            epoch=epoch,
+        )
+
+    def welcomed(self, welcome: wire.AgentWelcome) -> None:
+        """A session began: its lease holds for the runs from now on."""
+        if welcome.lease_seconds > 0:
+            self._executor.lease_seconds = welcome.lease_seconds
+
+    def forget_snapshots(self, hashes: list[str]) -> None:
+        """Delete snapshots that nobody needs any more."""
+        try:
+            self._snapshots.forget(hashes)
+        except HopyardError as error:
+            _log.error("the scheduler asks to forget what is no snapshot: %s", error)
+
+    def asked(self, question: wire.NodeQuestion) -> wire.NodeAnswer:
+        """Answer a question of the scheduler."""
+        return wire.NodeAnswer(
+            ticket=question.ticket, error=f"this agent answers no questions of kind {question.kind!r}"
+        )
+
+    def _say(self, run: Run) -> None:
+        self._session.changed(run)
+
+    def _machine_messages(self) -> list[wire.Machine]:
+        return [
+            wire.Machine(id=machine.id, node=self._settings.node, cpus=machine.cpus, gpus=machine.gpus)
+            for machine in self._machines.settings()
+        ]
+
+    def _status(self) -> node_agent_pb2.GetStatusResponse:
+        node = wire.Node(
+            id=self._settings.node,
+            address=self.address,
+            state=wire.NODE_STATE_UP,
+            machines=self._machine_messages(),
+            incarnation=self._incarnation,
+        )
+        by_id = {machine.id: machine for machine in node.machines}
+        for run in self._runs.all():
+            machine = by_id.get(run.start.machine)
+            if machine is not None and not run.over:
+                machine.experiment, machine.job, machine.attempt = run.key[:3]
+        return node_agent_pb2.GetStatusResponse(
+            node=node,
+            runs=[run.key.to_proto() for run in self._runs.all()],
+            connected=self._session.connected,
+            unacknowledged=self._runs.unacknowledged(),
+            snapshot_bytes=self._snapshots.size_bytes(),
+        )
+
+    async def _keep_tidy(self) -> None:
+        while True:
+            await asyncio.sleep(_JANITOR_SECONDS)
+            await self._machines.end_idle(self._settings.idle_runner_seconds)
+
+    async def _flush(self) -> None:
+        """Give the last messages some time to reach the scheduler."""
+        if not self._session.connected:
+            return
+        try:
+            async with asyncio.timeout(self._settings.flush_seconds):
+                await self._runs.wait_acknowledged()
+        except TimeoutError:
+            _log.warning("%d messages were not acknowledged when the agent stopped", self._runs.unacknowledged())

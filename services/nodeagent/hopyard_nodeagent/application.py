@@ -1,0 +1,72 @@
+"""ApplicationService: what training processes speak to, on loopback, each with its own token."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import grpc.aio
+
+from hopyard.errors import NotFound, PermissionDenied
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import application_pb2_grpc, common_pb2
+from hopyard_nodeagent.machines import Machines
+from hopyard_nodeagent.runners import Runner
+from hopyard_nodeagent.transfers import file_chunks, receive_named_by_hash
+
+SERVICE: Final = "hopyard.v1.ApplicationService"
+_SCHEME: Final = "Bearer "
+
+
+class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
+    """Lets the training processes of this agent attach."""
+
+    def __init__(self, machines: Machines, snapshot_folder: Path) -> None:
+        """Serve the processes on these machines; the state they save goes into `snapshot_folder`."""
+        self._machines = machines
+        self._snapshot_folder = snapshot_folder
+
+    async def Attach(  # type: ignore[override]  # noqa: D102
+        self,
+        request_iterator: AsyncIterator[wire.AttachRequest],
+        context: grpc.aio.ServicerContext[wire.AttachRequest, wire.AttachResponse],
+    ) -> None:
+        runner = await self._runner(context)
+        await runner.attach(request_iterator, context.write)
+
+    async def SaveState(  # noqa: D102
+        self,
+        request_iterator: AsyncIterator[wire.SaveStateRequest],
+        context: grpc.aio.ServicerContext[wire.SaveStateRequest, wire.SaveStateResponse],
+    ) -> wire.SaveStateResponse:
+        runner = await self._runner(context)
+        job = runner.start.run.job
+        position: int | None = None
+
+        async def chunks() -> AsyncIterator[bytes]:
+            nonlocal position
+            async for request in request_iterator:
+                position = request.position if position is None else position
+                yield request.data
+
+        arrived = await receive_named_by_hash(chunks(), self._snapshot_folder)
+        snapshot = common_pb2.Snapshot(
+            job=job, position=position or 0, sha256=arrived.sha256, size_bytes=arrived.size, provider="framework"
+        )
+        return wire.SaveStateResponse(snapshot=snapshot)
+
+    async def LoadState(  # noqa: D102
+        self, request: wire.LoadStateRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[wire.LoadStateResponse]:
+        start = (await self._runner(context)).start
+        if not start.snapshot_file:
+            raise NotFound(f"the run of job {start.run.job} starts from scratch: there is no state to load")
+        async for data in file_chunks(Path(start.snapshot_file)):
+            yield wire.LoadStateResponse(data=data)
+
+    async def _runner(self, context: grpc.aio.ServicerContext[Any, Any]) -> Runner:
+        for key, value in context.invocation_metadata() or ():
+            if key == "authorization" and isinstance(value, str) and value.startswith(_SCHEME):
+                return await self._machines.runner_of(value.removeprefix(_SCHEME))
+        raise PermissionDenied("no token: metadata 'authorization: Bearer TOKEN' with the HOPYARD_TOKEN that was given")

@@ -1,0 +1,86 @@
+"""`hopyard agent`: the node agent as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hopyard.errors import InvalidInput
+from hopyard.serving import LogFormat, run_service
+from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+
+
+def command(
+    scheduler: Annotated[str, typer.Option(help="HOST:PORT of the scheduler.")],
+    data: Annotated[Path, typer.Option(help="The agent's own folder: snapshots, code, logs.")],
+    appstat: Annotated[str | None, typer.Option(help="HOST:PORT of AppStat; without it the scheduler says it.")] = None,
+    node: Annotated[str | None, typer.Option(help="Unique name of this node; without it, the host's name.")] = None,
+    slots: Annotated[int, typer.Option(min=1, max=1024, help="Machines: training processes at one time.")] = 1,
+    cpus_per_slot: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads of a training process; without it, the CPUs shared evenly.")
+    ] = None,
+    gpus: Annotated[
+        str, typer.Option(help="GPUs, shared out evenly: 0,1,2,3 with 2 slots gives 0,1 and 2,3. Without: none.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 0,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
+    ] = False,
+    idle_runner_seconds: Annotated[
+        float, typer.Option(min=0, help="How long a training process without work is kept warm.")
+    ] = 300.0,
+    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
+    log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
+) -> None:
+    """Run a node agent: it brings this host's machines into the cluster and runs training processes on them."""
+
+    async def main(stop: asyncio.Event) -> None:
+        name = node or socket.gethostname()
+        settings = AgentSettings(
+            node=name,
+            scheduler=scheduler,
+            appstat=appstat,
+            data=data,
+            machines=machines(name, slots, cpus_per_slot, gpus),
+            host=host,
+            port=port,
+            insecure=insecure,
+            idle_runner_seconds=idle_runner_seconds,
+        )
+        agent = NodeAgent(settings)
+        try:
+            await agent.start()
+            await agent.wait(stop)
+        finally:
+            await agent.stop()
+
+    raise typer.Exit(run_service(main, name="agent", log_format=log_format, log_level=log_level))
+
+
+def machines(node: str, slots: int, cpus_per_slot: int | None, gpus: str) -> tuple[MachineSettings, ...]:
+    """Cut a node into machines.
+
+    Raises:
+        InvalidInput: `gpus` is no list of different indices, or cannot be shared out evenly.
+    """
+    try:
+        indices = [int(text) for text in gpus.split(",") if text.strip()]
+    except ValueError as error:
+        raise InvalidInput(f"--gpus {gpus!r}: allowed are GPU indices with commas between, such as 0,1") from error
+    if len(set(indices)) != len(indices) or any(index < 0 for index in indices):
+        raise InvalidInput(f"--gpus {gpus!r}: allowed are different indices, 0 or more")
+    if len(indices) % slots:
+        raise InvalidInput(f"--gpus {gpus!r}: {len(indices)} GPUs cannot be shared out evenly to {slots} slots")
+    each = len(indices) // slots
+    cpus = cpus_per_slot or max(1, len(os.sched_getaffinity(0)) // slots)
+    return tuple(
+        MachineSettings(id=f"{node}/{slot}", cpus=cpus, gpus=tuple(indices[slot * each : (slot + 1) * each]))
+        for slot in range(slots)
+    )

@@ -1,0 +1,98 @@
+"""Making runs: code, snapshot and process brought together, and every way it can go wrong turned into an end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from contextlib import ExitStack
+
+from hopyard.bundle import BundleError
+from hopyard.errors import HopyardError
+from hopyard.runner.watch import EXIT_HUNG
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import common_pb2, resource_manager_pb2
+from hopyard_nodeagent import logs
+from hopyard_nodeagent.bundles import Bundles
+from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.machines import Machine, Machines
+from hopyard_nodeagent.programs import ProgramRefused, program_of
+from hopyard_nodeagent.run import Run
+from hopyard_nodeagent.runners import RunnerDied, Sink
+from hopyard_nodeagent.snapshots import Snapshots
+
+_log = logging.getLogger(__name__)
+
+
+class Executor:
+    """Makes one run after the other on each machine."""
+
+    def __init__(self, machines: Machines, snapshots: Snapshots, bundles: Bundles, folders: Folders) -> None:
+        """Use the node's parts."""
+        self._machines = machines
+        self._snapshots = snapshots
+        self._bundles = bundles
+        self._folders = folders
+        self.lease_seconds = 10.0
+
+    async def execute(self, run: Run, heard: Sink) -> resource_manager_pb2.RunEnded:
+        """Make a run and return how it ended; `heard` gets what its process says meanwhile.
+
+        A cancellation kills the process and leaves here.
+        """
+        log = self._folders.job_log(run.key.experiment, run.key.job)
+        log_began = logs.size(log)
+        scratch = self._folders.scratch(run.key)
+        try:
+            machine = self._machines.get(run.start.machine)
+            async with machine.lock:
+                try:
+                    return await self._execute(run, machine, heard)
+                finally:
+                    self._machines.released(machine)
+                    await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        except RunnerDied as error:
+            if error.exit_code == EXIT_HUNG:
+                return run.failed(f"an iteration took longer than {run.start.iteration_timeout:g} s and was ended")
+            said = logs.last_lines(log, log_began)
+            return run.lost(f"{error}; its last lines:\n{said}" if said else str(error))
+        except (ProgramRefused, BundleError) as error:
+            return run.failed(str(error))
+        except (HopyardError, OSError) as error:
+            return run.lost(f"the run could not be prepared: {error}")
+        except Exception as error:  # noqa: BLE001 (one run's misfortune must not end the others)
+            _log.exception("%s: a bug in the agent", run.key)
+            return run.lost(f"a bug in the node agent: {error!r}")
+
+    async def _execute(self, run: Run, machine: Machine, heard: Sink) -> resource_manager_pb2.RunEnded:
+        start = run.start
+        program = program_of(run.key.experiment, start.program)
+        with ExitStack() as stack:
+            snapshot_file = ""
+            if start.HasField("snapshot"):
+                snapshot_file = str(stack.enter_context(self._snapshots.use(start.snapshot.sha256)))
+                await self._snapshots.fetch(start.snapshot.sha256, start.snapshot_peers)
+            code_folder = (
+                await self._bundles.folder(start.program.bundle) if start.program.bundle else self._folders.data
+            )
+            runner = await self._machines.runner(machine, program, start.program)
+            scratch = self._folders.scratch(run.key)
+            scratch.mkdir()
+            log = self._folders.job_log(run.key.experiment, run.key.job)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            message = wire.ApplicationStart(
+                run=run.key.to_proto(),
+                start=start,
+                code_folder=str(code_folder),
+                snapshot_file=snapshot_file,
+                snapshot_folder=str(self._snapshots.folder),
+                scratch_folder=str(scratch),
+                lease_seconds=self.lease_seconds,
+                log_file=str(log),
+            )
+            ended = await run.make(runner, message, heard)
+            if ended.HasField("snapshot"):
+                ended.snapshot.CopyFrom(run.located(ended.snapshot))
+        if ended.reason == common_pb2.RUN_END_REASON_LOST and snapshot_file:
+            await self._snapshots.discard_if_corrupt(start.snapshot.sha256)
+        return ended

@@ -1,0 +1,64 @@
+"""Where an agent keeps what on its disk."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from hopyard_nodeagent.keys import RunKey
+
+_LONGEST_NAME: Final = 120
+
+
+class Folders:
+    """The agent's data folder.
+
+        snapshots/<sha256>                  packed snapshots
+        bundles/<sha256>/                   unpacked code
+        logs/jobs/<experiment>/<job>.log    what the job's runs on this node printed
+        logs/runners/<machine>.log          what runners say between runs
+        scratch/                            emptied at every start of the agent
+
+    Ids are opaque, so they are escaped where they become file names.
+    """
+
+    def __init__(self, data: Path) -> None:
+        """Make the folders; what an earlier agent left half-done is removed."""
+        self.data = data.absolute()
+        self.snapshots = self.data / "snapshots"
+        self.bundles = self.data / "bundles"
+        self.logs = self.data / "logs"
+        self._scratch = self.data / "scratch"
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        for folder in (self.snapshots, self.bundles, self.logs / "runners", self._scratch):
+            folder.mkdir(parents=True, exist_ok=True)
+        for partial in self.snapshots.glob(".*"):
+            partial.unlink()
+        for partial in self.bundles.glob(".*"):
+            if partial.is_dir():
+                shutil.rmtree(partial)
+            else:
+                partial.unlink()
+
+    def job_log(self, experiment: str, job: str) -> Path:
+        """The log of a job."""
+        return self.logs / "jobs" / _name(experiment) / f"{_name(job)}.log"
+
+    def runner_log(self, machine: str) -> Path:
+        """The log of a machine's runners."""
+        return self.logs / "runners" / f"{_name(machine)}.log"
+
+    def scratch(self, run: RunKey) -> Path:
+        """A folder for the files of one run."""
+        return self._scratch / f"{_name(run.experiment)}.{_name(run.job)}.{run.attempt}.{run.rank}"
+
+
+def _name(text: str) -> str:
+    """A file name for an id: no separators, never "." or "..", no longer than file systems allow."""
+    escaped = quote(text, safe="").replace(".", "%2E") or "%"
+    if len(escaped) <= _LONGEST_NAME:
+        return escaped
+    return f"{escaped[:60]}~{hashlib.sha256(text.encode()).hexdigest()[:32]}"

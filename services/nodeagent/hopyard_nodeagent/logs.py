@@ -1,0 +1,61 @@
+"""Reading the append-only logs of jobs and runners."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+CHUNK_BYTES: Final = 64 * 1024
+_POLL_SECONDS: Final = 0.2
+_TAIL_BYTES: Final = 4096
+_TAIL_LINES: Final = 12
+
+
+def size(path: Path) -> int:
+    """Bytes of a log; 0 if it is not there."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def last_lines(path: Path, since: int = 0) -> str:
+    """The last few lines of a log behind byte `since`; empty if there are none."""
+    end = size(path)
+    begin = max(since, end - _TAIL_BYTES)
+    if begin >= end:
+        return ""
+    with path.open("rb") as file:
+        file.seek(begin)
+        text = file.read(end - begin).decode(errors="replace")
+    return "\n".join(text.rstrip().splitlines()[-_TAIL_LINES:])
+
+
+async def stream(path: Path, offset: int, follow: Callable[[], bool]) -> AsyncIterator[tuple[int, bytes]]:
+    """Chunks of a log from byte `offset` on, each with its own offset.
+
+    Args:
+        path: the log; it may not be there yet.
+        offset: where to begin; negative: that many bytes before the present end.
+        follow: asked before each look at the end; the stream ends when it says no and everything was read.
+    """
+    position = max(0, size(path) + offset) if offset < 0 else offset
+    while True:
+        more = follow()
+        while data := await asyncio.to_thread(_read, path, position):
+            yield position, data
+            position += len(data)
+        if not more:
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _read(path: Path, position: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(position)
+            return file.read(CHUNK_BYTES)
+    except FileNotFoundError:
+        return b""

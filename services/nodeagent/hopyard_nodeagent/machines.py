@@ -1,0 +1,132 @@
+"""The node's machines, each with the warm runner on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+
+from hopyard.errors import InvalidInput, PermissionDenied
+from hopyard.v1 import resource_manager_pb2
+from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.programs import Program, agent_variables, environment_of
+from hopyard_nodeagent.runners import Runner, RunnerDied, spawn
+from hopyard_nodeagent.settings import MachineSettings
+
+
+class Machine:
+    """One slot bundle."""
+
+    def __init__(self, settings: MachineSettings) -> None:
+        """No runner yet."""
+        self.settings = settings
+        self.lock = asyncio.Lock()
+        """Held by the run that has the machine."""
+        self.runner: Runner | None = None
+        self.idle_since = 0.0
+
+
+class Machines:
+    """All machines of the node."""
+
+    def __init__(
+        self,
+        settings: Sequence[MachineSettings],
+        folders: Folders,
+        *,
+        attach_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Make machines without runners; `clock` measures how long they are idle."""
+        self._machines = {machine.id: Machine(machine) for machine in settings}
+        self._folders = folders
+        self._attach_seconds = attach_seconds
+        self._clock = clock
+        self._starting: dict[str, asyncio.Future[Runner]] = {}
+        self.application_address = ""
+
+    def get(self, machine: str) -> Machine:
+        """A machine by its id.
+
+        Raises:
+            InvalidInput: there is none; the message names those there are.
+        """
+        if machine not in self._machines:
+            raise InvalidInput(f"machine {machine!r} is not on this node; it has {', '.join(self._machines) or 'none'}")
+        return self._machines[machine]
+
+    def settings(self) -> list[MachineSettings]:
+        """All machines' settings, in order."""
+        return [machine.settings for machine in self._machines.values()]
+
+    async def runner_of(self, token: str) -> Runner:
+        """The training process that a token was given to.
+
+        Raises:
+            PermissionDenied: to none that lives.
+        """
+        starting = self._starting.get(token)
+        if starting is not None:
+            return await starting
+        for machine in self._machines.values():
+            if machine.runner is not None and machine.runner.authenticates(token):
+                return machine.runner
+        raise PermissionDenied("the token belongs to no training process of this agent")
+
+    async def runner(self, machine: Machine, program: Program, definition: resource_manager_pb2.RunProgram) -> Runner:
+        """An attached runner for a program on a machine whose lock the caller holds: the warm one, or a new one.
+
+        Raises:
+            RunnerDied: it could not be started, or did not attach.
+            ProgramRefused: the program wants an environment it may not have.
+        """
+        present = machine.runner
+        if present is not None and present.usable and present.program == program:
+            await present.wait_attached(self._attach_seconds)
+            return present
+        environment = environment_of(definition, machine.settings, os.environ)
+        if present is not None:
+            await present.leave()
+            machine.runner = None
+        token = secrets.token_urlsafe(32)
+        started = asyncio.get_running_loop().create_future()
+        self._starting[token] = started
+        try:
+            machine.runner = runner = await spawn(
+                program,
+                token=token,
+                environment=environment | agent_variables(self.application_address, token),
+                log=self._folders.runner_log(machine.settings.id),
+                folder=self._folders.data,
+            )
+            started.set_result(runner)
+        finally:
+            del self._starting[token]
+            started.cancel()
+        try:
+            await runner.wait_attached(self._attach_seconds)
+        except RunnerDied:
+            machine.runner = None
+            raise
+        return runner
+
+    def released(self, machine: Machine) -> None:
+        """A run has left the machine."""
+        machine.idle_since = self._clock()
+
+    async def end_idle(self, idle_seconds: float) -> None:
+        """End the runners that had no work for so long, and forget those that ended by themselves."""
+        for machine in self._machines.values():
+            idle = self._clock() - machine.idle_since
+            runner = machine.runner
+            if runner is not None and not machine.lock.locked() and (idle >= idle_seconds or not runner.usable):
+                async with machine.lock:
+                    await runner.leave()
+                    machine.runner = None
+
+    async def kill_all(self) -> None:
+        """End all training processes at once."""
+        runners = [machine.runner for machine in self._machines.values() if machine.runner is not None]
+        await asyncio.gather(*(runner.kill() for runner in runners))

@@ -1,0 +1,163 @@
+"""One run on this node: from its start command to the last acknowledged message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import common_pb2, resource_manager_pb2
+from hopyard_nodeagent.channels import Incoming, Numbered, Outgoing
+from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runners import Runner
+from hopyard_nodeagent.transfers import check_hash
+
+_MOST_REPORTS: Final = 500
+"""Reports in one message: what waits while the scheduler is away goes out in few messages of bounded size."""
+
+
+def merge_reports(last: resource_manager_pb2.RunMessage, new: resource_manager_pb2.RunMessage) -> bool:
+    """Put reports into a message of reports that still waits; False: these two stay apart."""
+    if not (last.HasField("reports") and new.HasField("reports")):
+        return False
+    if len(last.reports.reports) + len(new.reports.reports) > _MOST_REPORTS:
+        return False
+    last.reports.reports.extend(new.reports.reports)
+    return True
+
+
+class Run:
+    """What is known of a run: its channel, and its process while there is one."""
+
+    def __init__(
+        self, key: RunKey, start: resource_manager_pb2.StartRun, node: str, *, clock: Callable[[], float]
+    ) -> None:
+        """Open the channel of a run; `clock` gives seconds since the epoch."""
+        self.key = key
+        self.start = start
+        self.outgoing: Outgoing[resource_manager_pb2.RunMessage] = Outgoing(merge_reports)
+        self.incoming = Incoming()
+        self.over = False
+        """Whether `ended` was said: its machine is free, nothing but snapshot_stored follows."""
+        self.position = start.snapshot.position if start.HasField("snapshot") else 0
+        self.task: asyncio.Task[None] | None = None
+        self.killed: resource_manager_pb2.RunEnded | None = None
+        """How it ends if its task is cancelled."""
+        self._node = node
+        self._clock = clock
+        self._runner: Runner | None = None
+        self._commands: list[wire.AttachResponse] = []
+
+    def say(self, message: resource_manager_pb2.RunMessage) -> None:
+        """Send a message of this run to the scheduler."""
+        self.outgoing.push(message, self._clock())
+
+    def numbered(self, message: Numbered[resource_manager_pb2.RunMessage]) -> resource_manager_pb2.RunMessage:
+        """A message as it goes over the wire."""
+        message.body.run.CopyFrom(self.key.to_proto())
+        message.body.sequence = message.sequence
+        message.body.at = message.at
+        return message.body
+
+    def tell(self, command: wire.AttachResponse) -> None:
+        """Pass a command on to the process; it waits until there is one."""
+        if self._runner is None:
+            self._commands.append(command)
+        else:
+            self._runner.tell(command)
+
+    async def make(
+        self, runner: Runner, start: wire.ApplicationStart, heard: Callable[[wire.AttachRequest], None]
+    ) -> resource_manager_pb2.RunEnded:
+        """Make the run on an attached runner; `heard` gets what its process says.
+
+        Raises:
+            RunnerDied: the process ended in the middle of it.
+        """
+        execution = runner.execute(start, heard)
+        self._runner = runner
+        # What came for the run meanwhile follows its start.
+        for command in self._commands:
+            runner.tell(command)
+        self._commands.clear()
+        try:
+            return await execution
+        finally:
+            self._runner = None
+
+    def kill(self, ended: resource_manager_pb2.RunEnded) -> None:
+        """End the run at once; it then says that it `ended` so."""
+        if not self.over and self.killed is None and self.task is not None:
+            self.killed = ended
+            self.task.cancel()
+
+    def relay(self, request: wire.AttachRequest) -> common_pb2.Snapshot | None:
+        """Send what the process said to the scheduler; returns the snapshot that it took, if it says so.
+
+        Raises:
+            InvalidInput: that snapshot's hash is none.
+        """
+        if self.over:
+            return None
+        message = resource_manager_pb2.RunMessage()
+        snapshot: common_pb2.Snapshot | None = None
+        match request.WhichOneof("message"):
+            case "started":
+                message.started.CopyFrom(request.started)
+            case "report":
+                self.position = request.report.position
+                message.reports.reports.append(request.report)
+            case "amended":
+                message.amended.CopyFrom(request.amended)
+            case "snapshot_taken":
+                snapshot = self.located(request.snapshot_taken.snapshot)
+                message.snapshot_taken.snapshot.CopyFrom(snapshot)
+            case _:
+                return None
+        self.say(message)
+        return snapshot
+
+    def end(self, ended: resource_manager_pb2.RunEnded) -> None:
+        """Say the last word of the run."""
+        self.over = True
+        self.say(resource_manager_pb2.RunMessage(ended=ended))
+
+    def located(self, snapshot: common_pb2.Snapshot) -> common_pb2.Snapshot:
+        """A snapshot of this run, with this node as its place.
+
+        Raises:
+            InvalidInput: its hash is none.
+        """
+        check_hash(snapshot.sha256)
+        found = common_pb2.Snapshot()
+        found.CopyFrom(snapshot)
+        found.job = self.key.job
+        del found.nodes[:]
+        found.nodes.append(self._node)
+        found.stored = False
+        return found
+
+    def lost(self, message: str) -> resource_manager_pb2.RunEnded:
+        """An end that is nobody's code's fault: the job goes back to its last snapshot."""
+        return resource_manager_pb2.RunEnded(
+            reason=common_pb2.RUN_END_REASON_LOST,
+            position=self.position,
+            failure=common_pb2.FAILURE_CLASS_INFRASTRUCTURE,
+            message=message,
+        )
+
+    def failed(self, message: str) -> resource_manager_pb2.RunEnded:
+        """An end that is the experiment's fault."""
+        return resource_manager_pb2.RunEnded(
+            reason=common_pb2.RUN_END_REASON_FAILED,
+            position=self.position,
+            failure=common_pb2.FAILURE_CLASS_USER_CODE,
+            message=message,
+        )
+
+    def terminated(self, message: str) -> resource_manager_pb2.RunEnded:
+        """An end that was ordered."""
+        return resource_manager_pb2.RunEnded(
+            reason=common_pb2.RUN_END_REASON_TERMINATED, position=self.position, message=message
+        )

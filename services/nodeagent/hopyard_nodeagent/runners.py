@@ -1,0 +1,255 @@
+"""Training processes: one warm runner a machine, reused for runs of the same program."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from hopyard.errors import Conflict, InvalidInput
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import resource_manager_pb2
+from hopyard_nodeagent import logs
+from hopyard_nodeagent.programs import Program
+
+_log = logging.getLogger(__name__)
+
+_LAST_WORDS_SECONDS: Final = 2.0
+_LEAVE_SECONDS: Final = 2.0
+_HEARTBEAT_SECONDS: Final = 1.0
+
+Sink = Callable[[wire.AttachRequest], None]
+
+
+class RunnerDied(Exception):
+    """The process of a run is gone; the message says how, and `exit_code` is negative for a signal."""
+
+    def __init__(self, message: str, exit_code: int | None) -> None:
+        """Say how it died."""
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Runner:
+    """One training process and its attachment."""
+
+    def __init__(self, process: Process, token: str, program: Program, log: Path) -> None:
+        """Take over a process that was just started and writes to `log` between runs."""
+        self.program = program
+        self.pid = process.pid
+        self._token = token
+        self._process = process
+        self._log = log
+        self._log_began = logs.size(log)
+        self._attached = asyncio.Event()
+        self._detached = asyncio.Event()
+        self._responses: asyncio.Queue[wire.AttachResponse] = asyncio.Queue()
+        self._leaving = False
+        self._sink: Sink | None = None
+        self._start: wire.ApplicationStart | None = None
+        self._ended: asyncio.Future[resource_manager_pb2.RunEnded] | None = None
+        self._exit = asyncio.create_task(self._wait_for_exit(), name=f"runner-{process.pid}")
+
+    @property
+    def usable(self) -> bool:
+        """Whether another run can be given to it."""
+        return not (self._leaving or self._exit.done() or self._detached.is_set())
+
+    @property
+    def start(self) -> wire.ApplicationStart:
+        """The run that it makes.
+
+        Raises:
+            Conflict: it makes none.
+        """
+        if self._start is None:
+            raise Conflict(f"process {self.pid} has no run")
+        return self._start
+
+    async def wait_attached(self, seconds: float) -> None:
+        """Wait until the process has attached.
+
+        Raises:
+            RunnerDied: it ended first, or took longer than `seconds` and was killed.
+        """
+        attached = asyncio.create_task(self._attached.wait())
+        try:
+            await asyncio.wait({attached, self._exit}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            attached.cancel()
+        if self._attached.is_set():
+            return
+        if self.usable:
+            await self.kill()
+            raise RunnerDied(f"the runner did not attach within {seconds:g} s{self._said()}", None)
+        raise self._died(f"before it attached{self._said()}")
+
+    async def attach(
+        self,
+        requests: AsyncIterator[wire.AttachRequest],
+        respond: Callable[[wire.AttachResponse], Awaitable[None]],
+    ) -> None:
+        """Serve the process's attachment until it ends.
+
+        Raises:
+            Conflict: the process is attached already.
+            InvalidInput: it does not say hello first.
+        """
+        if self._attached.is_set():
+            raise Conflict(f"process {self.pid} is attached already")
+        async for request in requests:
+            if request.WhichOneof("message") != "hello":
+                raise InvalidInput(f"attach: found {request.WhichOneof('message')} first, allowed is hello")
+            break
+        self._attached.set()
+        tasks = {
+            asyncio.create_task(self._read(requests)),
+            asyncio.create_task(self._write(respond)),
+            asyncio.create_task(self._beat()),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._detached.set()
+
+    def execute(self, start: wire.ApplicationStart, sink: Sink) -> Coroutine[None, None, resource_manager_pb2.RunEnded]:
+        """Give the process a run at once; the coroutine returns how it ended.
+
+        `sink` gets all other messages of the process. If the coroutine is cancelled the process is killed.
+
+        If the coroutine is cancelled the process is killed.
+
+        Raises:
+            RunnerDied: it ended in the middle of the run, or lost its attachment and was killed.
+        """
+        self._ended = asyncio.get_running_loop().create_future()
+        self._sink, self._start = sink, start
+        self.tell(wire.AttachResponse(start=start))
+        return self._execution(self._ended)
+
+    async def _execution(self, ended: asyncio.Future[resource_manager_pb2.RunEnded]) -> resource_manager_pb2.RunEnded:
+        detached = asyncio.create_task(self._detached.wait())
+        try:
+            ends: set[asyncio.Future[Any]] = {ended, detached, self._exit}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                # Its last messages may still be on their way when the process is gone already, and the other way round.
+                await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
+            if not ended.done():
+                await asyncio.wait({self._exit}, timeout=_LAST_WORDS_SECONDS)
+            if ended.done():
+                return ended.result()
+            if not self._exit.done():
+                raise RunnerDied("the runner lost its attachment and was killed", None)
+            raise self._died("in the middle of a run")
+        finally:
+            detached.cancel()
+            self._sink = self._start = None
+            if not ended.done():
+                ended.cancel()
+                await self.kill()
+
+    def tell(self, response: wire.AttachResponse) -> None:
+        """Send something to the process."""
+        self._responses.put_nowait(response)
+
+    async def leave(self) -> None:
+        """Let an idle process go; it is killed if it takes long."""
+        if self.usable:
+            self._leaving = True
+            self.tell(wire.AttachResponse(exit=wire.ApplicationExit(reason="no further run comes")))
+            await asyncio.wait({self._exit}, timeout=_LEAVE_SECONDS)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End the process and its children at once; returns when it is gone."""
+        if not self._exit.done():
+            _kill_group(self.pid)
+        await asyncio.shield(self._exit)
+
+    async def _read(self, requests: AsyncIterator[wire.AttachRequest]) -> None:
+        async for request in requests:
+            if request.HasField("ended"):
+                if self._ended is not None and not self._ended.done():
+                    self._ended.set_result(request.ended)
+            elif not request.HasField("heartbeat") and self._sink is not None:
+                self._sink(request)
+
+    async def _write(self, respond: Callable[[wire.AttachResponse], Awaitable[None]]) -> None:
+        while True:
+            await respond(await self._responses.get())
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            if self._responses.empty():
+                self.tell(wire.AttachResponse(heartbeat=wire.AttachHeartbeat()))
+
+    async def _wait_for_exit(self) -> None:
+        await self._process.wait()
+        # What it started and left behind: data loaders, for instance.
+        _kill_group(self.pid)
+
+    def _died(self, when: str) -> RunnerDied:
+        code = self._process.returncode
+        if code is not None and code < 0:
+            with suppress(ValueError):
+                return RunnerDied(f"the training process was killed by {signal.Signals(-code).name} {when}", code)
+        return RunnerDied(f"the training process ended with exit code {code} {when}", code)
+
+    def _said(self) -> str:
+        text = logs.last_lines(self._log, self._log_began)
+        return f"; it said:\n{text}" if text else ""
+
+    def authenticates(self, token: str) -> bool:
+        """Whether a token is this process's, compared in constant time."""
+        return secrets.compare_digest(self._token.encode(), token.encode())
+
+
+async def spawn(
+    program: Program,
+    *,
+    token: str,
+    environment: Mapping[str, str],
+    log: Path,
+    folder: Path,
+) -> Runner:
+    """Start a training process in a session of its own, without input, its output appended to `log`.
+
+    Raises:
+        RunnerDied: its interpreter cannot be started.
+    """
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *program.arguments,
+            stdin=DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            cwd=folder,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RunnerDied(f"{program.arguments[0]} cannot be started: {error.strerror}", None) from error
+    finally:
+        os.close(handle)
+    _log.info("started runner %d of experiment %s", process.pid, program.experiment)
+    return Runner(process, token, program, log)
+
+
+def _kill_group(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)

@@ -1,0 +1,65 @@
+"""NodeAgentService: what the agent answers to people and to other agents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import grpc.aio
+
+from hopyard.errors import NotFound
+from hopyard.v1 import node_agent_pb2 as wire
+from hopyard.v1 import node_agent_pb2_grpc
+from hopyard_nodeagent import logs
+from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.runs import Runs
+from hopyard_nodeagent.snapshots import Snapshots
+from hopyard_nodeagent.transfers import file_chunks
+
+SERVICE: Final = "hopyard.v1.NodeAgentService"
+
+
+class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
+    """Status, logs and snapshots of this node."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        snapshots: Snapshots,
+        folders: Folders,
+        *,
+        status: Callable[[], wire.GetStatusResponse],
+        stopping: Callable[[], bool],
+    ) -> None:
+        """Answer from the node's parts; followed logs end when `stopping` says so."""
+        self._runs = runs
+        self._snapshots = snapshots
+        self._folders = folders
+        self._status = status
+        self._stopping = stopping
+
+    async def GetStatus(  # noqa: D102
+        self, request: wire.GetStatusRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> wire.GetStatusResponse:
+        return self._status()
+
+    async def StreamLogs(  # noqa: D102
+        self, request: wire.StreamLogsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[wire.StreamLogsResponse]:
+        def live() -> bool:
+            return self._runs.live(request.experiment, request.job) and not self._stopping()
+
+        path = self._folders.job_log(request.experiment, request.job)
+        if not path.is_file() and not live():
+            raise NotFound(f"job {request.job!r} of experiment {request.experiment!r} has no log on this node")
+        async for offset, data in logs.stream(path, request.offset, lambda: request.follow and live()):
+            yield wire.StreamLogsResponse(data=data, offset=offset)
+
+    async def FetchSnapshot(  # noqa: D102
+        self, request: wire.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[wire.FetchSnapshotResponse]:
+        with self._snapshots.use(request.sha256) as path:
+            if not path.is_file():
+                raise NotFound(f"snapshot {request.sha256} is not on this node")
+            async for data in file_chunks(path):
+                yield wire.FetchSnapshotResponse(data=data)

@@ -1,0 +1,198 @@
+"""The session with the scheduler: dialled by the agent, kept for ever, taken up again after every break."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
+
+import grpc.aio
+
+from hopyard.errors import HopyardError, StaleEpoch, Unavailable
+from hopyard.rpc import Backoff, channel
+from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard.v1 import resource_manager_pb2_grpc
+from hopyard_nodeagent.channels import EpochGuard
+from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.run import Run
+from hopyard_nodeagent.runs import Runs
+
+_log = logging.getLogger(__name__)
+
+_WELCOME_SECONDS: Final = 10.0
+_DEFAULT_HEARTBEAT_SECONDS: Final = 1.0
+_DEFAULT_LEASE_SECONDS: Final = 10.0
+
+
+Call: TypeAlias = grpc.aio.StreamStreamCall[wire.AgentSessionRequest, wire.AgentSessionResponse]
+
+
+class SessionOwner(Protocol):
+    """What the session tells the agent."""
+
+    def hello(self, epoch: int) -> wire.AgentHello:
+        """Who this agent is and what it runs."""
+
+    def welcomed(self, welcome: wire.AgentWelcome) -> None:
+        """A session began."""
+
+    def forget_snapshots(self, hashes: list[str]) -> None:
+        """Nobody needs these snapshots any more."""
+
+    def asked(self, question: wire.NodeQuestion) -> wire.NodeAnswer:
+        """The scheduler asks something."""
+
+
+class SchedulerSession:
+    """Keeps a session with the scheduler open."""
+
+    def __init__(
+        self,
+        scheduler: str,
+        owner: SessionOwner,
+        *,
+        backoff: Backoff,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Dial `scheduler` (HOST:PORT); `clock` is monotonic."""
+        self._scheduler = scheduler
+        self._owner = owner
+        self._backoff = backoff
+        self._clock = clock
+        # Waits between tries only spread the load; nothing that is to repeat depends on them.
+        self._rng = random.Random()
+        self._epochs = EpochGuard()
+        self._changed: dict[Run, None] = {}
+        self._asides: deque[wire.AgentSessionRequest] = deque()
+        self._wake = asyncio.Event()
+        self._heard = 0.0
+        self._heartbeat_seconds = _DEFAULT_HEARTBEAT_SECONDS
+        self._lease_seconds = _DEFAULT_LEASE_SECONDS
+        self._welcomes = 0
+        self.connected = False
+
+    def changed(self, run: Run) -> None:
+        """A run has something to say."""
+        self._changed[run] = None
+        self._wake.set()
+
+    async def serve(self, runs: Runs) -> None:
+        """Hold session after session, for ever."""
+        failures = 0
+        while True:
+            welcomes = self._welcomes
+            why = "it ended"
+            try:
+                await self._session(runs)
+            except HopyardError as error:
+                why = str(error)
+            finally:
+                self.connected = False
+            failures = 1 if self._welcomes > welcomes else failures + 1
+            wait = self._backoff.wait(failures, self._rng)
+            _log.warning("session with the scheduler at %s: %s; next try in %.1f s", self._scheduler, why, wait)
+            await asyncio.sleep(wait)
+
+    async def _session(self, runs: Runs) -> None:
+        async with channel(self._scheduler) as connection:
+            call = resource_manager_pb2_grpc.ResourceManagerServiceStub(connection).AgentSession()
+            try:
+                await call.write(wire.AgentSessionRequest(hello=self._owner.hello(self._epochs.newest)))
+                await self._welcome(call, runs)
+                tasks = {
+                    asyncio.create_task(self._read(call, runs)),
+                    asyncio.create_task(self._write(call)),
+                    asyncio.create_task(self._beat()),
+                }
+                try:
+                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+                for task in done:
+                    task.result()
+            finally:
+                call.cancel()
+
+    async def _welcome(self, call: Call, runs: Runs) -> None:
+        try:
+            async with asyncio.timeout(_WELCOME_SECONDS):
+                response = await call.read()
+        except TimeoutError as error:
+            raise Unavailable(f"no welcome within {_WELCOME_SECONDS:g} s") from error
+        if not isinstance(response, wire.AgentSessionResponse) or not response.HasField("welcome"):
+            raise Unavailable("the scheduler ended the session without a welcome")
+        welcome = response.welcome
+        self._check_epoch(welcome.epoch)
+        self._heartbeat_seconds = welcome.heartbeat_seconds or _DEFAULT_HEARTBEAT_SECONDS
+        self._lease_seconds = welcome.lease_seconds or _DEFAULT_LEASE_SECONDS
+        runs.unknown(RunKey.of(run) for run in welcome.unknown_runs)
+        self._owner.welcomed(welcome)
+        self._asides.clear()
+        for run in runs.all():
+            run.outgoing.new_session()
+        self._changed = dict.fromkeys(runs.all())
+        self._heard = self._clock()
+        self._wake.set()
+        self._welcomes += 1
+        self.connected = True
+        _log.info("session with the scheduler at %s, epoch %d", self._scheduler, welcome.epoch)
+
+    async def _read(self, call: Call, runs: Runs) -> None:
+        while isinstance(response := await call.read(), wire.AgentSessionResponse):
+            self._heard = self._clock()
+            match response.WhichOneof("message"):
+                case "command":
+                    self._check_epoch(response.command.epoch)
+                    taken = runs.command(response.command)
+                    if taken is not None:
+                        ack = wire.ChannelAck(run=response.command.run, sequence=taken)
+                        self._say(wire.AgentSessionRequest(ack=ack))
+                case "ack":
+                    runs.acknowledged(RunKey.of(response.ack.run), response.ack.sequence)
+                case "forget_snapshots":
+                    self._owner.forget_snapshots(list(response.forget_snapshots.sha256))
+                case "question":
+                    self._say(wire.AgentSessionRequest(answer=self._owner.asked(response.question)))
+                case _:
+                    pass  # a heartbeat
+        raise Unavailable("the scheduler ended the session")
+
+    async def _write(self, call: Call) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._asides or self._changed:
+                while self._asides:
+                    await call.write(self._asides.popleft())
+                for run in list(self._changed):
+                    # One message a run and turn: what its process says meanwhile is merged into the next one.
+                    message = run.outgoing.take()
+                    if message is None:
+                        self._changed.pop(run, None)
+                    else:
+                        await call.write(wire.AgentSessionRequest(run_message=run.numbered(message)))
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_seconds)
+            silent = self._clock() - self._heard
+            if silent > self._lease_seconds:
+                raise Unavailable(f"the scheduler has been silent for {silent:.1f} s")
+            self._say(wire.AgentSessionRequest(heartbeat=wire.AgentHeartbeat()))
+
+    def _say(self, request: wire.AgentSessionRequest) -> None:
+        """Say something that belongs to this session only."""
+        self._asides.append(request)
+        self._wake.set()
+
+    def _check_epoch(self, epoch: int) -> None:
+        if not self._epochs.admits(epoch):
+            raise StaleEpoch(
+                f"the scheduler's epoch {epoch} is older than {self._epochs.newest}, which commanded before"
+            )

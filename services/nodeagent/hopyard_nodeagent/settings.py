@@ -1,0 +1,58 @@
+"""What an agent is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hopyard.rpc import Backoff
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSettings:
+    """One machine (slot bundle) of the node.
+
+    Attributes:
+        id: "node/index".
+        cpus: CPU threads a training process gets (>= 1).
+        gpus: GPU indices that it sees.
+    """
+
+    id: str
+    cpus: int = 1
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """Everything an agent needs to know.
+
+    Attributes:
+        node: the node's id, unique in the cluster.
+        scheduler: HOST:PORT of the scheduler.
+        appstat: HOST:PORT of AppStat; None: asked of the scheduler.
+        data: the agent's own folder: snapshots, bundles, logs, scratch.
+        machines: what runs training processes.
+        host: where NodeAgentService listens.
+        port: 0 takes a free one.
+        insecure: listen beyond this machine without encryption.
+        idle_runner_seconds: how long a warm runner without work is kept.
+        attach_seconds: how long a new runner may take until it attaches.
+        lease_seconds: lease of the runners until the scheduler names one.
+        flush_seconds: how long the last messages may take when the agent stops.
+        backoff: waits between tries to reach the scheduler or the store.
+    """
+
+    node: str
+    scheduler: str
+    data: Path
+    machines: tuple[MachineSettings, ...]
+    appstat: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    insecure: bool = False
+    idle_runner_seconds: float = 300.0
+    attach_seconds: float = 60.0
+    lease_seconds: float = 10.0
+    flush_seconds: float = 5.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=0.2, most=5.0))

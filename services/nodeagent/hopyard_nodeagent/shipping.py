@@ -1,0 +1,104 @@
+"""Shipping snapshots to the store, behind the training."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hopyard.errors import DataLoss, HopyardError
+from hopyard.rpc import Backoff
+from hopyard.serving import Background
+from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.snapshots import Snapshots
+from hopyard_nodeagent.store import Store
+
+_log = logging.getLogger(__name__)
+
+CONCURRENCY: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """A snapshot of a run on its way to the store."""
+
+    run: RunKey
+    position: int
+    sha256: str
+
+
+class Shipper:
+    """Ships in order of arrival, two at a time, each until it is stored or nobody wants it any more."""
+
+    def __init__(
+        self, snapshots: Snapshots, store: Store, *, backoff: Backoff, done: Callable[[Shipment, bool], None]
+    ) -> None:
+        """Call `done` with each shipment that is over, and whether it was stored (False: it was given up)."""
+        self._snapshots = snapshots
+        self._store = store
+        self._backoff = backoff
+        self._done = done
+        self._queue: asyncio.Queue[Shipment] = asyncio.Queue()
+        self._wanted: set[Shipment] = set()
+        # Waits between tries only spread the load; nothing that is to repeat depends on them.
+        self._rng = random.Random()
+
+    def start(self, background: Background) -> None:
+        """Ship from now on."""
+        for number in range(CONCURRENCY):
+            background.start(self._work(), name=f"shipper-{number}")
+
+    def ship(self, shipment: Shipment) -> None:
+        """Ship a snapshot that lies in the snapshot folder; a second time while it is under way changes nothing."""
+        if shipment not in self._wanted:
+            self._wanted.add(shipment)
+            self._queue.put_nowait(shipment)
+
+    def pending(self, run: RunKey) -> bool:
+        """Whether snapshots of a run are still on their way."""
+        return any(shipment.run == run for shipment in self._wanted)
+
+    def forget(self, run: RunKey) -> None:
+        """Give up the shipments of a run."""
+        self._wanted = {shipment for shipment in self._wanted if shipment.run != run}
+
+    async def _work(self) -> None:
+        while True:
+            shipment = await self._queue.get()
+            failures = 0
+            while shipment in self._wanted:
+                try:
+                    await self._ship(shipment)
+                except HopyardError as error:
+                    failures += 1
+                    wait = self._backoff.wait(failures, self._rng)
+                    _log.warning(
+                        "snapshot %s of %s: %s; next try in %.1f s", shipment.sha256, shipment.run, error, wait
+                    )
+                    await asyncio.sleep(wait)
+
+    async def _ship(self, shipment: Shipment) -> None:
+        path = self._snapshots.path(shipment.sha256)
+        try:
+            if not path.is_file():
+                raise FileNotFoundError(path)
+            owner = shipment.run.experiment
+            if not await self._store.has(shipment.sha256, owner):
+                await self._store.put(path, shipment.sha256, owner)
+        except FileNotFoundError:
+            _log.info("snapshot %s of %s was deleted before it was stored", shipment.sha256, shipment.run)
+            self._finish(shipment, False)
+        except DataLoss as error:
+            _log.error("snapshot %s of %s cannot be stored: %s", shipment.sha256, shipment.run, error)
+            await self._snapshots.discard_if_corrupt(shipment.sha256)
+            self._finish(shipment, False)
+        else:
+            self._finish(shipment, True)
+
+    def _finish(self, shipment: Shipment, stored: bool) -> None:
+        if shipment in self._wanted:
+            self._wanted.discard(shipment)
+            self._done(shipment, stored)

@@ -1,0 +1,114 @@
+"""The packed snapshots on this node's disk, each named by its hash."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hopyard.errors import HopyardError, Unavailable
+from hopyard.rpc import channel
+from hopyard.snapshotfile import hash_file
+from hopyard.v1 import node_agent_pb2, node_agent_pb2_grpc
+from hopyard_nodeagent.store import Store
+from hopyard_nodeagent.transfers import check_hash, receive_file
+
+_log = logging.getLogger(__name__)
+
+
+class Snapshots:
+    """The node's snapshot folder."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        """Use `folder`, which exists; what is missing is got from peers or the store."""
+        self.folder = folder
+        self._store = store
+        self._used: Counter[str] = Counter()
+        self._unwanted: set[str] = set()
+        self._fetches: dict[str, asyncio.Lock] = {}
+
+    def path(self, sha256: str) -> Path:
+        """Where a snapshot is, or would be.
+
+        Raises:
+            InvalidInput: the hash is none.
+        """
+        return self.folder / check_hash(sha256)
+
+    def hashes(self) -> list[str]:
+        """What is on the disk and not about to be deleted."""
+        names = (path.name for path in self.folder.iterdir() if not path.name.startswith("."))
+        return sorted(name for name in names if name not in self._unwanted)
+
+    def size_bytes(self) -> int:
+        """Bytes of all of it."""
+        return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
+
+    @contextmanager
+    def use(self, sha256: str) -> Iterator[Path]:
+        """Keep a snapshot while it is used: deletions of it wait."""
+        path = self.path(sha256)
+        self._used[sha256] += 1
+        try:
+            yield path
+        finally:
+            self._used[sha256] -= 1
+            if not self._used[sha256]:
+                del self._used[sha256]
+                if sha256 in self._unwanted:
+                    self.forget([sha256])
+
+    def forget(self, hashes: Iterable[str]) -> None:
+        """Delete snapshots, those in use as soon as they are not; what is not there is fine."""
+        for sha256 in hashes:
+            path = self.path(sha256)
+            if self._used[sha256]:
+                self._unwanted.add(sha256)
+            else:
+                self._unwanted.discard(sha256)
+                path.unlink(missing_ok=True)
+
+    async def fetch(self, sha256: str, peers: Sequence[str]) -> None:
+        """Have a snapshot here: from the disk, from the first peer that gives it, or from the store.
+
+        Raises:
+            HopyardError: nobody gave it; the message says what each one answered.
+        """
+        path = self.path(sha256)
+        async with self._fetches.setdefault(sha256, asyncio.Lock()):
+            self._unwanted.discard(sha256)
+            if path.is_file():
+                return
+            tried: list[str] = []
+            for peer in peers:
+                try:
+                    await _from_peer(peer, sha256, path)
+                    return
+                except HopyardError as error:
+                    tried.append(f"{peer}: {error}")
+            try:
+                await self._store.get(sha256, path)
+            except HopyardError as error:
+                tried.append(f"store: {error}")
+                raise Unavailable(f"snapshot {sha256} cannot be got: {'; '.join(tried)}") from error
+
+    async def discard_if_corrupt(self, sha256: str) -> None:
+        """Delete a snapshot whose bytes are not what its hash promises, so that the next start gets another copy."""
+        path = self.path(sha256)
+        if path.is_file() and (await asyncio.to_thread(hash_file, path)).sha256 != sha256:
+            _log.error("snapshot %s is corrupt on this disk and was deleted", sha256)
+            path.unlink(missing_ok=True)
+
+
+async def _from_peer(peer: str, sha256: str, target: Path) -> None:
+    async with channel(peer) as connection:
+        stub = node_agent_pb2_grpc.NodeAgentServiceStub(connection)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            async for response in stub.FetchSnapshot(node_agent_pb2.FetchSnapshotRequest(sha256=sha256)):
+                yield response.data
+
+        await receive_file(chunks(), target, sha256, f"the node agent at {peer}")

@@ -1,0 +1,101 @@
+"""Moving packed files between this node, other nodes and the store, verified by their hash."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hopyard.errors import DataLoss, InvalidInput
+
+CHUNK_BYTES: Final = 1024 * 1024
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def check_hash(sha256: str) -> str:
+    """Return a hash that is one; what is not cannot name a file.
+
+    Raises:
+        InvalidInput: it is not 64 lower-case hexadecimal digits.
+    """
+    if _SHA256.fullmatch(sha256) is None:
+        raise InvalidInput(f"sha256: found {sha256!r:.80}, allowed are 64 lower-case hexadecimal digits")
+    return sha256
+
+
+async def receive_file(chunks: AsyncIterator[bytes], target: Path, sha256: str, source: str) -> int:
+    """Write what arrives to `target`, which appears whole or not at all; returns its size in bytes.
+
+    Raises:
+        DataLoss: the bytes do not have the hash; `source` is named.
+    """
+    async with _arriving(chunks, target.parent) as arrived:
+        if arrived.sha256 != sha256:
+            raise DataLoss(f"{source} sent {arrived.size} bytes with the hash {arrived.sha256}; expected {sha256}")
+        os.replace(arrived.path, target)
+    return arrived.size
+
+
+async def receive_named_by_hash(chunks: AsyncIterator[bytes], folder: Path) -> Arrived:
+    """Write what arrives into `folder`, under its hash."""
+    async with _arriving(chunks, folder) as arrived:
+        target = folder / arrived.sha256
+        os.replace(arrived.path, target)
+    return Arrived(target, arrived.sha256, arrived.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A file that came over the network, with its hash and size in bytes."""
+
+    path: Path
+    sha256: str
+    size: int
+
+
+@asynccontextmanager
+async def _arriving(chunks: AsyncIterator[bytes], folder: Path) -> AsyncIterator[Arrived]:
+    """A hidden file with everything that arrives, on disk; removed unless it is moved away."""
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".", suffix=".partial")
+    digest = hashlib.sha256()
+    try:
+        with os.fdopen(handle, "wb") as file:
+
+            def write(data: bytes) -> None:
+                digest.update(data)
+                file.write(data)
+
+            def finish() -> int:
+                file.flush()
+                os.fsync(file.fileno())
+                return file.tell()
+
+            async for data in chunks:
+                await asyncio.to_thread(write, data)
+            size = await asyncio.to_thread(finish)
+        yield Arrived(Path(name), digest.hexdigest(), size)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+async def file_chunks(path: Path) -> AsyncIterator[bytes]:
+    """The bytes of a file, in chunks of at most 1 MiB; at least one chunk, which is empty for an empty file.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    file = await asyncio.to_thread(path.open, "rb")
+    try:
+        yield await asyncio.to_thread(file.read, CHUNK_BYTES)
+        while data := await asyncio.to_thread(file.read, CHUNK_BYTES):
+            yield data
+    finally:
+        file.close()

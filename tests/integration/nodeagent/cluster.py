@@ -1,0 +1,170 @@
+"""What a test of the agent works with."""
+
+from __future__ import annotations
+
+import asyncio
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hopyard import bundle
+from hopyard.rpc import Backoff
+from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from tests.integration.nodeagent.fakes import FakeScheduler, FakeStore
+
+TRAINER = textwrap.dedent(
+    '''
+    """A trainer whose metrics depend on everything that a snapshot must hold."""
+
+    import json
+    import os
+    import random
+    import signal
+    import sys
+    import time
+
+    from hopyard import Trainer
+
+
+    class Walk(Trainer):
+        def build(self, hyperparameters):
+            self.rng = random.Random(self.context.seed)
+            self.x = 0.0
+            print(f"job {self.context.job} begins")
+
+        def setup(self, hyperparameters, changed):
+            if hyperparameters.get("fail") == "setup":
+                raise ValueError("a bad setup")
+            self.step = hyperparameters["step"]
+
+        def train(self):
+            behaviour = self.hyperparameters.get("fail")
+            if behaviour and self.position + 1 == self.hyperparameters.get("at", 3):
+                if behaviour == "train":
+                    raise ValueError("a bad iteration")
+                if behaviour == "exit":
+                    sys.exit(3)
+                if behaviour == "kill":
+                    print("about to die", flush=True)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if behaviour == "hang":
+                    time.sleep(600)
+            if self.hyperparameters.get("finish") == self.position + 1:
+                self.finish()
+            time.sleep(self.hyperparameters.get("seconds", 0.0))
+            self.x += self.step * self.rng.gauss(0.0, 1.0)
+            return {"x": self.x, "pid": float(os.getpid()), "threads": float(os.environ["OMP_NUM_THREADS"])}
+
+        def evaluate(self):
+            self.examples = 17
+            return {"square": self.x**2}
+
+        def save(self, directory):
+            if self.hyperparameters.get("fail") == "save":
+                raise ValueError("a bad save")
+            (directory / "walk.json").write_text(json.dumps([self.x, self.rng.getstate()]))
+
+        def load(self, directory):
+            self.x, (version, internal, gauss) = json.loads((directory / "walk.json").read_text())
+            self.rng.setstate((version, tuple(internal), gauss))
+
+
+    class Other(Walk):
+        pass
+    '''
+)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has reaped yet does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+async def gone(pid: int) -> None:
+    """Wait until a process is gone."""
+    async with asyncio.timeout(20):
+        while alive(pid):  # noqa: ASYNC110 (nobody tells us: it is no child of this process)
+            await asyncio.sleep(0.02)
+
+
+class Cluster:
+    """A scheduler, a store, and the agents that a test starts."""
+
+    def __init__(
+        self, scheduler: FakeScheduler, store: FakeStore, scheduler_address: str, store_address: str, folder: Path
+    ) -> None:
+        self.scheduler = scheduler
+        self.store = store
+        self.scheduler_address = scheduler_address
+        self.store_address = store_address
+        self.folder = folder
+        self.agents: dict[str, NodeAgent] = {}
+        code = folder / "code"
+        code.mkdir()
+        (code / "train.py").write_text(TRAINER)
+        (code / "broken.py").write_text("import no_such_module\n")
+        self.bundle = store.add(bundle.pack(code).data)
+
+    def settings(self, node: str, *, slots: int = 1, **changes: Any) -> AgentSettings:
+        """Settings of an agent of this cluster."""
+        machines = tuple(MachineSettings(id=f"{node}/{slot}", cpus=1) for slot in range(slots))
+        values: dict[str, Any] = {
+            "node": node,
+            "scheduler": self.scheduler_address,
+            "appstat": self.store_address,
+            "data": self.folder / node,
+            "machines": machines,
+            "backoff": Backoff(first=0.02, most=0.1),
+            "flush_seconds": 2.0,
+        }
+        return AgentSettings(**(values | changes))
+
+    async def agent(self, node: str = "a", **changes: Any) -> NodeAgent:
+        """Start an agent in this process and wait for its session."""
+        agent = self.agents[node] = NodeAgent(self.settings(node, **changes))
+        await agent.start()
+        await self.scheduler.connected(node)
+        return agent
+
+    def log(self, node: str, key: RunKey) -> str:
+        """What a job's runs printed on a node."""
+        return (self.folder / node / "logs" / "jobs" / key.experiment / f"{key.job}.log").read_text()
+
+    def start(
+        self,
+        key: RunKey,
+        *,
+        node: str = "a",
+        slot: int = 0,
+        hyperparameters: Mapping[str, Any] | None = None,
+        trainer: str = "train.py:Walk",
+        environment: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> None:
+        """Start a run of the test's trainer."""
+        program = wire.RunProgram(
+            bundle=self.bundle, trainer=trainer, snapshot_provider="framework", environment=environment
+        )
+        start = wire.StartRun(
+            machine=f"{node}/{slot}",
+            hyperparameters=hyperparameters_to_proto({"step": 0.5} | dict(hyperparameters or {})),
+            seed=7,
+            world=1,
+            program=program,
+            **fields,
+        )
+        self.scheduler.send(node, key, start=start)
+
+    async def stop(self) -> None:
+        """Stop all agents."""
+        for agent in self.agents.values():
+            await agent.stop()

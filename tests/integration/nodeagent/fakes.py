@@ -1,0 +1,206 @@
+"""The other side of an agent, for tests: a scheduler that a test drives by hand, and a store of blobs in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc.aio
+
+from hopyard.errors import NotFound, Unavailable
+from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, common_pb2, resource_manager_pb2_grpc
+from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent.keys import RunKey
+
+
+class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
+    """Speaks AgentSession as the contract says; the test sees each run's messages once and in order."""
+
+    def __init__(self) -> None:
+        self.epoch = 1
+        self.lease_seconds = 10.0
+        self.acknowledge = True
+        self.unwanted: set[RunKey] = set()
+        self.hellos: dict[str, list[wire.AgentHello]] = defaultdict(list)
+        self.received: dict[RunKey, list[wire.RunMessage]] = defaultdict(list)
+        self.answers: list[wire.NodeAnswer] = []
+        self.redelivered = 0
+        self._node_of: dict[RunKey, str] = {}
+        self._commands: dict[RunKey, list[wire.RunCommand]] = defaultdict(list)
+        self._taken: dict[RunKey, int] = defaultdict(int)
+        self._sessions: dict[str, asyncio.Queue[wire.AgentSessionResponse | None]] = {}
+        self._changed = asyncio.Condition()
+
+    async def AgentSession(
+        self,
+        request_iterator: AsyncIterator[wire.AgentSessionRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[wire.AgentSessionResponse]:
+        hello = (await anext(request_iterator)).hello
+        queue: asyncio.Queue[wire.AgentSessionResponse | None] = asyncio.Queue()
+        self._sessions[hello.node] = queue
+        async with self._changed:
+            self.hellos[hello.node].append(hello)
+            self._changed.notify_all()
+        unknown = [run for run in hello.runs if RunKey.of(run) in self.unwanted]
+        yield wire.AgentSessionResponse(
+            welcome=wire.AgentWelcome(
+                epoch=self.epoch, lease_seconds=self.lease_seconds, heartbeat_seconds=0.2, unknown_runs=unknown
+            )
+        )
+        for key, commands in self._commands.items():
+            if self._node_of[key] == hello.node and key not in self.unwanted:
+                for command in commands[self._taken[key] :]:
+                    queue.put_nowait(wire.AgentSessionResponse(command=command))
+        reader = asyncio.create_task(self._read(request_iterator, queue))
+        try:
+            while (response := await queue.get()) is not None:
+                yield response
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+        raise Unavailable("the test dropped the session")
+
+    async def _read(
+        self,
+        requests: AsyncIterator[wire.AgentSessionRequest],
+        queue: asyncio.Queue[wire.AgentSessionResponse | None],
+    ) -> None:
+        async for request in requests:
+            async with self._changed:
+                match request.WhichOneof("message"):
+                    case "heartbeat":
+                        queue.put_nowait(wire.AgentSessionResponse(heartbeat=wire.SchedulerHeartbeat()))
+                    case "ack":
+                        key = RunKey.of(request.ack.run)
+                        self._taken[key] = max(self._taken[key], request.ack.sequence)
+                    case "run_message":
+                        self._message(request.run_message, queue)
+                    case "answer":
+                        self.answers.append(request.answer)
+                self._changed.notify_all()
+
+    def _message(self, message: wire.RunMessage, queue: asyncio.Queue[wire.AgentSessionResponse | None]) -> None:
+        key = RunKey.of(message.run)
+        received = self.received[key]
+        if message.sequence == len(received) + 1:
+            received.append(message)
+        elif message.sequence <= len(received):
+            assert received[message.sequence - 1] == message, "a numbered message never changes"
+            self.redelivered += 1
+        if self.acknowledge:
+            ack = wire.ChannelAck(run=message.run, sequence=len(received))
+            queue.put_nowait(wire.AgentSessionResponse(ack=ack))
+
+    # What a test does.
+
+    def send(self, node: str, key: RunKey, **body: Any) -> None:
+        """Send a command to a run; it is kept and sent again until the agent acknowledges it."""
+        self._node_of[key] = node
+        commands = self._commands[key]
+        command = wire.RunCommand(run=key.to_proto(), sequence=len(commands) + 1, epoch=self.epoch, **body)
+        commands.append(command)
+        if node in self._sessions:
+            self._sessions[node].put_nowait(wire.AgentSessionResponse(command=command))
+
+    def decide(
+        self, node: str, key: RunKey, decision: wire.Decision.ValueType, position: int, allowed: int = 0
+    ) -> None:
+        """Send a decision."""
+        self.send(node, key, decide=wire.DecideRun(decision=decision, position=position, allowed=allowed))
+
+    def say(self, node: str, **message: Any) -> None:
+        """Send something else over the present session."""
+        self._sessions[node].put_nowait(wire.AgentSessionResponse(**message))
+
+    def drop_session(self, node: str) -> None:
+        """Break the present session."""
+        self._sessions.pop(node).put_nowait(None)
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+        """Wait until something was received."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(condition)
+
+    async def connected(self, node: str, sessions: int = 1) -> None:
+        """Wait for a node's sessions."""
+        await self.until(lambda: len(self.hellos[node]) >= sessions)
+
+    def reports(self, key: RunKey) -> list[common_pb2.Report]:
+        """All reports of a run so far."""
+        return [report for message in self.received[key] for report in message.reports.reports]
+
+    async def reported(self, key: RunKey, position: int) -> common_pb2.Report:
+        """Wait for the report at a position."""
+        await self.until(lambda: bool(self._ended(key)) or any(r.position == position for r in self.reports(key)))
+        return next(report for report in self.reports(key) if report.position == position)
+
+    async def ended(self, key: RunKey) -> wire.RunEnded:
+        """Wait for the end of a run."""
+        await self.until(lambda: bool(self._ended(key)))
+        return self._ended(key)[0]
+
+    async def amended(self, key: RunKey, ticket: str) -> wire.RunAmended:
+        """Wait for the answer to an amendment."""
+
+        def answers() -> list[wire.RunAmended]:
+            return [m.amended for m in self.received[key] if m.HasField("amended") and m.amended.ticket == ticket]
+
+        await self.until(lambda: bool(answers()))
+        return answers()[0]
+
+    def snapshots(self, key: RunKey) -> list[common_pb2.Snapshot]:
+        """The snapshots that a run said it took."""
+        return [m.snapshot_taken.snapshot for m in self.received[key] if m.HasField("snapshot_taken")]
+
+    def _ended(self, key: RunKey) -> list[wire.RunEnded]:
+        return [message.ended for message in self.received[key] if message.HasField("ended")]
+
+
+class FakeStore(appstat_pb2_grpc.AppStatServiceServicer):
+    """Blobs in memory."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.available = True
+
+    def add(self, data: bytes) -> str:
+        """Put bytes; answers their hash."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.blobs[sha256] = data
+        return sha256
+
+    def _check(self) -> None:
+        if not self.available:
+            raise Unavailable("the test's store is away")
+
+    async def HasBlobs(
+        self, request: appstat_pb2.HasBlobsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> appstat_pb2.HasBlobsResponse:
+        self._check()
+        return appstat_pb2.HasBlobsResponse(sha256=[name for name in request.sha256 if name in self.blobs])
+
+    async def PutBlob(
+        self,
+        request_iterator: AsyncIterator[appstat_pb2.PutBlobRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> appstat_pb2.PutBlobResponse:
+        self._check()
+        name, data = "", b""
+        async for request in request_iterator:
+            name = name or request.sha256
+            data += request.data
+        assert hashlib.sha256(data).hexdigest() == name
+        self.blobs[name] = data
+        return appstat_pb2.PutBlobResponse(size_bytes=len(data))
+
+    async def GetBlob(
+        self, request: appstat_pb2.GetBlobRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[appstat_pb2.GetBlobResponse]:
+        self._check()
+        if request.sha256 not in self.blobs:
+            raise NotFound(f"no blob {request.sha256}")
+        yield appstat_pb2.GetBlobResponse(data=self.blobs[request.sha256])

@@ -1,0 +1,157 @@
+"""What goes wrong, and what is said about it: user code, processes, snapshots, programs."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from hopyard.v1 import common_pb2
+from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent.keys import RunKey
+from tests.integration.nodeagent.cluster import Cluster
+
+KEY = RunKey("e1", "j1", 1, 0)
+NEXT = RunKey("e1", "j2", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("fail", "position", "message"),
+    [
+        ("setup", 0, "setup at position 0: ValueError: a bad setup"),
+        ("train", 2, "train at position 2: ValueError: a bad iteration"),
+        ("exit", 2, "train at position 2: SystemExit: 3"),
+        ("save", 1, "save at position 1: ValueError: a bad save"),
+    ],
+)
+async def test_an_exception_of_the_users_code_fails_the_run_and_the_runner_goes_on(
+    cluster: Cluster, fail: str, position: int, message: str
+) -> None:
+    await cluster.agent()
+    scheduler = cluster.scheduler
+    cluster.start(KEY, hyperparameters={"fail": fail}, allowed=9, snapshot_at=[1] if fail == "save" else [])
+    ended = await scheduler.ended(KEY)
+    assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
+    assert ended.position == position
+    assert ended.message.startswith(message)
+    assert "train.py" in ended.message
+    assert message.split(": ", 1)[1].split(":")[0] in cluster.log("a", KEY)
+    cluster.start(NEXT)
+    assert (await scheduler.reported(NEXT, 1)).position == 1
+
+
+@pytest.mark.parametrize(
+    ("trainer", "message"),
+    [
+        ("missing.py:Walk", "there is no missing.py"),
+        ("train.py:Walker", "train.py defines no Walker"),
+        ("train.py:json", "allowed: a subclass of hopyard.Trainer"),
+        ("broken.py:Walk", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("Walk", "a trainer is named FILE.py:CLASS"),
+        ("../train.py:Walk", "leads out of the experiment's code"),
+    ],
+)
+async def test_a_trainer_that_cannot_be_imported_fails_the_run(cluster: Cluster, trainer: str, message: str) -> None:
+    await cluster.agent()
+    cluster.start(KEY, trainer=trainer)
+    ended = await cluster.scheduler.ended(KEY)
+    assert ended.reason == common_pb2.RUN_END_REASON_FAILED
+    assert message in ended.message
+    cluster.start(NEXT)
+    assert (await cluster.scheduler.reported(NEXT, 1)).position == 1
+
+
+async def test_a_killed_runner_loses_the_run_with_its_last_lines(cluster: Cluster) -> None:
+    await cluster.agent()
+    cluster.start(KEY, hyperparameters={"fail": "kill"}, allowed=9)
+    ended = await cluster.scheduler.ended(KEY)
+    assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_LOST, common_pb2.FAILURE_CLASS_INFRASTRUCTURE)
+    # What it had not sent yet died with it.
+    assert ended.position <= 2
+    assert "killed by SIGKILL" in ended.message
+    assert "about to die" in ended.message
+    # A waiting runner dies the same way, and the machine takes the next run.
+    cluster.start(NEXT)
+    pid = int((await cluster.scheduler.reported(NEXT, 1)).metrics["pid"])
+    os.kill(pid, signal.SIGKILL)
+    assert (await cluster.scheduler.ended(NEXT)).reason == common_pb2.RUN_END_REASON_LOST
+    cluster.start(RunKey("e1", "j2", 2, 0))
+    await cluster.scheduler.reported(RunKey("e1", "j2", 2, 0), 1)
+
+
+async def test_an_iteration_beyond_its_time_out_fails_the_run(cluster: Cluster) -> None:
+    await cluster.agent()
+    cluster.scheduler.lease_seconds = 10.0
+    cluster.start(KEY, hyperparameters={"fail": "hang", "at": 2}, allowed=9, iteration_timeout=0.3)
+    ended = await cluster.scheduler.ended(KEY)
+    assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
+    assert "longer than 0.3 s" in ended.message
+
+
+async def test_a_program_this_agent_does_not_run_is_refused(cluster: Cluster) -> None:
+    await cluster.agent()
+    program = wire.RunProgram(command=wire.CommandLine(arguments=["python", "train.py"]))
+    cluster.scheduler.send("a", KEY, start=wire.StartRun(machine="a/0", program=program))
+    ended = await cluster.scheduler.ended(KEY)
+    assert ended.reason == common_pb2.RUN_END_REASON_FAILED
+    assert "of kind 'command'; this agent runs trainers" in ended.message
+
+
+async def test_a_run_that_cannot_be_prepared_is_lost(cluster: Cluster) -> None:
+    await cluster.agent()
+    scheduler = cluster.scheduler
+    missing = common_pb2.Snapshot(job="j1", position=3, sha256="0" * 64)
+    cluster.start(KEY, snapshot=missing)
+    ended = await scheduler.ended(KEY)
+    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 3)
+    assert "store: no blob 000" in ended.message
+    elsewhere = RunKey("e1", "j3", 1, 0)
+    cluster.start(elsewhere, slot=5)
+    assert "machine 'a/5' is not on this node" in (await scheduler.ended(elsewhere)).message
+    nowhere = RunKey("e1", "j4", 1, 0)
+    program = wire.RunProgram(trainer="train.py:Walk", interpreter="/no/such/python")
+    scheduler.send("a", nowhere, start=wire.StartRun(machine="a/0", program=program))
+    assert "/no/such/python cannot be started" in (await scheduler.ended(nowhere)).message
+
+
+async def test_a_snapshot_with_a_flipped_bit_is_found_and_got_again(cluster: Cluster) -> None:
+    await cluster.agent()
+    scheduler = cluster.scheduler
+    cluster.start(KEY, until=2, allowed=2)
+    await scheduler.reported(KEY, 2)
+    scheduler.decide("a", KEY, wire.DECISION_CONTINUE, 2)
+    snapshot = (await scheduler.ended(KEY)).snapshot
+    await scheduler.until(lambda: any(m.HasField("snapshot_stored") for m in scheduler.received[KEY]))
+    file = cluster.folder / "a" / "snapshots" / snapshot.sha256
+    content = bytearray(file.read_bytes())
+    content[700] ^= 1
+    file.write_bytes(content)
+    second, third = RunKey("e1", "j1", 2, 0), RunKey("e1", "j1", 3, 0)
+    cluster.start(second, snapshot=snapshot)
+    ended = await scheduler.ended(second)
+    assert ended.reason == common_pb2.RUN_END_REASON_LOST
+    assert "has the hash" in ended.message
+    cluster.start(third, snapshot=snapshot)
+    assert (await scheduler.reported(third, 3)).position == 3
+
+
+async def test_snapshots_are_shipped_when_the_store_comes_back_and_deleted_when_forgotten(cluster: Cluster) -> None:
+    await cluster.agent()
+    scheduler = cluster.scheduler
+    cluster.start(KEY, allowed=3, snapshot_every=1)
+    await scheduler.reported(KEY, 1)
+    cluster.store.available = False
+    await scheduler.reported(KEY, 3)
+    scheduler.decide("a", KEY, wire.DECISION_SUSPEND, 3)
+    snapshot = (await scheduler.ended(KEY)).snapshot
+    cluster.store.available = True
+    await scheduler.until(lambda: sum(m.HasField("snapshot_stored") for m in scheduler.received[KEY]) == 3)
+    await scheduler.until(lambda: not cluster.agents["a"].hello(0).runs)
+    file = cluster.folder / "a" / "snapshots" / snapshot.sha256
+    assert file.is_file()
+    scheduler.say("a", forget_snapshots=wire.ForgetSnapshots(sha256=[snapshot.sha256, "1" * 64]))
+    scheduler.say("a", question=wire.NodeQuestion(ticket="q", kind="weather"))
+    await scheduler.until(lambda: bool(scheduler.answers))
+    assert "no questions of kind 'weather'" in scheduler.answers[0].error
+    assert not file.exists()

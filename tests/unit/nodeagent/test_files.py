@@ -1,0 +1,121 @@
+"""The agent's folders, logs and transfers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopyard.errors import DataLoss, InvalidInput
+from hopyard_nodeagent import logs
+from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.transfers import check_hash, file_chunks, receive_file, receive_named_by_hash
+
+
+def test_what_an_earlier_agent_left_half_done_is_removed(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    (folders.snapshots / "complete").write_text("x")
+    (folders.snapshots / ".half.partial").write_text("x")
+    (folders.bundles / ".half").mkdir()
+    scratch = folders.scratch(RunKey("e", "j", 1, 0))
+    scratch.mkdir()
+    Folders(tmp_path)
+    assert [path.name for path in folders.snapshots.iterdir()] == ["complete"]
+    assert list(folders.bundles.iterdir()) == []
+    assert not scratch.exists()
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_ids_never_lead_out_of_their_folder(
+    tmp_path_factory: pytest.TempPathFactory, experiment: str, job: str
+) -> None:
+    folders = Folders(tmp_path_factory.getbasetemp() / "ids")
+    try:
+        path = folders.job_log(experiment, job)
+    except UnicodeEncodeError:  # lone surrogates are no ids on the wire either
+        return
+    assert path.parent.parent == folders.logs / "jobs"
+    assert len(path.name) < 200
+
+
+async def stream(path: Path, offset: int) -> bytes:
+    return b"".join([data async for _, data in logs.stream(path, offset, lambda: False)])
+
+
+async def test_logs_are_read_from_any_offset(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    assert await stream(path, 0) == b""
+    path.write_bytes(b"x" * 100_000 + b"end")
+    assert len(await stream(path, 0)) == 100_003
+    assert await stream(path, 100_000) == b"end"
+    assert await stream(path, -3) == b"end"
+    assert await stream(path, 200_000) == b""
+    assert len(await stream(path, -200_000)) == 100_003
+
+
+async def test_the_last_look_comes_after_the_end_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    def follow() -> bool:
+        path.write_bytes(b"last words")  # written just before the run ended
+        return False
+
+    assert [data async for _, data in logs.stream(path, 0, follow)] == [b"last words"]
+
+
+def test_last_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    assert logs.last_lines(path) == ""
+    path.write_text("".join(f"line {number}\n" for number in range(100)))
+    assert logs.last_lines(path).splitlines()[0] == "line 88"
+    assert logs.last_lines(path, since=path.stat().st_size - 8) == "line 99"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def test_a_file_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
+    sha256 = hashlib.sha256(b"abc").hexdigest()
+    assert await receive_file(chunks(b"a", b"bc"), tmp_path / "file", sha256, "a peer") == 3
+    assert (tmp_path / "file").read_bytes() == b"abc"
+    with pytest.raises(DataLoss, match="a peer sent 3 bytes with the hash"):
+        await receive_file(chunks(b"abd"), tmp_path / "other", sha256, "a peer")
+
+    async def breaks() -> AsyncIterator[bytes]:
+        yield b"a"
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        await receive_file(breaks(), tmp_path / "other", sha256, "a peer")
+    assert names(tmp_path) == ["file"]
+
+
+async def test_a_file_is_named_by_what_arrived(tmp_path: Path) -> None:
+    arrived = await receive_named_by_hash(chunks(b"abc"), tmp_path)
+    assert arrived.path.name == arrived.sha256 == hashlib.sha256(b"abc").hexdigest()
+    assert arrived.size == 3
+
+
+async def test_a_file_is_sent_in_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    assert [data async for data in file_chunks(path)] == [b""]
+    path.write_bytes(bytes(2**20 + 5))
+    assert [len(data) async for data in file_chunks(path)] == [2**20, 5]
+
+
+@pytest.mark.parametrize("text", ["", "x", "A" * 64, "../" + "0" * 61, "0" * 65])
+def test_what_is_no_hash_names_no_file(text: str) -> None:
+    with pytest.raises(InvalidInput, match="allowed are 64"):
+        check_hash(text)

@@ -1,0 +1,145 @@
+"""The snapshot folder and the shipping of snapshots, with a store that a test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from hopyard.errors import DataLoss, NotFound, Unavailable
+from hopyard.rpc import Backoff
+from hopyard.serving import Background
+from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.shipping import Shipment, Shipper
+from hopyard_nodeagent.snapshots import Snapshots
+from hopyard_nodeagent.store import Store
+from hopyard_nodeagent.transfers import file_chunks
+
+KEY = RunKey("e", "j", 1, 0)
+
+
+class ScriptedStore(Store):
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.failures: list[Exception] = []
+        self.puts = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def has(self, sha256: str, owner: str) -> bool:
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        return sha256 in self.blobs
+
+    async def put(self, file: Path, sha256: str, owner: str) -> None:
+        assert owner == KEY.experiment
+        self.puts += 1
+        data = b"".join([chunk async for chunk in file_chunks(file)])
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise DataLoss("not what its hash promises")
+        self.blobs[sha256] = data
+
+    async def get(self, sha256: str, target: Path) -> None:
+        if sha256 not in self.blobs:
+            raise NotFound(f"no blob {sha256}")
+        await asyncio.to_thread(target.write_bytes, self.blobs[sha256])
+
+
+class Node:
+    """A snapshot folder with a shipper."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = ScriptedStore()
+        self.snapshots = Snapshots(folder, self.store)
+        self.done: asyncio.Queue[tuple[Shipment, bool]] = asyncio.Queue()
+        self.shipper = Shipper(
+            self.snapshots,
+            self.store,
+            backoff=Backoff(first=0.001, most=0.001),
+            done=lambda shipment, stored: self.done.put_nowait((shipment, stored)),
+        )
+
+    def add(self, data: bytes) -> Shipment:
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.snapshots.path(sha256).write_bytes(data)
+        return Shipment(KEY, len(data), sha256)
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+async def test_shipments_arrive_whatever_the_store_does_meanwhile(node: Node) -> None:
+    shipments = [node.add(data) for data in (b"a", b"bb", b"ccc")]
+    node.store.failures = [Unavailable("away"), Unavailable("still away")]
+    async with Background("test") as background:
+        node.shipper.start(background)
+        for shipment in (*shipments, shipments[0]):
+            node.shipper.ship(shipment)
+        assert node.shipper.pending(KEY)
+        assert {await node.done.get() for _ in shipments} == {(shipment, True) for shipment in shipments}
+    assert not node.shipper.pending(KEY)
+    assert node.store.puts == 3
+
+
+async def test_what_the_store_has_is_not_sent_again(node: Node) -> None:
+    shipment = node.add(b"a")
+    node.store.blobs[shipment.sha256] = b"a"
+    async with Background("test") as background:
+        node.shipper.start(background)
+        node.shipper.ship(shipment)
+        assert await node.done.get() == (shipment, True)
+    assert node.store.puts == 0
+
+
+async def test_deleted_and_corrupt_snapshots_are_given_up(node: Node) -> None:
+    deleted, corrupt = node.add(b"a"), node.add(b"bb")
+    node.snapshots.forget([deleted.sha256])
+    node.snapshots.path(corrupt.sha256).write_bytes(b"bX")
+    async with Background("test") as background:
+        node.shipper.start(background)
+        node.shipper.ship(deleted)
+        node.shipper.ship(corrupt)
+        assert {await node.done.get(), await node.done.get()} == {(deleted, False), (corrupt, False)}
+    assert node.snapshots.hashes() == []
+
+
+async def test_shipments_of_a_forgotten_run_say_nothing(node: Node) -> None:
+    node.store.gate.clear()
+    unwanted, wanted = node.add(b"a"), node.add(b"bb")
+    other = Shipment(RunKey("e", "other", 1, 0), 2, wanted.sha256)
+    async with Background("test") as background:
+        node.shipper.start(background)
+        node.shipper.ship(unwanted)
+        node.shipper.ship(other)
+        node.shipper.forget(KEY)
+        node.store.gate.set()
+        assert await node.done.get() == (other, True)
+    assert node.done.empty()
+
+
+async def test_a_snapshot_in_use_is_deleted_when_it_is_not_any_more(node: Node) -> None:
+    shipment = node.add(b"a")
+    with node.snapshots.use(shipment.sha256) as path:
+        with node.snapshots.use(shipment.sha256):
+            node.snapshots.forget([shipment.sha256])
+            assert node.snapshots.hashes() == []
+        assert path.is_file()
+    assert not path.exists()
+
+
+async def test_a_deletion_that_waits_is_taken_back_by_a_new_use(node: Node) -> None:
+    shipment = node.add(b"a")
+    with node.snapshots.use(shipment.sha256) as path:
+        node.snapshots.forget([shipment.sha256])
+        await node.snapshots.fetch(shipment.sha256, [])
+    assert path.is_file()
+
+
+async def test_a_snapshot_nobody_has_names_everyone_who_was_asked(node: Node) -> None:
+    with pytest.raises(Unavailable, match=r"cannot be got: .*port.*; store: no blob"):
+        await node.snapshots.fetch("0" * 64, ["no-port"])

@@ -1,0 +1,156 @@
+"""The runner's small parts: its queue, its watch, the loading of trainers, the naming of failures."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hopyard.runner.failures import ended_by
+from hopyard.runner.outbox import Outbox
+from hopyard.runner.program import ProgramError, ProgramLoader
+from hopyard.runner.watch import LeaseWatch
+from hopyard.snapshotfile import SnapshotCorruptError, SnapshotRefusedError
+from hopyard.trainer import Phase, Trainer, UserCodeError
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import common_pb2
+
+TRAINER = """
+from hopyard import Trainer
+from {helper} import VALUE
+
+class Net(Trainer):
+    value = VALUE
+    def setup(self, hyperparameters, changed): ...
+    def train(self): return {{}}
+    def save(self, directory): ...
+    def load(self, directory): ...
+"""
+
+
+def message(number: int) -> wire.AttachRequest:
+    return wire.AttachRequest(hello=wire.AttachHello(pid=number))
+
+
+def test_the_outbox_keeps_order_and_ends_after_it_is_closed() -> None:
+    outbox = Outbox()
+    for number in range(3):
+        outbox.send(message(number))
+    outbox.close()
+    assert [request.hello.pid for request in outbox.requests()] == [0, 1, 2]
+
+
+def test_the_outbox_is_never_silent() -> None:
+    outbox = Outbox(heartbeat_seconds=0.0)
+    requests = outbox.requests()
+    assert next(requests).HasField("heartbeat")
+    outbox.send(message(1))
+    assert next(requests).hello.pid == 1
+
+
+def test_the_watch_expires_only_when_it_could_hear() -> None:
+    watch = LeaseWatch(0.0)
+    assert not watch.expired(1e9), "no lease before the first run"
+    watch = LeaseWatch(0.0)
+    watch.renew(8.0, 0.0)
+    for tick in range(1, 9):
+        assert not watch.expired(float(tick))
+    assert watch.expired(9.0)
+    watch = LeaseWatch(0.0)
+    watch.renew(8.0, 0.0)
+    assert not watch.expired(100.0), "this process was stopped itself: a full lease again"
+    for tick in range(101, 109):
+        assert not watch.expired(float(tick))
+    assert watch.expired(109.0)
+    watch.heard(109.0)
+    assert not watch.expired(110.0)
+
+
+@pytest.fixture
+def clean_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def code(folder: Path, value: int) -> Path:
+    (folder / "nets").mkdir(parents=True)
+    (folder / "nets" / "__init__.py").touch()
+    (folder / "nets" / "deep.py").write_text(TRAINER.format(helper=".helper"))
+    (folder / "nets" / "helper.py").write_text(f"VALUE = {value}\n")
+    (folder / "flat_net.py").write_text(TRAINER.format(helper="flat_helper"))
+    (folder / "flat_helper.py").write_text(f"VALUE = {value}\n")
+    (folder / "src").mkdir()
+    (folder / "src" / "inner_net.py").write_text(TRAINER.format(helper="inner_helper"))
+    (folder / "src" / "inner_helper.py").write_text(f"VALUE = {value}\n")
+    return folder
+
+
+@pytest.mark.usefixtures("clean_imports")
+@pytest.mark.parametrize("name", ["flat_net.py:Net", "nets/deep.py:Net", "src/inner_net.py:Net"])
+def test_a_class_is_kept_for_the_same_code_and_loaded_anew_for_other_code(tmp_path: Path, name: str) -> None:
+    loader = ProgramLoader()
+    first, second = code(tmp_path / "1", 1), code(tmp_path / "2", 2)
+    loaded = loader.load(first, name)
+    assert issubclass(loaded, Trainer)
+    assert loader.load(first, name) is loaded
+    assert Path.cwd() == first
+    other = loader.load(second, name)
+    assert (vars(loaded)["value"], vars(other)["value"]) == (1, 2)
+
+
+@pytest.mark.usefixtures("clean_imports")
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("net.py", "", "a trainer is named FILE.py:CLASS"),
+        ("net.py:", "", "a trainer is named FILE.py:CLASS"),
+        (f"{json.__name__}.py:Net", "", "has the name of a module that is loaded already"),
+        ("net.py:Net", "import sys; sys.exit(4)", "SystemExit: 4"),
+        ("net.py:Net", "Net = 3", "Net is 3"),
+        ("net.py:Net", "(", "SyntaxError"),
+    ],
+)
+def test_a_trainer_that_cannot_be_loaded_says_why(tmp_path: Path, name: str, content: str, reason: str) -> None:
+    (tmp_path / name.partition(":")[0]).write_text(content)
+    with pytest.raises(ProgramError, match=f"^import of {name}: .*{reason}"):
+        ProgramLoader().load(tmp_path, name)
+
+
+def user_error(phase: Phase, cause: BaseException | None = None) -> UserCodeError:
+    error = UserCodeError(trainer="Net", phase=phase, position=5, reason="ValueError: no", traceback_text="a\nb\n")
+    error.__cause__ = cause
+    return error
+
+
+FAILED, LOST = common_pb2.RUN_END_REASON_FAILED, common_pb2.RUN_END_REASON_LOST
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "message", "broken"),
+    [
+        (user_error(Phase.TRAIN), FAILED, "train at position 5: ValueError: no\na\nb", False),
+        (user_error(Phase.SAVE, OSError(errno.ENOSPC, "full")), LOST, "save at position 5", False),
+        (user_error(Phase.TRAIN, OSError(errno.ENOSPC, "full")), FAILED, "train at position 5", False),
+        (ProgramError("net.py:Net", "no"), FAILED, "import of net.py:Net: no", True),
+        (SnapshotRefusedError("a link"), FAILED, "save at position 4: a link", False),
+        (SnapshotCorruptError("a bit"), LOST, "load at position 4: a bit", False),
+        (OSError(errno.ENOSPC, "full"), LOST, "at position 4: OSError", False),
+        (RuntimeError("oh"), LOST, "a bug in the runner at position 4: RuntimeError('oh')", True),
+    ],
+)
+def test_failures_are_classed(
+    error: Exception, reason: common_pb2.RunEndReason.ValueType, message: str, broken: bool
+) -> None:
+    ended, found_broken = ended_by(error, 4)
+    assert (ended.reason, found_broken) == (reason, broken)
+    user = common_pb2.FAILURE_CLASS_USER_CODE
+    assert ended.failure == (user if reason == FAILED else common_pb2.FAILURE_CLASS_INFRASTRUCTURE)
+    assert ended.message.startswith(message)

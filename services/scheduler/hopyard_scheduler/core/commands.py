@@ -152,7 +152,9 @@ def _fork(x: Experiment, command: ForkJob, at: float) -> None:
     source = (command.parent, command.position)
     _snapshot(x, source)
     if command.position >= x.settings.max_position:
-        raise RefusedError(f"a job forked at {command.position} has nothing to train: {x.settings.max_position} is the end")
+        raise RefusedError(
+            f"a job forked at {command.position} has nothing to train: {x.settings.max_position} is the end"
+        )
     job = _add(x, command.job, at)
     x.set_origin(job, source)
     job.fork_pin = source

@@ -140,8 +140,10 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
         if x.fruitless >= FRUITLESS_LIMIT:
             x.fruitless = 0
             _distrust(
-                x, event.at, f"it was offered machines {FRUITLESS_LIMIT} times and got each command refused, the last: "
-                f"{x.verdicts[-1].reason}"
+                x,
+                event.at,
+                f"it was offered machines {FRUITLESS_LIMIT} times and got each command refused, the last: "
+                f"{x.verdicts[-1].reason}",
             )
     lifecycle.set_demand(x, event.demand)
 

@@ -67,7 +67,7 @@ def take(x: Experiment, event: RunMessage) -> None:
     if isinstance(body, Ended):
         channel.finished = True
     if isinstance(body, SnapshotStored):
-        stored(x, job, body)
+        stored(x, job, body, event.attempt)
         return
     run = current_run(job, event.attempt)
     if run is None or run.ranks[event.rank].gone:
@@ -216,9 +216,9 @@ def taken(x: Experiment, job: Job, snapshot: SnapshotInfo, node: str, attempt: i
     x.emit(JobChanged(x.id, job.id))
 
 
-def stored(x: Experiment, job: Job, body: SnapshotStored) -> None:
+def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:
     """A snapshot arrived in the store: from now on it survives its nodes, and a forked job needs its origin no more."""
-    if not x.snapshots.stored(job.id, body.position, body.sha256):
+    if not x.snapshots.stored(job.id, body.position, body.sha256, attempt):
         if all(e.info.sha256 != body.sha256 for e in x.snapshots.entries()):
             x.emit(ForgetSnapshot(x.id, body.sha256, (), True))
         return

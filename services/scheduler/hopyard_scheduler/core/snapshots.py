@@ -18,7 +18,8 @@ SnapshotId = tuple[str, int]
 class Entry:
     """A snapshot of a job at a position: LOCAL on `nodes`, STORED once the store has it.
 
-    `shipper` is the node and the attempt that will bring it to the store; None: nobody does (any more).
+    `attempts` have taken it since it is known: only their word that it is STORED counts, since what an older one stored may have
+    been deleted meanwhile. `shipper` is the node and the attempt that will bring it to the store; None: nobody does (any more).
     """
 
     job: str
@@ -26,6 +27,7 @@ class Entry:
     nodes: set[str] = field(default_factory=set)
     stored: bool = False
     pins: set[str] = field(default_factory=set)
+    attempts: set[int] = field(default_factory=set)
     shipper: tuple[str, int] | None = None
 
     @property
@@ -88,6 +90,7 @@ class SnapshotBook:
         if entry is None:
             entry = self._entries.setdefault(job, {})[info.position] = Entry(job, info)
         entry.nodes.add(node)
+        entry.attempts.add(attempt)
         entry.shipper = (node, attempt)
         return dropped
 
@@ -97,10 +100,10 @@ class SnapshotBook:
         if entry is not None:
             entry.nodes.add(node)
 
-    def stored(self, job: str, position: int, sha256: str) -> bool:
-        """The store has it. False if it is not known (any more): nobody needs it there."""
+    def stored(self, job: str, position: int, sha256: str, attempt: int = 0) -> bool:
+        """The store has what an attempt brought there. False if that is not known (any more)."""
         entry = self.get(job, position)
-        if entry is None or entry.info.sha256 != sha256:
+        if entry is None or entry.info.sha256 != sha256 or attempt not in entry.attempts:
             return False
         entry.stored = True
         return True

@@ -1,0 +1,1 @@
+"""The scheduler over real gRPC, a real database and real runners."""

@@ -1,0 +1,105 @@
+"""A whole cluster in this process's event loop; only the runners are processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.rpc import channel
+from hopyard.v1 import experiment_pb2_grpc, job_manager_pb2_grpc, resource_manager_pb2_grpc
+from hopyard_appstat.service import AppStatService
+from hopyard_hpgen.service import HpgenService
+from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_scheduler.service import SchedulerService
+
+TRAINER = '''
+import json, time
+from hopyard.trainer import Trainer
+
+
+class Counter(Trainer):
+    """Counts; its accuracy is a function of its position and of x."""
+
+    def setup(self, hp, changed):
+        self.x = hp["x"]
+        self.pace = hp.get("pace", 0.0)
+
+    def train(self):
+        time.sleep(self.pace)
+        return {"accuracy": self.x * (self.position + 1)}
+
+    def save(self, folder):
+        (folder / "state.json").write_text(json.dumps({"x": self.x}))
+
+    def load(self, folder):
+        json.loads((folder / "state.json").read_text())
+'''
+
+EXPERIMENT = """
+name: counting
+trainer: train.py:Counter
+metric: {{name: accuracy, mode: max}}
+space: {{x: {{uniform: [0.0, 1.0]}}, pace: {pace}}}
+stop: {{jobs: {jobs}, max_iterations: {length}}}
+{more}
+"""
+
+
+@dataclass
+class Stubs:
+    """Stubs of the scheduler's services."""
+
+    experiments: experiment_pb2_grpc.ExperimentServiceAsyncStub
+    jobs: job_manager_pb2_grpc.JobManagerServiceAsyncStub
+    machines: resource_manager_pb2_grpc.ResourceManagerServiceAsyncStub
+
+
+@pytest.fixture
+async def address(tmp_path: Path) -> AsyncIterator[str]:
+    """A scheduler with one node of two machines."""
+    appstat = AppStatService(data=tmp_path / "appstat")
+    hpgen = HpgenService()
+    scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start())
+    found = await scheduler.start()
+    machines = (MachineSettings(id="n/0", cpus=1), MachineSettings(id="n/1", cpus=1))
+    agent = NodeAgent(AgentSettings(node="n", scheduler=found, data=tmp_path / "agent", machines=machines))
+    await agent.start()
+    try:
+        yield found
+    finally:
+        await agent.stop()
+        await scheduler.stop(1)
+        await hpgen.stop(1)
+        await appstat.stop(1)
+
+
+@pytest.fixture
+async def client(address: str) -> AsyncIterator[AsyncClient]:
+    """A client of it."""
+    async with AsyncClient(server=address) as found:
+        yield found
+
+
+@pytest.fixture
+async def stubs(address: str) -> AsyncIterator[Stubs]:
+    """Bare stubs of it."""
+    async with channel(address) as opened:
+        yield Stubs(
+            experiment_pb2_grpc.ExperimentServiceStub(opened),
+            job_manager_pb2_grpc.JobManagerServiceStub(opened),
+            resource_manager_pb2_grpc.ResourceManagerServiceStub(opened),
+        )
+
+
+def experiment(folder: Path, *, jobs: int = 3, length: int = 4, pace: float = 0.0, more: str = "") -> Path:
+    """An experiment file with its trainer."""
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(TRAINER)
+    file = folder / "experiment.yaml"
+    file.write_text(EXPERIMENT.format(jobs=jobs, length=length, pace=pace, more=more))
+    return file

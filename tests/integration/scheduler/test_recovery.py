@@ -1,0 +1,97 @@
+"""A scheduler that is gone and another that takes its place: agents train on, nothing is lost or doubled, one writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import ExperimentState, JobState
+from hopyard.errors import StaleEpoch
+from hopyard_appstat.service import AppStatService
+from hopyard_hpgen.service import HpgenService
+from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_scheduler.service import SchedulerService
+from tests.integration.scheduler.conftest import experiment
+
+
+class Pieces:
+    """Services that live longer than a scheduler."""
+
+    def __init__(self, data: Path) -> None:
+        self.appstat = AppStatService(data=data / "appstat")
+        self.hpgen = HpgenService()
+        self.data = data
+        self.started: list[SchedulerService] = []
+
+    async def scheduler(self, port: int = 0) -> SchedulerService:
+        """Another scheduler on the same AppStat."""
+        made = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, port=port)
+        self.started.append(made)
+        await made.start()
+        return made
+
+
+@pytest.fixture
+async def pieces(tmp_path: Path) -> AsyncIterator[Pieces]:
+    found = Pieces(tmp_path)
+    await found.appstat.start()
+    await found.hpgen.start()
+    try:
+        yield found
+    finally:
+        for scheduler in found.started:
+            await scheduler.stop(1)
+        await found.hpgen.stop(1)
+        await found.appstat.stop(1)
+
+
+async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_path: Path) -> None:
+    first = await pieces.scheduler()
+    port = int(first.address.split(":")[1])
+    agent = NodeAgent(
+        AgentSettings(
+            node="n", scheduler=first.address, data=tmp_path / "agent", machines=(MachineSettings(id="n/0", cpus=1),)
+        )
+    )
+    await agent.start()
+    try:
+        async with AsyncClient(server=first.address, patience=30) as client:
+            created = await client.create(experiment(tmp_path / "e", jobs=3, length=100, pace=0.01))
+            async for _ in client.watch(created.id):
+                if await client.jobs(created.id, JobState.RUNNING):
+                    break
+            await first.stop(0)
+            await asyncio.sleep(0.4)  # Training goes on meanwhile: that is what is tested.
+            await pieces.scheduler(port)
+            ended = await client.wait(created.id, timeout=40)
+            assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
+            jobs = await client.jobs(created.id)
+            assert [job.attempt for job in jobs] == [1, 1, 1]
+            for job in jobs:
+                positions = [s.report.position for s in await client.statistics(created.id, job.id)]
+                assert positions == list(range(1, 101))
+    finally:
+        await agent.stop()
+
+
+async def test_of_two_schedulers_on_one_appstat_the_newer_writes(pieces: Pieces, tmp_path: Path) -> None:
+    first = await pieces.scheduler()
+    second = await pieces.scheduler()
+    async with AsyncClient(server=second.address) as client:
+        created = await client.create(experiment(tmp_path / "e", jobs=1))
+        await client.stop(created.id)
+    outvoted = asyncio.create_task(first.wait(asyncio.Event()))
+    async with AsyncClient(server=first.address, patience=1, timeout=5) as client:
+        creating = asyncio.create_task(client.create(experiment(tmp_path / "e", jobs=1)))
+        with pytest.raises(StaleEpoch, match="epoch"):
+            await outvoted
+        creating.cancel()
+        await asyncio.gather(creating, return_exceptions=True)
+    pieces.started.remove(first)
+    with pytest.raises(StaleEpoch):
+        await first.stop(0)

@@ -1,0 +1,129 @@
+"""What people and programs can do through the scheduler's services."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import ExperimentState, JobState
+from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound
+from hopyard.v1 import experiment_pb2 as e
+from hopyard.v1 import job_manager_pb2 as j
+from hopyard.v1 import resource_manager_pb2 as r
+from tests.integration.scheduler.conftest import Stubs, experiment
+
+
+async def test_an_experiment_from_end_to_end(client: AsyncClient, tmp_path: Path) -> None:
+    created = await client.create(experiment(tmp_path / "e"))
+    ended = await client.wait(created.id, timeout=40)
+    assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
+    jobs = await client.jobs(created.id)
+    assert [(job.state, job.position) for job in jobs] == [(JobState.COMPLETED, 4)] * 3
+    best = max(jobs, key=lambda job: job.hyperparameters["x"])
+    assert ended.best_job == best.id
+    assert ended.best_value == best.hyperparameters["x"] * 4
+    statistics = await client.statistics(created.id, best.id)
+    assert [s.report.position for s in statistics] == [1, 2, 3, 4]
+
+
+async def test_creating_twice_with_one_request_id_makes_one(stubs: Stubs, tmp_path: Path) -> None:
+    text = experiment(tmp_path / "e").read_text()
+    request = e.CreateExperimentRequest(spec=text, request_id="one")
+    first = await stubs.experiments.CreateExperiment(request)
+    second = await stubs.experiments.CreateExperiment(request)
+    assert first.experiment.id == second.experiment.id
+    found = await stubs.experiments.ListExperiments(e.ListExperimentsRequest())
+    assert len(found.experiments) == 1
+    await stubs.experiments.StopExperiment(e.StopExperimentRequest(experiment=first.experiment.id))
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("name: x", "trainer"),
+        ("policy: {name: no-such}", "no plugin is called 'no-such'"),
+        ("policy: {name: default, barier: true}", "barier"),
+        ("generator: {name: random, sede: 1}", "sede"),
+        ("snapshot: {provider: criu}", "criu"),
+    ],
+)
+async def test_what_is_wrong_with_an_experiment_is_said_before_it_exists(
+    stubs: Stubs, tmp_path: Path, spec: str, says: str
+) -> None:
+    text = spec if spec.startswith("name") else experiment(tmp_path / "e", more=spec).read_text()
+    with pytest.raises(InvalidInput, match=says):
+        await stubs.experiments.CreateExperiment(e.CreateExperimentRequest(spec=text, request_id="bad"))
+    found = await stubs.experiments.ListExperiments(e.ListExperimentsRequest())
+    assert not found.experiments
+
+
+async def test_pause_resume_and_stop(client: AsyncClient, tmp_path: Path) -> None:
+    created = await client.create(experiment(tmp_path / "e", length=400, pace=0.01))
+    await client.pause(created.id)
+    paused = await client.wait(created.id, timeout=30, until=[ExperimentState.PAUSED])
+    assert paused.machines <= 2
+    assert not any(job.machines for job in await client.jobs(created.id))
+    await client.resume(created.id)
+    await client.stop(created.id)
+    ended = await client.wait(created.id, timeout=30)
+    assert ended.state is ExperimentState.STOPPED
+    assert {job.state for job in await client.jobs(created.id)} == {JobState.TERMINATED}
+    with pytest.raises(Conflict, match="extend it"):
+        await client.resume(created.id)
+
+
+async def test_an_extended_experiment_goes_on(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
+    created = await client.create(experiment(tmp_path / "e", jobs=1))
+    await client.wait(created.id, timeout=30)
+    request = e.ExtendExperimentRequest(experiment=created.id, jobs=1, max_iterations=6, request_id="more")
+    await stubs.experiments.ExtendExperiment(request)
+    await stubs.experiments.ExtendExperiment(request)
+    await client.wait(created.id, timeout=30)
+    jobs = await client.jobs(created.id)
+    assert [(job.state, job.position) for job in jobs] == [(JobState.COMPLETED, 6)] * 2
+    positions = [s.report.position for s in await client.statistics(created.id, "1")]
+    assert positions == [1, 2, 3, 4, 5, 6]
+
+
+async def test_acts_on_single_jobs(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
+    created = await client.create(experiment(tmp_path / "e", jobs=4, length=300, pace=0.01))
+    name = created.id
+    async for _ in client.watch(name):
+        if len(await client.jobs(name, JobState.RUNNING)) == 2:
+            break
+    victim, other = await client.jobs(name, JobState.RUNNING)
+    await stubs.jobs.TerminateJob(j.TerminateJobRequest(experiment=name, job=victim.id))
+    async for _ in client.watch(name):
+        if (await client.job(name, victim.id)).state is JobState.TERMINATED:
+            break
+    start = j.StartJobRequest(experiment=name, job=victim.id, machines=[victim.machines[0]])
+    with pytest.raises(Conflict, match="TERMINATED"):
+        await stubs.jobs.StartJob(start)
+    with pytest.raises(NotFound, match="no job '99'"):
+        await stubs.jobs.LabelJob(j.LabelJobRequest(experiment=name, job="99", priority=1))
+    with pytest.raises(NotFound, match="no experiment 'nowhere'"):
+        await stubs.jobs.SuspendJob(j.SuspendJobRequest(experiment="nowhere", job="1"))
+    labelled = await stubs.jobs.LabelJob(j.LabelJobRequest(experiment=name, job=other.id, priority=2.5))
+    assert labelled.job.priority == 2.5
+    await client.stop(name)
+    await client.wait(name, timeout=30)
+
+
+async def test_machines_and_nodes(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
+    nodes = await stubs.machines.ListNodes(r.ListNodesRequest())
+    assert [node.id for node in nodes.nodes] == ["n"]
+    machines = await stubs.machines.ListMachines(r.ListMachinesRequest(page_size=1))
+    rest = await stubs.machines.ListMachines(r.ListMachinesRequest(page_token=machines.next_page_token))
+    assert [m.id for m in [*machines.machines, *rest.machines]] == ["n/0", "n/1"]
+    created = await client.create(experiment(tmp_path / "e", jobs=2, length=300, pace=0.01))
+    async for _ in client.watch(created.id):
+        if len(await client.jobs(created.id, JobState.RUNNING)) == 2:
+            break
+    with pytest.raises(Exhausted, match="no idle machine"):
+        await stubs.machines.ReserveIdleMachine(r.ReserveIdleMachineRequest(experiment=created.id, request_id="a"))
+    with pytest.raises(NotFound, match="no machine 'x'"):
+        await stubs.machines.ReleaseMachine(r.ReleaseMachineRequest(machine="x"))
+    await client.stop(created.id)
+    await client.wait(created.id, timeout=30)

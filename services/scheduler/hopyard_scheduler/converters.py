@@ -170,9 +170,6 @@ def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) ->
 
 def experiment_to_proto(x: Experiment, at: float) -> experiment_pb2.Experiment:
     """An experiment as it stands."""
-    states: dict[str, int] = {}
-    for job in x.jobs.values():
-        states[job.state.value] = states.get(job.state.value, 0) + 1
     message = experiment_pb2.Experiment(
         id=x.id,
         name=x.payload["name"],
@@ -183,7 +180,7 @@ def experiment_to_proto(x: Experiment, at: float) -> experiment_pb2.Experiment:
         metric=_metric_to_proto(x),
         created_at=x.created_at,
         ended_at=x.ended_at or 0.0,
-        jobs=states,
+        jobs={state.value: count for state, count in x.states.items() if count},
         machines=len(x.machines),
         running_seconds=x.running_seconds(at),
         share=x.share,

@@ -136,6 +136,7 @@ def _add(x: Experiment, job: str, at: float) -> Job:
     x.ordinals += 1
     added = x.jobs[job] = Job(job, x.ordinals, at)
     added.story.append(JobState.CREATING.value)
+    x.count(JobState.CREATING, 1)
     return added
 
 

@@ -53,7 +53,7 @@ class Core:
         self.experiments: dict[str, Experiment] = {}
         self._effects: list[Effect] = []
         self._inbox: deque[ExperimentEvent] = deque()
-        self._forgotten: dict[str, None] = {}
+        self._forgotten: dict[str, str] = {}
 
     def handle(self, event: Event) -> list[Effect]:
         """Takes one event and everything that follows from it inside the core.
@@ -126,7 +126,7 @@ class Core:
         effects = dispatch.handle(self.experiments[event.experiment], event)
         for effect in effects:
             if isinstance(effect, ForgetSnapshot):
-                self._forgotten[effect.sha256] = None
+                self._forgotten[effect.sha256] = effect.experiment
         return effects
 
     def recovered(self) -> list[Effect]:
@@ -137,7 +137,9 @@ class Core:
             crash may have prevented. Nodes are told when they say hello.
         """
         known = self._known_snapshots()
-        effects: list[Effect] = [ForgetSnapshot("", s, (), True) for s in self._forgotten if s not in known]
+        effects: list[Effect] = [
+            ForgetSnapshot(owner, s, (), True) for s, owner in self._forgotten.items() if s not in known
+        ]
         self._forgotten.clear()
         for x in self.experiments.values():
             if x.phase.over:
@@ -174,6 +176,8 @@ class Core:
         self._settle_inbox()
         unknown = tuple(key for key in event.runs if not self._wanted(key))
         self._effects.append(Welcome(event.node, unknown))
+        if event.runs:
+            return  # They may still have to say which snapshots they took.
         known = self._known_snapshots()
         for sha256 in event.snapshots:
             if sha256 not in known:
@@ -234,12 +238,8 @@ class Core:
                 self._effects.append(effect)
 
     def _needed_elsewhere(self, effect: ForgetSnapshot) -> bool:
-        return any(
-            entry.info.sha256 == effect.sha256
-            for x in self.experiments.values()
-            if x.id != effect.experiment
-            for entry in x.snapshots.entries()
-        )
+        others = (x for x in self.experiments.values() if x.id != effect.experiment)
+        return any(x.snapshots.holds(effect.sha256) for x in others)
 
 
 def outstanding(x: Experiment) -> list[Effect]:

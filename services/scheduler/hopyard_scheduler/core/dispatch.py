@@ -181,6 +181,7 @@ def _created(x: Experiment, name: str, event: Answered) -> None:
     elif event.result is None:
         x.exhausted = True
         del x.jobs[name]
+        x.count(JobState.CREATING, -1)
         x.emit(JobChanged(x.id, name, removed=True))
         x.call(GeneratorExhausted(name))
         x.wake()

@@ -71,6 +71,7 @@ class Experiment:
         self.running_since: float | None = created.at
 
         self.jobs: dict[str, Job] = {}
+        self.states: dict[JobState, int] = {}
         self.idle: dict[str, int] = {}
         self.live: dict[str, Run] = {}
         self.machines: dict[str, HeldMachine] = {}
@@ -182,7 +183,9 @@ class Experiment:
 
     def move(self, job: Job, state: JobState, why: str) -> None:
         """Changes a job's state and what follows from it: the idle queue, pins, snapshots, its row."""
+        self.count(job.state, -1)
         change_state(job, state, why)
+        self.count(state, 1)
         if state.idle:
             self._idle_sequence += 1
             self.idle[job.id] = self._idle_sequence
@@ -195,6 +198,10 @@ class Experiment:
             best = job.curve.points.get(job.best[1]) if job.best is not None else None
             self.emit(FinalPerformance(self.id, job.id, best.metrics if best is not None else {}))
         self.emit(JobChanged(self.id, job.id))
+
+    def count(self, state: JobState, change: int) -> None:
+        """Keeps the number of jobs in each state."""
+        self.states[state] = self.states.get(state, 0) + change
 
     def unpin_fork(self, job: Job) -> None:
         """Lets the snapshot go that the job was forked from."""
@@ -229,6 +236,8 @@ class Experiment:
 
     def shed(self) -> None:
         """Gives idle machines above the share back to the cluster."""
+        if len(self.machines) <= self.share:
+            return
         for machine in sorted(self.machines.values(), key=lambda m: (m.reserved, m.id)):
             if len(self.machines) <= self.share:
                 return
@@ -248,9 +257,11 @@ class Experiment:
                 continue
             self._make(call, run, at)
             return
+        if not self.attention or self.phase is not Phase.RUNNING:
+            return
         placeable = any(m.idle and not m.reserved for m in self.machines.values()) and self.busy < self.share
         untold = bool(self.verdicts) and not self.live  # Nothing else would tell the policy what was refused.
-        if self.attention and (placeable or untold) and self.phase is Phase.RUNNING:
+        if placeable or untold:
             self.attention = False
             self._make(AllocateJobs(), None, at)
 

@@ -128,7 +128,7 @@ def _all_stored(x: Experiment) -> bool:
 
 
 def _all_ended(x: Experiment) -> bool:
-    return all(job.state.ended for job in x.jobs.values())
+    return not any(count for state, count in x.states.items() if not state.ended)
 
 
 def _nothing_left(x: Experiment) -> bool:

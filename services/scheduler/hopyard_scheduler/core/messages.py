@@ -97,7 +97,7 @@ def current_run(job: Job, attempt: int) -> Run | None:
 
 def _refuse(x: Experiment, job: Job, event: RunMessage, node: str) -> None:
     snapshot = getattr(event.body, "snapshot", None)
-    if isinstance(snapshot, SnapshotInfo) and all(e.info.sha256 != snapshot.sha256 for e in x.snapshots.entries()):
+    if isinstance(snapshot, SnapshotInfo) and not x.snapshots.holds(snapshot.sha256):
         x.emit(ForgetSnapshot(x.id, snapshot.sha256, (node,), False))
     x.emit(
         Noted(x.id, job.id, f"refused {type(event.body).__name__} of old attempt {event.attempt} (now {job.attempt})")
@@ -177,20 +177,29 @@ def _judge(x: Experiment, job: Job, position: int, value: float | None) -> None:
     """Keeps the job's and the experiment's best. A point that parts still change is judged anew with each of them."""
     if value is None:
         return
-    if job.best is not None and job.best[1] == position:
+    before = job.best
+    if before is not None and before[1] == position:
         job.best = _best_of(x, job)
-    elif math.isfinite(value) and (job.best is None or x.sign(value) > x.sign(job.best[0])):
+    elif math.isfinite(value) and (before is None or _beats(x, value, before[0])):
         job.best = (value, position)
-    if job.best is None:
+    if job.best == before:
         return
-    if x.best is not None and x.best[0] == job.id:
-        candidates = [(j.id, j.best[1], j.best[0]) for j in x.jobs.values() if j.best is not None]
-        x.best = max(candidates, key=lambda c: x.sign(c[2]))
-    elif x.best is None or x.sign(job.best[0]) > x.sign(x.best[2]):
-        previous = x.best
+    previous = x.best
+    if previous is not None and previous[0] == job.id and _worse(x, job, previous):
+        rated = [j for j in x.jobs.values() if j.best is not None]  # Only a part can make the best worse.
+        x.best = max(((j.id, j.best[1], j.best[0]) for j in rated if j.best), key=lambda b: x.sign(b[2]), default=None)
+    elif job.best is not None and (previous is None or previous[0] == job.id or _beats(x, job.best[0], previous[2])):
         x.best = (job.id, job.best[1], job.best[0])
-        if previous is not None and previous[0] in x.jobs and x.jobs[previous[0]].state.ended:
-            x.collect(x.jobs[previous[0]])
+    if previous is not None and x.best is not None and x.best[0] != previous[0] and x.jobs[previous[0]].state.ended:
+        x.collect(x.jobs[previous[0]])
+
+
+def _worse(x: Experiment, job: Job, best: tuple[str, int, float]) -> bool:
+    return job.best is None or _beats(x, best[2], job.best[0])
+
+
+def _beats(x: Experiment, value: float, other: float) -> bool:
+    return x.sign(value) > x.sign(other)
 
 
 def _best_of(x: Experiment, job: Job) -> tuple[float, int] | None:
@@ -219,7 +228,7 @@ def taken(x: Experiment, job: Job, snapshot: SnapshotInfo, node: str, attempt: i
 def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:
     """A snapshot arrived in the store: from now on it survives its nodes, and a forked job needs its origin no more."""
     if not x.snapshots.stored(job.id, body.position, body.sha256, attempt):
-        if all(e.info.sha256 != body.sha256 for e in x.snapshots.entries()):
+        if not x.snapshots.holds(body.sha256):
             x.emit(ForgetSnapshot(x.id, body.sha256, (), True))
         return
     x.unpin_fork(job)

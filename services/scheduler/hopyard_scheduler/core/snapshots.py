@@ -6,6 +6,7 @@ newest `keep_latest`, the newest STORED one (the job goes back to it when a node
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -56,6 +57,7 @@ class SnapshotBook:
         self._keep_latest = max(keep_latest, 1)
         self._keep_best = keep_best
         self._entries: dict[str, dict[int, Entry]] = {}
+        self._copies: Counter[str] = Counter()
 
     def get(self, job: str, position: int) -> Entry | None:
         """The snapshot of a job at a position."""
@@ -69,6 +71,10 @@ class SnapshotBook:
         """A job's available snapshot with the highest position."""
         positions = self.positions(job)
         return self._entries[job][positions[-1]] if positions else None
+
+    def holds(self, sha256: str) -> bool:
+        """Whether any snapshot has these bytes."""
+        return sha256 in self._copies
 
     def entries(self) -> Iterable[Entry]:
         """All entries."""
@@ -85,14 +91,27 @@ class SnapshotBook:
         dropped: list[Dropped] = []
         if entry is not None and entry.info.sha256 != info.sha256:
             old, pins = entry, entry.pins
-            entry = self._entries[job][info.position] = Entry(job, info, pins=pins)
+            entry = self._add(Entry(job, info, pins=pins))
             dropped = self.released(old)
         if entry is None:
-            entry = self._entries.setdefault(job, {})[info.position] = Entry(job, info)
+            entry = self._add(Entry(job, info))
         entry.nodes.add(node)
         entry.attempts.add(attempt)
         entry.shipper = (node, attempt)
         return dropped
+
+    def _add(self, entry: Entry) -> Entry:
+        self._entries.setdefault(entry.job, {})[entry.info.position] = entry
+        self._copies[entry.info.sha256] += 1
+        return entry
+
+    def _forget(self, sha256: str) -> bool:
+        """One entry less has these bytes. Returns whether it was the last."""
+        self._copies[sha256] -= 1
+        if self._copies[sha256]:
+            return False
+        del self._copies[sha256]
+        return True
 
     def fetched(self, job: str, position: int, node: str) -> None:
         """A run loaded the snapshot, so its node holds it too."""
@@ -119,7 +138,11 @@ class SnapshotBook:
             entry.pins.discard(holder)
 
     def node_lost(self, node: str, kept: frozenset[str] = frozenset()) -> list[Entry]:
-        """A node is gone, except for what its disk is known to hold. Returns the snapshots that are lost for good."""
+        """A node is gone, except for what its disk is known to hold.
+
+        Returns:
+            The snapshots that are lost for good, to be given to `released`.
+        """
         lost = []
         self.not_shipping(node, lambda job, attempt: True)
         for by_position in self._entries.values():
@@ -169,7 +192,5 @@ class SnapshotBook:
         return kept
 
     def released(self, entry: Entry) -> list[Dropped]:
-        """What can be deleted when an entry is no more: nothing while another one has the same bytes."""
-        if any(e.info.sha256 == entry.info.sha256 for e in self.entries() if e is not entry):
-            return []
-        return [Dropped(entry.info.sha256, tuple(sorted(entry.nodes)))]
+        """An entry is no more: its bytes can be deleted, unless another one has the same."""
+        return [Dropped(entry.info.sha256, tuple(sorted(entry.nodes)))] if self._forget(entry.info.sha256) else []

@@ -1,0 +1,226 @@
+"""A simulated node agent: machines, a disk, channels, one session with the scheduler, and its side of the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hopyard.policy.vocabulary import RunEndReason
+from hopyard_scheduler.core.effects import CommandBody, Start
+from hopyard_scheduler.core.events import Ended, MachineSpec, NodeJoined, RunBody, RunKey, RunMessage, SnapshotStored
+from tests.simulation.faults import LEASE, Rates
+from tests.simulation.process import Process
+from tests.simulation.training import Blob
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Scheduler
+
+STOP_AFTER = 0.9 * LEASE  # An agent gives its runs up before the scheduler gives up the agent.
+
+
+class Agent:
+    """One node. Its session is a number; messages of an older session never reach it."""
+
+    def __init__(
+        self, world: World, rates: Rates, node: str, machines: int, store: dict[str, Blob], agents: dict[str, Agent]
+    ) -> None:
+        self.world = world
+        self.rates = rates
+        self.node = node
+        self.specs = tuple(MachineSpec(f"{node}/{n}") for n in range(machines))
+        self.store = store
+        self.agents = agents
+        self.scheduler: Scheduler | None = None
+        self.alive = True
+        self.partitioned = False
+        self.life = 1
+        self.disk: dict[str, Blob] = {}
+        self.channels: dict[RunKey, Process] = {}
+        self.on_machine: dict[str, Process] = {}
+        self.session: int | None = None
+        self.welcomed = False
+        self.cut_off_since: float | None = world.now
+        self.incarnation_known = 0
+        self.forgotten: set[RunKey] = set()
+        self._sessions = 0
+        self._out = 0.0
+        self.inbound = 0.0
+
+    # --------------------------------------------------------------------------------------------------------- session
+
+    def connect(self) -> None:
+        """Opens a session, or tries again later."""
+        if not self.alive or self.session is not None:
+            return
+        scheduler = self.scheduler
+        assert scheduler is not None
+        if self.partitioned or scheduler.core is None:
+            self.world.later(self.world.rng.uniform(0.3, 1.0), self.connect)
+            return
+        self._sessions += 1
+        self.session = self._sessions
+        self.welcomed = False
+        self._out = self.world.now
+        hello = NodeJoined(
+            0.0, self.node, f"life-{self.life}", self.specs, tuple(self.channels), tuple(sorted(self.disk))
+        )
+        self._post(scheduler.hello, self, self.session, hello)
+
+    def drop(self) -> None:
+        """The session breaks; both sides notice."""
+        if self.session is None:
+            return
+        self.world.note("session of", self.node, "drops")
+        if self.welcomed:
+            self.cut_off_since = self.world.now
+            self.world.later(STOP_AFTER, self._stop_if_cut_off, self.cut_off_since)
+        self.session, self.welcomed = None, False
+        assert self.scheduler is not None
+        self.scheduler.session_dropped(self.node)
+        self.world.later(self.world.rng.uniform(0.2, 1.0), self.connect)
+
+    def _stop_if_cut_off(self, since: float) -> None:
+        if self.alive and self.cut_off_since == since:
+            for process in list(self.on_machine.values()):
+                self.world.note(self.node, "is cut off beyond its lease and stops", process.key)
+                process.finish(Ended(RunEndReason.LOST, process.position, message="cut off beyond the lease"))
+
+    def welcome(self, session: int, unknown: tuple[RunKey, ...]) -> None:
+        """The scheduler's answer to the hello: what it does not want any more ends now; the rest is said again."""
+        if session != self.session:
+            return
+        self.welcomed = True
+        self.cut_off_since = None
+        for key in unknown:
+            process = self.channels.get(key)
+            if process is not None:
+                process.alive = False
+                self.left(process)
+                self._orphans(process)
+                self.forget(key)
+        for process in self.channels.values():
+            for sequence, body in process.unacknowledged.items():
+                self.send_message(process.key, sequence, body)
+
+    # -------------------------------------------------------------------------------------------------------- out, in
+
+    def _post(self, action: Callable[..., None], *arguments: object) -> None:
+        """In order with everything else of the session."""
+        self._out = max(self._out + 1e-6, self.world.now + self.world.rng.uniform(0.01, 0.05))
+        self.world.later(self._out - self.world.now, action, *arguments)
+
+    def send_message(self, key: RunKey, sequence: int, body: RunBody) -> None:
+        """Sends a run's message, if there is a session, over a network that has faults."""
+        if not self.welcomed:
+            return
+        assert self.scheduler is not None
+        event = RunMessage(0.0, *key, sequence, body)
+        unreliable(self, self._post, self.scheduler.message, self, event)
+
+    def send_ack(self, key: RunKey, sequence: int) -> None:
+        """Acknowledges a run's commands."""
+        if self.welcomed:
+            assert self.scheduler is not None
+            unreliable(self, self._post, self.scheduler.acknowledged, key, sequence)
+
+    def command(self, session: int, key: RunKey, sequence: int, body: CommandBody) -> None:
+        """A command arrives."""
+        if session != self.session or not self.alive:
+            return
+        process = self.channels.get(key)
+        if process is not None:
+            process.take(sequence, body)
+        elif isinstance(body, Start) and sequence == 1 and key not in self.forgotten:
+            self._start(key, body)
+
+    def _start(self, key: RunKey, body: Start) -> None:
+        process = self.channels[key] = Process(self, key, body)
+        busy = self.on_machine.get(body.machine)
+        if busy is not None:
+            raise AssertionError(f"{key} starts on machine {body.machine}, which runs {busy.key}")
+        self.on_machine[body.machine] = process
+        self.world.note(self.node, "starts", key, "on", body.machine)
+        self.world.later(self.world.rng.uniform(0.05, 0.8), process.begin)
+        self.send_ack(key, 1)
+
+    def acknowledged(self, session: int, key: RunKey, sequence: int) -> None:
+        """The scheduler has taken a run's messages over."""
+        process = self.channels.get(key)
+        if session == self.session and process is not None:
+            process.acknowledge(sequence)
+
+    def delete(self, session: int, sha256: str) -> None:
+        """Nobody needs a snapshot any more, unless the scheduler has yet to hear that it was taken."""
+        if session == self.session and not any(p.reported(sha256) for p in self.channels.values()):
+            self.disk.pop(sha256, None)
+
+    # ---------------------------------------------------------------------------------------------------------- machine
+
+    def fetch(self, sha256: str, peers: tuple[str, ...]) -> Blob | None:
+        """Gets a snapshot onto the disk: from the disk, a peer or the store."""
+        blob = self.disk.get(sha256)
+        for peer in peers:
+            other = self.agents[peer]
+            if blob is None and other.alive and not other.partitioned and not self.partitioned:
+                blob = other.disk.get(sha256)
+        blob = blob or self.store.get(sha256)
+        if blob is not None:
+            self.disk[sha256] = blob
+        return blob
+
+    def left(self, process: Process) -> None:
+        """A process is off its machine."""
+        if self.on_machine.get(process.start.machine) is process:
+            del self.on_machine[process.start.machine]
+
+    def forget(self, key: RunKey) -> None:
+        """Nothing is left to say on a channel."""
+        self.channels.pop(key, None)
+        self.forgotten.add(key)
+
+    def _orphans(self, process: Process) -> None:
+        """What a channel stored and cannot say any more is garbage if the scheduler has dropped the snapshot already."""
+        assert self.scheduler is not None
+        for body in process.unacknowledged.values():
+            if isinstance(body, SnapshotStored) and not self.scheduler.knows(body.sha256):
+                self.world.orphans.add(body.sha256)
+
+    def die(self, disk_lost: bool) -> None:
+        """The agent and its processes are gone, perhaps with the disk."""
+        for process in self.channels.values():
+            process.alive = False
+            self._orphans(process)
+        self.channels.clear()
+        self.on_machine.clear()
+        if disk_lost:
+            self.disk.clear()
+        self.drop()
+        self.alive = False
+
+    def rise(self) -> None:
+        """The agent is back, in a new life."""
+        self.life += 1
+        self.alive = True
+        self.connect()
+
+
+def unreliable(agent: Agent, post: Callable[..., None], action: Callable[..., None], *arguments: object) -> None:
+    """Sends over a network that loses, repeats, reorders and delays; the session does not survive a gap for long."""
+    world, rates = agent.world, agent.rates
+    if world.happens(rates.lost):
+        world.fault("message lost", arguments[-1])
+    elif world.happens(rates.late):
+        world.fault("message late beyond the lease", arguments[-1])
+        world.later(LEASE * world.rng.uniform(1.1, 2.0), action, *arguments)
+    elif world.happens(rates.reordered):
+        world.fault("message reordered", arguments[-1])
+        world.later(world.rng.uniform(0.1, 1.0), action, *arguments)
+    else:
+        if world.happens(rates.duplicated):
+            world.fault("message duplicated", arguments[-1])
+            world.later(world.rng.uniform(0.05, 1.0), action, *arguments)
+        post(action, *arguments)
+        return
+    session = agent.session
+    world.later(world.rng.uniform(0.5, 3.0), lambda: agent.drop() if agent.session == session else None)

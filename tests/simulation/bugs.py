@@ -1,0 +1,169 @@
+"""Seeded bugs: each one takes a safeguard out of the core, and the invariants must find that out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from hopyard.policy.vocabulary import StartJob
+from hopyard_scheduler.core import commands, dispatch, lifecycle, messages, placement
+from hopyard_scheduler.core.channels import Channel
+from hopyard_scheduler.core.cluster import Cluster
+from hopyard_scheduler.core.events import Ended, ExperimentEvent, NodeLost, PolicyAnswered
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
+from hopyard_scheduler.core.snapshots import Entry, SnapshotBook
+
+ALL = ("predict", "rungs", "tree", "hops")
+Patch = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A safeguard that is taken out while `seeded()` is entered, and the probes that should notice."""
+
+    patches: Callable[[], list[Patch]]
+    probes: tuple[str, ...] = ALL
+
+    @contextmanager
+    def seeded(self) -> Iterator[None]:
+        """The core with this bug."""
+        with ExitStack() as stack:
+            for target, name, replacement in self.patches():
+                stack.enter_context(mock.patch.object(target, name, replacement))
+            yield
+
+
+def _attempt_unchecked() -> list[Patch]:
+    def current_run(job: Job, attempt: int) -> Run | None:
+        return job.run
+
+    return [(messages, "current_run", current_run)]
+
+
+def _lease_kept_after_node_death() -> list[Patch]:
+    real = placement.node_lost
+
+    def node_lost(x: Experiment, event: NodeLost) -> None:
+        live, x.live = x.live, {}
+        real(x, event)
+        x.live = live
+
+    return [(placement, "node_lost", node_lost)]
+
+
+def _sequence_unchecked() -> list[Patch]:
+    return [(Channel, "is_next", lambda self, sequence: sequence >= self.received)]
+
+
+def _pin_leaked() -> list[Patch]:
+    return [(SnapshotBook, "unpin", lambda self, snapshot, holder: None)]
+
+
+def _gang_on_busy_machine() -> list[Patch]:
+    def gang(x: Experiment, command: StartJob) -> list[HeldMachine]:
+        found = [x.machines[m] for m in command.machines if m in x.machines]
+        if len(found) > 1 or any(m.idle for m in found):
+            busy = [m for m in x.machines.values() if not m.idle and m not in found]
+            return found if len(found) == 1 else [found[0], *(busy or found[1:])[:1]]
+        raise commands.RefusedError("no machine")
+
+    return [(commands, "_gang", gang)]
+
+
+def _local_snapshot_outlives_its_node() -> list[Patch]:
+    return [(SnapshotBook, "node_lost", lambda self, node, kept=frozenset(): [])]
+
+
+def _high_water_ignored() -> list[Patch]:
+    real = messages._report
+
+    def report(x: Experiment, job: Job, run: Run, *rest: Any) -> None:
+        job.high_water = min(job.high_water, rest[0].position - 1)
+        real(x, job, run, *rest)
+
+    return [(messages, "_report", report)]
+
+
+def _loaded_snapshot_dropped() -> list[Patch]:
+    def collect(self: SnapshotBook, job: str, keep: bool, value: Any) -> list[Any]:
+        by_position = self._entries.get(job, {})
+        retained = self._retained(by_position, value) if keep else set()
+        return [d for p in list(by_position) if p not in retained for d in self.released(by_position.pop(p))]
+
+    return [(SnapshotBook, "collect", collect)]
+
+
+def _machine_not_returned() -> list[Patch]:
+    return [(Cluster, "take_back", lambda self, experiment, machine: self.tenants[experiment].held.discard(machine))]
+
+
+def _double_completion() -> list[Patch]:
+    real = messages.rank_ended
+
+    def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
+        real(x, job, run, rank, body, at)
+        if job.run is None and job.state.ended:
+            x.live[job.id] = run
+            messages.close_run(x, job, run, at)
+
+    return [(messages, "rank_ended", rank_ended)]
+
+
+def _run_over_with_a_rank_alive() -> list[Patch]:
+    real = messages.rank_ended
+
+    def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
+        for other in run.ranks[1:]:
+            if other is not rank and not other.gone and rank is run.ranks[0]:
+                other.gone = True
+                x.free(other.machine)
+        real(x, job, run, rank, body, at)
+
+    return [(messages, "rank_ended", rank_ended)]
+
+
+def _up_call_number_unchecked() -> list[Patch]:
+    real = dispatch._is_news
+
+    def is_news(x: Experiment, event: ExperimentEvent) -> bool:
+        return x.in_flight is not None if isinstance(event, PolicyAnswered) else real(x, event)
+
+    return [(dispatch, "_is_news", is_news)]
+
+
+def _share_ignored() -> list[Patch]:
+    return [(lifecycle, "preempt", lambda x: None)]
+
+
+def _fork_from_lost_snapshot_starts_anew() -> list[Patch]:
+    return [(placement, "_rewind_all", lambda x, lost: None)]
+
+
+def _newest_stored_not_retained() -> list[Patch]:
+    def retained(self: SnapshotBook, by_position: dict[int, Entry], value: Any) -> set[int]:
+        return {p for p, e in by_position.items() if e.available and not e.nodes}
+
+    return [(SnapshotBook, "_retained", retained)]
+
+
+BUGS: dict[str, Bug] = {
+    "attempt unchecked": Bug(_attempt_unchecked),
+    "lease kept after node death": Bug(_lease_kept_after_node_death),
+    "sequence unchecked": Bug(_sequence_unchecked),
+    "double completion": Bug(_double_completion),
+    "snapshot pin leaked": Bug(_pin_leaked),
+    "gang started on a busy machine": Bug(_gang_on_busy_machine, ("hops",)),
+    "gang over while a rank is alive": Bug(_run_over_with_a_rank_alive, ("hops",)),
+    "local snapshot outlives its node": Bug(_local_snapshot_outlives_its_node),
+    "high-water mark ignored": Bug(_high_water_ignored),
+    "snapshot dropped while it is loaded": Bug(_loaded_snapshot_dropped),
+    "answer to an older up-call taken": Bug(_up_call_number_unchecked),
+    "machine not returned": Bug(_machine_not_returned),
+    "share ignored at the deadline": Bug(_share_ignored, ("predict", "rungs", "tree")),
+    "fork from a lost snapshot starts anew": Bug(_fork_from_lost_snapshot_starts_anew),
+    "snapshot collected that is needed": Bug(_newest_stored_not_retained),
+}

@@ -1,0 +1,304 @@
+"""What must hold after every event, whatever has failed: checked on the core, on the agents, and between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from hopyard.policy.vocabulary import JobState
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import (
+    Effect,
+    ForgetSnapshot,
+    JobChanged,
+    Record,
+    ReportAccepted,
+    Send,
+    Start,
+    UpCall,
+)
+from hopyard_scheduler.core.events import Event
+from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.model import Job, Run
+from tests.simulation import training
+from tests.simulation.training import Blob
+
+if TYPE_CHECKING:
+    from tests.simulation.agent import Agent
+
+# The documented state table, written down a second time: the core's own may be patched by a seeded bug.
+LEGAL = {
+    "CREATING": "PENDING COMPLETED TERMINATED FAILED",
+    "PENDING": "STARTING COMPLETED TERMINATED FAILED",
+    "STARTING": "RUNNING SUSPENDING SUSPENDED PENDING COMPLETED TERMINATED FAILED",
+    "RUNNING": "SUSPENDING SUSPENDED PENDING COMPLETED TERMINATED FAILED",
+    "SUSPENDING": "SUSPENDED PENDING COMPLETED TERMINATED FAILED",
+    "SUSPENDED": "STARTING PENDING COMPLETED TERMINATED FAILED",
+    "COMPLETED": "SUSPENDED PENDING",
+    "TERMINATED": "",
+    "FAILED": "",
+}
+
+
+class InvariantError(AssertionError):
+    """An invariant does not hold."""
+
+
+def require(holds: object, text: str) -> None:
+    """Raises InvariantError unless it holds."""
+    if not holds:
+        raise InvariantError(text)
+
+
+class Invariants:
+    """The watcher of a schedule."""
+
+    def __init__(self, agents: dict[str, Agent], store: dict[str, Blob]) -> None:
+        self.agents = agents
+        self.store = store
+        self._accepted: dict[tuple[str, str], int] = {}
+        self._evaluated: set[tuple[str, str, str, int]] = set()
+        self._states: dict[tuple[str, str], list[int]] = {}
+        self._over: dict[str, Experiment] = {}  # A restarted scheduler does not read finished experiments again.
+        self.reports = 0
+
+    # ------------------------------------------------------------------------------------------------- after each event
+
+    def handled(self, core: Core, event: Event, effects: list[Effect]) -> None:
+        """The core took an event."""
+        calls: set[str] = set()
+        touched: set[str] = set()  # Nothing changes in an experiment without a line in its journal.
+        for effect in effects:
+            if isinstance(effect, Record):
+                touched.add(effect.stream)
+            elif isinstance(effect, UpCall):
+                require(effect.experiment not in calls, f"two up-calls of {effect.experiment} at once")
+                calls.add(effect.experiment)
+            elif isinstance(effect, ForgetSnapshot):
+                _nobody_needs(core, effect)
+            elif isinstance(effect, JobChanged) and not effect.removed:
+                _legal_story(core.experiments[effect.experiment].jobs[effect.job])
+            elif isinstance(effect, Send) and isinstance(effect.body, Start):
+                _started_for_good(core, effect)
+        used: dict[str, str] = {}
+        for x in core.experiments.values():
+            if x.id not in touched and x.phase.over:
+                continue
+            _check_runs(x, used)
+            _check_shares(core, x)
+            self._check_snapshots(core, x)
+            if x.id in touched:
+                _check_jobs(x)
+                _check_pins(x)
+        require(sum(t.share for t in core.cluster.tenants.values()) <= _usable(core), "more shares than machines")
+        self._check_agents()
+
+    def _check_snapshots(self, core: Core, x: Experiment) -> None:
+        for entry in x.snapshots.entries():
+            name = f"snapshot {entry.info.sha256} of job {entry.job} in {x.id}"
+            require(entry.available, f"{name} is kept and nowhere")
+            require(not entry.stored or entry.info.sha256 in self.store, f"{name} is believed in the store, and is not")
+            for node in entry.nodes:
+                agent = self.agents[node]
+                told = agent.alive and agent.incarnation_known == agent.life
+                require(core.cluster.nodes[node].up, f"{name} is believed on node {node}, which is lost")
+                if told:
+                    require(entry.info.sha256 in agent.disk, f"{name} is believed on node {node}, and is not")
+
+    def _check_agents(self) -> None:
+        attempts: dict[tuple[str, str], tuple[int, str]] = {}
+        for agent in self.agents.values():
+            for machine, process in agent.on_machine.items():
+                key = process.key
+                first = attempts.setdefault((key.experiment, key.job), (key.attempt, machine))
+                require(first[0] == key.attempt, f"attempts {first} and {key} of one job are alive")
+
+    # ------------------------------------------------------------------------------------------------- after each batch
+
+    def journalled(self, core: Core, effects: Iterable[Effect]) -> None:
+        """A batch is in the journal, and so are its reports."""
+        self._over.update((name, x) for name, x in core.experiments.items() if x.phase.over)
+        for effect in effects:
+            if isinstance(effect, ReportAccepted):
+                self._accept(core.experiments[effect.experiment], effect)
+
+    def _accept(self, x: Experiment, effect: ReportAccepted) -> None:
+        self.reports += 1
+        report = effect.report
+        where = f"{x.id} job {effect.job} position {report.position}"
+        state = self._state(x, effect.job, report.position)
+        if report.part:
+            key = (x.id, effect.job, report.part, report.position)
+            require(key not in self._evaluated, f"{where} part {report.part} is accepted twice")
+            self._evaluated.add(key)
+            expected = training.evaluation(state, report.part)[0]
+        else:
+            last = self._accepted.get((x.id, effect.job), -1)
+            require(report.position > last, f"{where} is accepted after {last}")
+            self._accepted[x.id, effect.job] = report.position
+            expected = training.metrics(state)
+        require(report.metrics == expected, f"{where}: accepted {report.metrics}, an undisturbed run gives {expected}")
+
+    def _state(self, x: Experiment, name: str, position: int) -> int:
+        job = x.jobs[name]
+        assert job.hyperparameters is not None
+        lr = int(job.hyperparameters["lr"])
+        chain = self._states.get((x.id, name))
+        start = job.origin[1] if job.forked and job.origin is not None else 0
+        if chain is None:
+            first = self._state(x, job.origin[0], start) if job.forked and job.origin else training.initial(lr)
+            chain = self._states[x.id, name] = [first]
+        while len(chain) <= position - start:
+            chain.append(training.train(chain[-1], lr, start + len(chain)))
+        return chain[position - start] if position >= start else self._state(x, job.origin[0], position)  # type: ignore[index]
+
+    # ------------------------------------------------------------------------------------------------------- at the end
+
+    def ended(self, core: Core, orphans: set[str]) -> None:
+        """Everything is over and everybody has said all: nothing may be left over."""
+        known: set[str] = set()
+        for x in {**self._over, **core.experiments}.values():
+            require(x.phase in (Phase.COMPLETED, Phase.STOPPED), f"{x.id} is {x.phase.value}: {x.reason}")
+            require(not x.machines and not x.live, f"{x.id} still holds {list(x.machines)} and runs {list(x.live)}")
+            require(not x.asks and not x.timers, f"{x.id} still waits for {list(x.asks)} {list(x.timers)}")
+            for job in x.jobs.values():
+                require(job.state.ended, f"job {job.id} of {x.id} is {job.state.value}: {list(job.story)}")
+                self._check_curve(x, job)
+            for entry in x.snapshots.entries():
+                require(not entry.pins, f"snapshot {entry.job}@{entry.info.position} is still pinned by {entry.pins}")
+                known.add(entry.info.sha256)
+        require(not core.cluster.tenants, f"tenants are left: {list(core.cluster.tenants)}")
+        held = [m.spec.id for m in core.cluster.machines.values() if m.holder]
+        require(not held, f"machines are held by nobody alive: {held}")
+        garbage = set(self.store) - known - orphans
+        require(not garbage, f"the store keeps what nobody needs: {sorted(garbage)}")
+        for agent in self.agents.values():
+            require(not agent.on_machine, f"{agent.node} still runs {list(agent.on_machine)}")
+            require(not agent.channels, f"{agent.node} still has channels {list(agent.channels)}")
+            require(set(agent.disk) <= known, f"{agent.node} keeps {sorted(set(agent.disk) - known)}")
+
+    def _check_curve(self, x: Experiment, job: Job) -> None:
+        if job.hyperparameters is None or (job.origin is not None and not job.forked):
+            return
+        for point in x.curve(job):
+            if point.whole is not None:
+                state = self._state(x, job.id, point.position)
+                require(dict(point.whole) == training.metrics(state), f"curve of {job.id} at {point.position}")
+            if point.parts:
+                state = self._state(x, job.id, point.position)
+                all_parts = [training.evaluation(state, part) for part in point.parts]
+                mean = sum(n * m["val"] for m, n in all_parts) / sum(n for _, n in all_parts)
+                require(abs(point.metrics["val"] - mean) < 1e-12, f"parts of {job.id} at {point.position}")
+
+
+# ------------------------------------------------------------------------------------------------------------ of the core
+
+
+def _nobody_needs(core: Core, effect: ForgetSnapshot) -> None:
+    for x in core.experiments.values():
+        for entry in x.snapshots.entries():
+            if entry.info.sha256 == effect.sha256:
+                gone = not effect.stored and entry.nodes.isdisjoint(effect.nodes)
+                require(gone, f"{effect.sha256} is deleted, and job {entry.job} of {x.id} needs it")
+
+
+def _legal_story(job: Job) -> None:
+    words = [line.split(" ", 1)[0] for line in job.story]
+    for before, after in pairwise(words):
+        require(after in LEGAL[before].split(), f"job {job.id}: {before} -> {after}; story {list(job.story)}")
+
+
+def _started_for_good(core: Core, send: Send) -> None:
+    job = core.experiments[send.run.experiment].jobs[send.run.job]
+    require(send.run.attempt <= job.attempt, f"{send.run} is started, the job is at attempt {job.attempt}")
+
+
+def _check_runs(x: Experiment, used: dict[str, str]) -> None:
+    for name, run in x.live.items():
+        require(x.jobs[name].run is run, f"job {name} and its live run disagree")
+        require(any(not rank.gone for rank in run.ranks), f"the run of job {name} is live, and all its ranks are gone")
+        for rank in run.ranks:
+            if rank.gone:
+                continue
+            where = f"{x.id} job {name} attempt {run.attempt}"
+            require(rank.machine not in used, f"machine {rank.machine} holds {used.get(rank.machine)} and {where}")
+            used[rank.machine] = where
+            held = x.machines.get(rank.machine)
+            require(held is not None and held.run is run, f"{where} runs on {rank.machine} without holding it")
+    for held in x.machines.values():
+        if held.run is not None:
+            require(
+                held.id in used and x.live.get(held.run.job) is held.run, f"machine {held.id} leaks: its run is over"
+            )
+
+
+def _check_jobs(x: Experiment) -> None:
+    waiting = set()
+    for job in x.jobs.values():
+        live = job.state.live
+        require((job.run is not None) == live, f"job {job.id} is {job.state.value} with run {job.run}")
+        require((job.id in x.live) == live, f"job {job.id} is {job.state.value}, live: {job.id in x.live}")
+        if job.state.idle:
+            waiting.add(job.id)
+            _check_idle(x, job)
+    require(waiting == set(x.idle), f"idle jobs are {waiting}, the queue has {set(x.idle)}")
+    require(not (x.phase.over and (x.live or x.machines)), f"{x.id} is over and holds {list(x.machines)}")
+
+
+def _check_idle(x: Experiment, job: Job) -> None:
+    source = x.source_of(job)
+    expected = source[1] if source is not None else 0
+    require(job.position == expected, f"job {job.id} waits at {job.position}, it can go on from {expected}")
+    require(not job.forked or source is not None, f"job {job.id} waits, and what it was forked from is gone")
+    if job.state is JobState.SUSPENDED:
+        require(x.snapshots.newest(job.id) is not None, f"job {job.id} is SUSPENDED without a snapshot")
+
+
+def _check_pins(x: Experiment) -> None:
+    for entry in x.snapshots.entries():
+        here = (entry.job, entry.info.position)
+        for pin in entry.pins:
+            kind, _, holder = pin.partition(":")
+            if kind == "fork":
+                require(x.jobs[holder].fork_pin == here, f"{here} is pinned by {pin}, which does not know")
+            else:
+                job, _, attempt = holder.rpartition(".")
+                run = x.live.get(job)
+                known = run is not None and run.attempt == int(attempt) and run.source == here
+                require(known, f"{here} is pinned by {pin}, which is over or has loaded it")
+    for run in x.live.values():
+        _check_source(x, run)
+    for child in x.jobs.values():
+        if child.fork_pin is not None:
+            require(not child.state.ended, f"job {child.id} ended and still pins its origin")
+            entry_of = x.snapshots.get(*child.fork_pin)
+            require(entry_of is None or child.fork_holder in entry_of.pins, f"job {child.id} lost its pin")
+
+
+def _check_source(x: Experiment, run: Run) -> None:
+    if run.source is not None:
+        entry = x.snapshots.get(*run.source)
+        require(entry is None or run.holder in entry.pins, f"job {run.job} loads {run.source}, which is not pinned")
+
+
+def _check_shares(core: Core, x: Experiment) -> None:
+    tenant = core.cluster.tenants.get(x.id)
+    require((tenant is None) == x.phase.over, f"{x.id} is {x.phase.value} with tenant {tenant}")
+    if tenant is None:
+        return
+    require(tenant.held == set(x.machines), f"{x.id} holds {set(x.machines)}, the cluster says {tenant.held}")
+    require(tenant.share == x.share, f"{x.id} has share {x.share}, the cluster says {tenant.share}")
+    for machine in tenant.held:
+        known = core.cluster.machines.get(machine)
+        require(known is not None and known.holder == x.id, f"{x.id} holds {machine}, the cluster does not know")
+    if len(x.machines) > x.share and "core/share" not in x.timers:
+        leaving = sum(len(r.machines) for r in x.live.values() if r.ending is not None or not r.preemptible)
+        require(
+            len(x.machines) - leaving <= x.share,
+            f"{x.id} holds {len(x.machines)} of {x.share} after its deadline, {leaving} are leaving",
+        )
+
+
+def _usable(core: Core) -> int:
+    return sum(not core.cluster.nodes[m.node].draining for m in core.cluster.machines.values())

@@ -1,0 +1,257 @@
+"""One seeded schedule: a cluster, an experiment of a probe policy, faults, and then the quiet in which all must end."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hopyard_scheduler.core.events import ExperimentCreated, Operated, Requested, Settings
+from hopyard_scheduler.core.experiment import Phase
+from tests.simulation import faults
+from tests.simulation.agent import Agent
+from tests.simulation.invariants import InvariantError, Invariants
+from tests.simulation.probes import PROBES
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.training import Blob
+from tests.simulation.world import World
+
+MAX_POSITION = 8
+QUIET_LIMIT = 3000.0  # Virtual seconds within which everything ends once faults have stopped.
+EVENT_LIMIT = 6000  # Core events of one schedule: more is a livelock.
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one schedule showed. `error` is empty if every invariant held."""
+
+    seed: str
+    events: int
+    faults: Counter[str]
+    reports: int
+    error: str = ""
+    story: list[str] = field(default_factory=list)
+
+
+class Schedule:
+    """A schedule; the same probe, seed and number of events give the same one."""
+
+    def __init__(self, probe: str, seed: int, events: int, trace: bool = False) -> None:
+        self.probe = probe
+        self.seed = f"{probe}:{seed}"
+        self.wanted = events
+        self.world = World(self.seed, trace)
+        rng = self.world.rng
+        self.rates = faults.draw(rng)
+        self.store: dict[str, Blob] = {}
+        self.agents: dict[str, Agent] = {}
+        for name, machines in (("n1", 2), ("n2", 1), ("n3", rng.choice([1, 2]))):
+            self.agents[name] = Agent(self.world, self.rates, name, machines, self.store, self.agents)
+        self.invariants = Invariants(self.agents, self.store)
+        self.scheduler = Scheduler(self.world, self.rates, self.agents, self.store, PROBES[probe], self.invariants)
+        self.created = 0
+        self.paused: set[str] = set()
+
+    # ------------------------------------------------------------------------------------------------------------- run
+
+    def run(self) -> Outcome:
+        """Runs it to its end."""
+        error = ""
+        try:
+            self._begin()
+            self._drive()
+            self._settle()
+        except Exception as failure:  # noqa: BLE001 - whatever the core raises is what the schedule found
+            error = f"{type(failure).__name__}: {failure}"
+            if self.world.story is not None:
+                self.world.note(traceback.format_exc())
+        return Outcome(
+            self.seed, self.scheduler.events, self.world.faults, self.invariants.reports, error, self.world.story or []
+        )
+
+    def _begin(self) -> None:
+        for agent in self.agents.values():
+            agent.scheduler = self.scheduler
+            self.world.later(self.world.rng.uniform(0.0, 2.0), agent.connect)
+        self._create()
+        if self.world.rng.random() < 0.35:
+            self.world.later(self.world.rng.uniform(5.0, 20.0), self._create)
+        rates = self.rates
+        for every, action in (
+            (rates.session_drop, self._drop_session),
+            (rates.partition, self._partition),
+            (rates.node_death, self._kill_node),
+            (rates.agent_restart, self._restart_agent),
+            (rates.scheduler_crash, self._crash_scheduler),
+            (rates.person, self._person),
+        ):
+            if every:
+                self._again(every, action)
+        if self.probe == "tree":
+            self.world.later(6.0, self._request)
+
+    def _drive(self) -> None:
+        scheduler, world = self.scheduler, self.world
+        while scheduler.events < self.wanted:
+            if not world.step():
+                raise InvariantError("nothing will ever happen again")
+            if scheduler.core is not None and len(scheduler.finished) == self.created:
+                self._create()
+            if world.now > 100_000.0:
+                raise InvariantError(f"the schedule stands still at {scheduler.events} events")
+
+    def _settle(self) -> None:
+        """Faults stop; everything must end."""
+        world, scheduler = self.world, self.scheduler
+        world.faulty = False
+        world.note("faults stop")
+        limit = world.now + QUIET_LIMIT
+        while not self._over():
+            if not world.step() or world.now > limit or scheduler.events > EVENT_LIMIT:
+                raise InvariantError(f"not everything ends once faults have stopped: {self._unfinished()}")
+        self._sweep()
+        assert scheduler.core is not None
+        self.invariants.ended(scheduler.core, world.orphans)
+
+    def _sweep(self) -> None:
+        """Every agent says hello once more, and what is left is cleared away."""
+        for agent in self.agents.values():
+            agent.drop()
+        end = self.world.now + 20.0
+        while self.world.now < end and self.world.step():
+            pass
+
+    def _over(self) -> bool:
+        core = self.scheduler.core
+        if core is None or len(self.scheduler.finished) < self.created:
+            return False
+        return all(a.alive and a.welcomed and not a.channels for a in self.agents.values())
+
+    def _unfinished(self) -> str:
+        core = self.scheduler.core
+        if core is None:
+            return "the scheduler is down"
+        parts = [
+            f"{x.id} {x.phase.value} ({x.reason}) in flight {x.in_flight} share {x.share} machines {list(x.machines)} "
+            + " ".join(f"{j.id}:{j.state.value}@{j.position}" for j in x.jobs.values() if not j.state.ended)
+            for x in core.experiments.values()
+            if not x.phase.over
+        ]
+        parts += [f"{a.node} channels {list(a.channels)}" for a in self.agents.values() if a.channels]
+        return "; ".join(parts)
+
+    # ----------------------------------------------------------------------------------------------------- experiments
+
+    def _create(self) -> None:
+        rng = self.world.rng
+        if self.scheduler.core is None:
+            self.world.later(1.0, self._create)
+            return
+        if not self.world.faulty:
+            return
+        modes: list[Literal["max", "min"]] = ["max", "min"]
+        mode = rng.choice(modes)
+        settings = Settings(
+            metric="val" if self.probe == "hops" else "score",
+            mode=mode,
+            target=rng.choice([None] * 7 + [0.97 if mode == "max" else 0.03]),
+            max_seconds=rng.choice([None] * 7 + [rng.uniform(5.0, 40.0)]),
+            max_position=MAX_POSITION,
+            jobs=rng.randint(3, 6),
+            max_failures=3,
+            max_losses=40,
+            snapshot_every=rng.choice([0, 1, 2]),
+            keep_latest=rng.choice([1, 2, 4]),
+            keep_best=rng.choice([0, 1]),
+            slots=rng.choice([None, None, 3]),
+            weight=rng.choice([1.0, 2.0]),
+            seed=rng.randrange(1000),
+            grace=rng.choice([2.0, 10.0]),
+        )
+        name = f"x{self.created + 1}"
+        self.scheduler.handle(ExperimentCreated(self.world.now, name, settings))
+        self.created += name in self.scheduler.journal  # It is not there if the scheduler crashed over it.
+
+    # ---------------------------------------------------------------------------------------------------------- faults
+
+    def _again(self, every: float, action: Callable[[], None]) -> None:
+        self.world.later(self.world.rng.expovariate(1.0 / every), self._strike, every, action)
+
+    def _strike(self, every: float, action: Callable[[], None]) -> None:
+        if self.world.faulty:
+            action()
+            self._again(every, action)
+
+    def _any_agent(self) -> Agent:
+        return self.world.rng.choice(list(self.agents.values()))
+
+    def _drop_session(self) -> None:
+        agent = self._any_agent()
+        if agent.session is not None:
+            self.world.fault("session drop", agent.node)
+            agent.drop()
+
+    def _partition(self) -> None:
+        agent = self._any_agent()
+        if agent.alive and not agent.partitioned:
+            self.world.fault("network partition", agent.node)
+            agent.partitioned = True
+            agent.drop()
+            self.world.later(self.world.rng.choice([2.0, 8.0, 12.0, 30.0]), self._heal, agent)
+
+    def _heal(self, agent: Agent) -> None:
+        agent.partitioned = False
+
+    def _kill_node(self) -> None:
+        agent = self._any_agent()
+        if agent.alive:
+            self.world.fault("node death", agent.node)
+            agent.die(disk_lost=True)
+            self.world.later(self.world.rng.choice([1.0, 15.0, 40.0]), self._return, agent)
+
+    def _return(self, agent: Agent) -> None:
+        self.world.fault("node return", agent.node)
+        agent.rise()
+
+    def _restart_agent(self) -> None:
+        agent = self._any_agent()
+        if agent.alive:
+            self.world.fault("agent restart", agent.node)
+            agent.die(disk_lost=False)
+            self.world.later(self.world.rng.choice([0.5, 3.0, 14.0]), agent.rise)
+
+    def _crash_scheduler(self) -> None:
+        if self.scheduler.core is not None:
+            self.scheduler.crash = self.world.rng.choice(["journalled", "lost"])
+
+    def _person(self) -> None:
+        core = self.scheduler.core
+        running = [x for x in core.experiments.values() if x.phase is Phase.RUNNING] if core is not None else []
+        if running:
+            x = self.world.rng.choice(running)
+            self.world.fault("paused by a person", x.id)
+            self.scheduler.handle(Operated(self.world.now, x.id, "pause"))
+            self.world.later(self.world.rng.uniform(0.2, 15.0), self._resume, x.id)
+
+    def _resume(self, experiment: str) -> None:
+        core = self.scheduler.core
+        if core is None:
+            self.world.later(1.0, self._resume, experiment)
+        elif experiment in core.experiments:
+            self.world.fault("resumed by a person", experiment)
+            self.scheduler.handle(Operated(self.world.now, experiment, "resume"))
+            x = self.scheduler.core.experiments.get(experiment) if self.scheduler.core is not None else None
+            if x is None or x.phase in (Phase.PAUSED, Phase.PAUSING):
+                self.world.later(1.0, self._resume, experiment)
+
+    def _request(self) -> None:
+        core = self.scheduler.core
+        if core is not None and "x1" in core.experiments and not core.experiments["x1"].phase.over:
+            self.scheduler.handle(Requested(self.world.now, "x1", "r1", {"lr": 4242}, 4))
+
+
+def run(probe: str, seed: int, events: int = 200, trace: bool = False) -> Outcome:
+    """Runs one schedule."""
+    return Schedule(probe, seed, events, trace).run()

@@ -1,0 +1,338 @@
+"""The simulated shell around the real core and the real policy host: journal first, then the effects."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hopyard.policy import Policy
+from hopyard_scheduler.core import CLUSTER_STREAM, Core
+from hopyard_scheduler.core.effects import (
+    Acknowledge,
+    AskOutside,
+    Effect,
+    ForgetSnapshot,
+    Record,
+    Send,
+    SetTimer,
+    UpCall,
+    Welcome,
+)
+from hopyard_scheduler.core.events import (
+    Answered,
+    Event,
+    ExperimentEvent,
+    NodeExpired,
+    NodeJoined,
+    PolicyAnswered,
+    PolicyFailed,
+    RunKey,
+    RunMessage,
+    TimerElapsed,
+)
+from hopyard_scheduler.policyhost import PolicyHost
+from tests.simulation import dump, training
+from tests.simulation.agent import unreliable
+from tests.simulation.faults import LEASE, Rates
+from tests.simulation.training import Blob
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.agent import Agent
+
+
+LIVELOCK = 500
+
+
+class Watcher(Protocol):
+    """Sees every step of the core."""
+
+    def handled(self, core: Core, event: Event, effects: list[Effect]) -> None:
+        """The core took an event."""
+
+    def journalled(self, core: Core, effects: list[Effect]) -> None:
+        """A batch is in the journal."""
+
+
+class BrokenPolicyError(AssertionError):
+    """A policy failed, or does not answer the same up-calls in the same way."""
+
+
+class Scheduler:
+    """The core between its journal and the world. `core` is None while it is down."""
+
+    def __init__(
+        self,
+        world: World,
+        rates: Rates,
+        agents: dict[str, Agent],
+        store: dict[str, Blob],
+        new_policy: Callable[[], Policy],
+        watcher: Watcher,
+    ) -> None:
+        self.world = world
+        self.rates = rates
+        self.agents = agents
+        self.store = store
+        self.new_policy = new_policy
+        self.watcher = watcher
+        self.core: Core | None = Core()
+        self.hosts: dict[str, PolicyHost] = {}
+        self.journal: dict[str, list[Event]] = {}
+        self.sessions: dict[str, int] = {}
+        self.silences: dict[str, int] = {}
+        self.finished: set[str] = set()  # Experiments that are over, by the journal's projection.
+        self.events = 0
+        self.crash: str | None = None  # "journalled" or "lost": what happens to the next batch.
+        self.life = 1
+        self.configurations = 0
+
+    # ----------------------------------------------------------------------------------------------------------- events
+
+    def handle(self, event: Event, sender: Agent | None = None) -> None:
+        """Takes an event from outside: core, policies, journal, effects."""
+        core = self.core
+        if core is None:
+            return
+        self.events += 1
+        self._run(core, deque([event]), [], sender)
+
+    def _run(self, core: Core, events: deque[Event], calls: list[UpCall], sender: Agent | None) -> None:
+        batch: list[Effect] = []
+        pending = deque(calls)
+        taken = 0
+        while events or pending:
+            if not events:
+                self._make(core, pending.popleft(), events)
+                continue
+            event = events.popleft()
+            taken += 1
+            assert taken < LIVELOCK, f"one event led to {taken} more without any time passing"
+            self.world.note("event:", event)
+            effects = core.handle(event)
+            batch += effects
+            pending.extend(effect for effect in effects if isinstance(effect, UpCall))
+            self.watcher.handled(core, event, effects)
+        if self.crash == "lost":
+            self._go_down("before its last events were journalled")
+            return
+        for effect in batch:
+            if isinstance(effect, Record) and effect.stream != CLUSTER_STREAM:
+                self.journal.setdefault(effect.stream, []).append(effect.event)
+        self.finished.update(name for name, x in core.experiments.items() if x.phase.over)
+        self.watcher.journalled(core, batch)
+        if self.crash == "journalled":
+            # Finished experiments are not read again, so what their last batch wanted deleted stays in the store.
+            forgotten = [e for e in batch if isinstance(e, ForgetSnapshot) and e.experiment in self.finished]
+            self.world.orphans.update(e.sha256 for e in forgotten)
+            self._go_down("before its last effects were carried out")
+            return
+        for effect in batch:
+            self._carry_out(core, effect, sender)
+
+    def _make(self, core: Core, call: UpCall, events: deque[Event]) -> None:
+        x = core.experiments[call.experiment]
+        if x.in_flight is None or x.in_flight[0] != call.number:
+            return
+        answer = self._host(call.experiment).answer(x, call)
+        self.world.note("up-call", call.number, call.call, "->", answer)
+        if isinstance(answer, PolicyFailed):
+            raise BrokenPolicyError(answer.error)
+        events.append(answer)
+        if self.world.happens(self.rates.repeated_answer / 4):
+            self.world.fault("policy's answer repeated")
+            events.append(answer)
+
+    def _host(self, experiment: str) -> PolicyHost:
+        if experiment not in self.hosts:
+            self.hosts[experiment] = PolicyHost(self.new_policy())
+        return self.hosts[experiment]
+
+    # ---------------------------------------------------------------------------------------------------------- effects
+
+    def _carry_out(self, core: Core, effect: Effect, sender: Agent | None) -> None:
+        match effect:
+            case Send():
+                self._send(effect)
+            case Acknowledge():
+                if sender is not None and self.sessions.get(sender.node) is not None:
+                    session = self.sessions[sender.node]
+                    unreliable(sender, self._post, sender.acknowledged, session, effect.run, effect.sequence)
+            case Welcome():
+                self._welcome(core, effect)
+            case ForgetSnapshot():
+                self._forget(effect)
+            case AskOutside():
+                self._ask(effect)
+            case SetTimer():
+                if effect.at is not None:
+                    self._set_timer(effect)
+            case _:
+                pass
+
+    def _post(self, action: Callable[..., None], *arguments: object) -> None:
+        agent: Agent = action.__self__  # type: ignore[attr-defined]
+        agent.inbound = max(agent.inbound + 1e-6, self.world.now + self.world.rng.uniform(0.01, 0.05))
+        self.world.later(agent.inbound - self.world.now, action, *arguments)
+
+    def _send(self, send: Send) -> None:
+        agent = self.agents[send.node]
+        session = self.sessions.get(send.node)
+        if session is not None:
+            unreliable(agent, self._post, agent.command, session, send.run, send.sequence, send.body)
+
+    def _welcome(self, core: Core, welcome: Welcome) -> None:
+        agent = self.agents[welcome.node]
+        session = self.sessions.get(welcome.node)
+        if session is None:
+            return
+        self._post(agent.welcome, session, welcome.unknown)
+        for send in core.unacknowledged(welcome.node):
+            self._send(send)
+
+    def _forget(self, effect: ForgetSnapshot) -> None:
+        self.world.note("forget", effect)
+        if effect.stored:
+            self.store.pop(effect.sha256, None)
+        for node in effect.nodes:
+            session = self.sessions.get(node)
+            if session is not None:
+                self._post(self.agents[node].delete, session, effect.sha256)
+
+    def _ask(self, ask: AskOutside) -> None:
+        rng = self.world.rng
+        delay = rng.uniform(0.1, 1.0)
+        if self.world.happens(self.rates.slow_answer):
+            self.world.fault("slow answer", ask.kind)
+            delay = rng.uniform(3.0, 30.0)
+        result: Any = None
+        error = ""
+        if ask.kind == "create_job":
+            seed = training.mix(sum(ask.experiment.encode()), int(ask.payload["job"]), 77)
+            result = {"lr": seed % 1_000_003}
+        elif self.world.happens(self.rates.failed_answer):
+            self.world.fault("failed answer", ask.kind)
+            error = "the predictor failed"
+        else:
+            values = [value for _, value in ask.payload["curve"] if value is not None]
+            result = {"final": sum(values) / len(values) if values else 0.0}
+        answered = Answered(0.0, ask.experiment, ask.ticket, result, error)
+        self.world.later(delay, self._answered, self.life, answered)
+        if self.world.happens(self.rates.repeated_answer):
+            self.world.fault("answer repeated", ask.kind)
+            self.world.later(delay + rng.uniform(0.0, 5.0), self._answered, 0, answered)
+
+    def _answered(self, life: int, answered: Answered) -> None:
+        # What was asked by an earlier life does not reach this one, except by the fault of a repetition.
+        if life in (0, self.life) and self._has(answered.experiment):
+            self.handle(replace(answered, at=self.world.now))
+
+    def _set_timer(self, timer: SetTimer) -> None:
+        assert timer.at is not None
+        delay = max(timer.at - self.world.now, 0.0)
+        self.world.later(delay, self._elapsed, self.life, timer.experiment, timer.ticket)
+        if self.world.happens(self.rates.repeated_answer):
+            self.world.fault("timer repeated", timer.ticket)
+            self.world.later(delay * self.world.rng.uniform(0.5, 1.5), self._elapsed, 0, timer.experiment, timer.ticket)
+
+    def _elapsed(self, life: int, experiment: str, ticket: str) -> None:
+        if life in (0, self.life) and self._has(experiment):
+            self.handle(TimerElapsed(self.world.now, experiment, ticket))
+
+    def knows(self, sha256: str) -> bool:
+        """Whether the core is up and refers to a snapshot."""
+        experiments = self.core.experiments.values() if self.core is not None else ()
+        return any(entry.info.sha256 == sha256 for x in experiments for entry in x.snapshots.entries())
+
+    def _has(self, experiment: str) -> bool:
+        return self.core is not None and experiment in self.core.experiments
+
+    # --------------------------------------------------------------------------------------------------------- from agents
+
+    def hello(self, agent: Agent, session: int, event: NodeJoined) -> None:
+        """An agent opens its session."""
+        if self.core is None or agent.session != session or not agent.alive:
+            return
+        self.sessions[agent.node] = session
+        self.silences[agent.node] = self.silences.get(agent.node, 0) + 1
+        agent.incarnation_known = agent.life
+        self.handle(replace(event, at=self.world.now), agent)
+
+    def message(self, agent: Agent, event: RunMessage) -> None:
+        """A run's message arrives, perhaps one from an older session."""
+        if self.core is not None:
+            self.handle(replace(event, at=self.world.now), agent)
+
+    def acknowledged(self, key: RunKey, sequence: int) -> None:
+        """An agent has taken commands over."""
+        if self.core is not None:
+            self.core.acknowledge(key, sequence)
+
+    def session_dropped(self, node: str) -> None:
+        """A session broke: the node's lease runs from now on, until its next hello."""
+        self.sessions.pop(node, None)
+        self.silences[node] = self.silences.get(node, 0) + 1
+        self.world.later(LEASE, self._expire, self.life, node, self.silences[node])
+
+    def _expire(self, life: int, node: str, silence: int) -> None:
+        if life == self.life and self.silences[node] == silence and self.core is not None:
+            self.handle(NodeExpired(self.world.now, node))
+
+    # ----------------------------------------------------------------------------------------------------------- crashes
+
+    def _go_down(self, when: str) -> None:
+        assert self.core is not None
+        mode, self.crash = self.crash, None
+        self.world.fault("scheduler crash", when)
+        old, self.core = self.core, None
+        self.life += 1
+        self.hosts.clear()
+        for agent in self.agents.values():
+            agent.drop()
+        down = self.world.rng.choice([0.5, 3.0, LEASE * 1.5])
+        self.world.later(down, self._rise, old if mode == "journalled" else None)
+
+    def _rise(self, old: Core | None) -> None:
+        """Recovery from the journal; what the old core knew must be known again."""
+        core = Core()
+        pending: list[UpCall] = []
+        for name, events in self.journal.items():
+            if name in self.finished:
+                continue
+            call = self._refeed(core, name, events)
+            if call is not None:
+                pending.append(call)
+            if old is not None:
+                dump.compare(old.experiments[name], core.experiments[name])
+        self.core = core
+        outstanding = core.recovered()
+        self.world.note("the scheduler is back")
+        for agent in self.agents.values():
+            agent.incarnation_known = 0
+        for node in core.cluster.nodes:
+            self.session_dropped(node)
+        for effect in outstanding:
+            self._carry_out(core, effect, None)
+        self._run(core, deque(), pending, None)
+
+    def _refeed(self, core: Core, name: str, events: list[Event]) -> UpCall | None:
+        """Re-applies a journal. An up-call is made when its recorded answer comes: on the state it was first made on."""
+        call: UpCall | None = None
+        for event in events:
+            if isinstance(event, PolicyAnswered):
+                assert call is not None, f"{name}: answer {event.answer.number} without an up-call"
+                again = self._host(name).answer(core.experiments[name], call)
+                if again != event:
+                    raise BrokenPolicyError(f"re-fed up-call {call} was answered {again}, recorded is {event}")
+                call = None
+            assert not isinstance(event, NodeJoined | NodeExpired)
+            for effect in core.restore(_of_experiment(event)):
+                if isinstance(effect, UpCall):
+                    call = effect
+        return call
+
+
+def _of_experiment(event: Event) -> ExperimentEvent:
+    return event  # type: ignore[return-value]

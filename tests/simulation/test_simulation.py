@@ -1,0 +1,49 @@
+"""The part of the fault simulation that runs with the test suite; `python -m tests.simulation` runs the many."""
+
+import pytest
+
+from hopyard_scheduler.core import Core
+from tests.simulation.bugs import BUGS
+from tests.simulation.probes import PROBES
+from tests.simulation.schedule import run
+
+SCHEDULES = 150
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("probe", list(PROBES))
+def test_every_probe_survives_all_faults(probe: str) -> None:
+    outcomes = [run(probe, seed) for seed in range(SCHEDULES)]
+    assert [f"{o.seed}: {o.error}" for o in outcomes if o.error] == []
+    assert min(outcome.events for outcome in outcomes) >= 200
+    struck = {kind for outcome in outcomes for kind in outcome.faults}
+    for kind in ("message lost", "message duplicated", "message reordered", "node death", "scheduler crash"):
+        assert kind in struck
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", list(BUGS))
+def test_a_seeded_bug_is_found_within_a_thousand_schedules(name: str) -> None:
+    bug = BUGS[name]
+    for number in range(1000):
+        with bug.seeded():
+            if run(bug.probes[number % len(bug.probes)], number).error:
+                return
+    pytest.fail(f"{name} was not found")
+
+
+def test_the_same_seed_gives_the_same_schedule() -> None:
+    one, two = run("rungs", 7, trace=True), run("rungs", 7, trace=True)
+    assert one == two
+    assert len(one.story) > 200
+
+
+def test_seeding_a_bug_leaves_the_core_as_it_was() -> None:
+    before = vars(Core).copy()
+    for bug in BUGS.values():
+        with bug.seeded():
+            pass
+    assert vars(Core) == before
+    assert run("tree", 1).error == ""

@@ -1,0 +1,53 @@
+"""Simulated training: a job's state is a hash chain over its hyperparameters and positions.
+
+Whoever trains from a wrong or stale snapshot therefore reports metrics that differ from the expected ones.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+_MASK = (1 << 64) - 1
+
+
+class Blob(NamedTuple):
+    """The bytes of a snapshot."""
+
+    position: int
+    state: int
+
+    @property
+    def sha256(self) -> str:
+        """Its name: equal content, equal name."""
+        return f"{self.position}-{self.state:016x}"
+
+
+def mix(*values: int) -> int:
+    """A well mixed 64-bit number of some others."""
+    h = 0x9E3779B97F4A7C15
+    for value in values:
+        h = ((h ^ (value & _MASK)) * 0xBF58476D1CE4E5B9) & _MASK
+        h ^= h >> 29
+    return h
+
+
+def initial(lr: int) -> int:
+    """The state before training."""
+    return mix(lr, 1)
+
+
+def train(state: int, lr: int, position: int) -> int:
+    """The state after one unit of training, which ends at a position."""
+    return mix(state, lr, position)
+
+
+def metrics(state: int) -> dict[str, float]:
+    """What training reports: a number in 0..1 that tells the state."""
+    return {"score": (state >> 20) % 100_003 / 100_003}
+
+
+def evaluation(state: int, part: str) -> tuple[dict[str, float], int]:
+    """What an evaluation on a part of the input reports, and its number of examples."""
+    seed = zlib.crc32(part.encode())
+    return {"val": mix(state, seed) % 10_007 / 10_007}, 10 + seed % 50

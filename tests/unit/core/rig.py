@@ -1,0 +1,191 @@
+"""A core with one experiment, driven by hand: agents' words go in, effects come out, a scripted policy answers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from hopyard.policy.vocabulary import (
+    Answer,
+    Call,
+    Command,
+    CreateJob,
+    Decision,
+    IterationFinish,
+    Report,
+    RunEndReason,
+    StartJob,
+    WakeAt,
+)
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import CommandBody, Effect, Record, Send, UpCall
+from hopyard_scheduler.core.events import (
+    Ended,
+    Event,
+    ExperimentCreated,
+    MachineSpec,
+    NodeExpired,
+    NodeJoined,
+    PolicyAnswered,
+    Reports,
+    Requested,
+    RunBody,
+    RunKey,
+    RunMessage,
+    Settings,
+    SnapshotInfo,
+    SnapshotStored,
+    SnapshotTaken,
+    Started,
+)
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.model import Job, Run
+
+Script = Callable[[Call], tuple[Decision | None, list[Command]]]
+E = TypeVar("E")
+
+
+def quiet(call: Call) -> tuple[Decision | None, list[Command]]:
+    """A policy that lets everything go on."""
+    return (Decision.proceed() if isinstance(call, IterationFinish) else None), []
+
+
+def settings(**changes: object) -> Settings:
+    """Terms of a small experiment."""
+    terms: dict[str, object] = {"metric": "score", "mode": "max", "max_position": 10, "jobs": 8, "keep_latest": 1}
+    return Settings(**{**terms, **changes})  # type: ignore[arg-type]
+
+
+def snapshot(position: int, name: str = "") -> SnapshotInfo:
+    """A snapshot with a name."""
+    return SnapshotInfo(position, name or f"s{position}", 10)
+
+
+class Rig:
+    """`script` is the policy and may be exchanged at any time; `effects` are those of the last event."""
+
+    def __init__(self, *, machines: int = 2, **terms: object) -> None:
+        self.core = Core()
+        self.now = 100.0
+        self.script: Script = quiet
+        self.calls: list[Call] = []
+        self.effects: list[Effect] = []
+        self.journal: list[Event] = []
+        self.sequences: dict[RunKey, int] = {}
+        self.hold = False
+        self.held: deque[UpCall] = deque()
+        self.join("n1", machines)
+        self.feed(ExperimentCreated(self.now, "x", settings(**terms)))
+
+    @property
+    def x(self) -> Experiment:
+        return self.core.experiments["x"]
+
+    def job(self, name: str = "1") -> Job:
+        return self.x.jobs[name]
+
+    def run(self, name: str = "1") -> Run:
+        run = self.job(name).run
+        assert run is not None
+        return run
+
+    # ----------------------------------------------------------------------------------------------------------- events
+
+    def feed(self, event: Event) -> list[Effect]:
+        """Handles an event and everything that the policy answers to it."""
+        self.effects = []
+        waiting = deque([event])
+        while waiting:
+            effects = self.core.handle(waiting.popleft())
+            self.effects += effects
+            for effect in effects:
+                if isinstance(effect, Record) and effect.stream == "x":
+                    self.journal.append(effect.event)
+                if isinstance(effect, UpCall):
+                    self.calls.append(effect.call)
+                    if self.hold:
+                        self.held.append(effect)
+                    else:
+                        waiting.append(self.answer(effect))
+        return self.effects
+
+    def answer(self, call: UpCall) -> PolicyAnswered:
+        """What the script answers."""
+        decision, commands = self.script(call.call)
+        if call.number == 1:  # A policy that waits for something is not at rest, so the experiment does not end.
+            commands = [WakeAt("keep", 1e9), *commands]
+        return PolicyAnswered(self.now, call.experiment, Answer(call.number, decision, tuple(commands)))
+
+    def join(self, node: str, machines: int = 1, life: str = "a", **rest: tuple[object, ...]) -> list[Effect]:
+        specs = tuple(MachineSpec(f"{node}/{i}") for i in range(machines))
+        return self.feed(NodeJoined(self.now, node, life, specs, **rest))  # type: ignore[arg-type]
+
+    def expire(self, node: str) -> list[Effect]:
+        return self.feed(NodeExpired(self.now, node))
+
+    def command(self, *commands: Command) -> list[Effect]:
+        """Lets the policy give commands at its next up-call, which is made now."""
+        given = list(commands)
+
+        def once(call: Call) -> tuple[Decision | None, list[Command]]:
+            self.script = before
+            return quiet(call)[0], given
+
+        before, self.script = self.script, once
+        self.now += 0.001
+        effects = self.feed(Requested(self.now, "x", f"r{self.now}", {}, 1))
+        assert self.script is before, "no up-call was made"
+        return effects
+
+    def say(self, key: RunKey, body: RunBody, sequence: int | None = None) -> list[Effect]:
+        """The next message of a channel, or the one with a given number."""
+        number = self.sequences.get(key, 0) + 1 if sequence is None else sequence
+        self.sequences[key] = max(number, self.sequences.get(key, 0))
+        return self.feed(RunMessage(self.now, *key, number, body))
+
+    # --------------------------------------------------------------------------------------------------------- shortcuts
+
+    def key(self, name: str = "1", attempt: int | None = None, rank: int = 0) -> RunKey:
+        return RunKey("x", name, attempt or self.job(name).attempt, rank)
+
+    def create(self, lr: float = 0.1) -> str:
+        name = str(self.x.ordinals + 1)
+        self.command(CreateJob(name, {"lr": lr}))
+        return name
+
+    def start(self, name: str = "1", *machines: str, **options: object) -> list[Effect]:
+        """Starts a job and lets rank 0 say that it trains."""
+        effects = self.command(StartJob(name, machines or ("n1/0",), **options))  # type: ignore[arg-type]
+        started = self.run(name)
+        self.say(self.key(name), Started(started.start))
+        return effects
+
+    def report(self, position: int, score: float = 0.5, name: str = "1", **rest: object) -> list[Effect]:
+        body = Reports((Report(position, {"score": score}, **rest),))  # type: ignore[arg-type]
+        return self.say(self.key(name), body)
+
+    def taken(self, position: int, name: str = "1", sha256: str = "") -> list[Effect]:
+        return self.say(self.key(name), SnapshotTaken(snapshot(position, sha256)))
+
+    def stored(self, position: int, name: str = "1", attempt: int | None = None, sha256: str = "") -> list[Effect]:
+        return self.say(self.key(name, attempt), SnapshotStored(position, sha256 or f"s{position}"))
+
+    def ended(
+        self, reason: RunEndReason, position: int, saved: SnapshotInfo | None = None, name: str = "1", rank: int = 0
+    ) -> list[Effect]:
+        failed = reason is RunEndReason.FAILED
+        return self.say(self.key(name, rank=rank), Ended(reason, position, saved, failed, "told"))
+
+    def sent(self, kind: type[CommandBody] | None = None) -> list[CommandBody]:
+        """Commands of the last event."""
+        bodies = [effect.body for effect in self.effects if isinstance(effect, Send)]
+        return [body for body in bodies if kind is None or isinstance(body, kind)]
+
+    def of(self, kind: type[E]) -> list[E]:
+        """Effects of a kind of the last event."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def called(self, kind: type[E]) -> list[E]:
+        """All up-calls of a kind so far."""
+        return [call for call in self.calls if isinstance(call, kind)]

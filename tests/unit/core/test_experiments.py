@@ -1,0 +1,393 @@
+"""Experiments, nodes, forks, shares and recovery, by hand-computed cases."""
+
+import pytest
+
+from hopyard.policy.vocabulary import (
+    SUSPEND,
+    AnswerJob,
+    ApplicationStat,
+    Call,
+    Command,
+    CreateJob,
+    Decision,
+    ExperimentChange,
+    ForkJob,
+    IterationFinish,
+    JobState,
+    LabelJob,
+    MachinesChange,
+    Predict,
+    PredictionReady,
+    RunEndReason,
+    ShareChange,
+    StartJob,
+    WakeAt,
+)
+from hopyard_scheduler.core import Core, UnknownExperimentError
+from hopyard_scheduler.core.effects import (
+    Acknowledge,
+    AskOutside,
+    Decide,
+    FinalPerformance,
+    ForgetSnapshot,
+    Send,
+    SetTimer,
+    Start,
+    UpCall,
+    Welcome,
+)
+from hopyard_scheduler.core.events import (
+    Answered,
+    ExperimentCreated,
+    ExperimentEvent,
+    NodeDrained,
+    NodeJoined,
+    Operated,
+    PolicyAnswered,
+    Reports,
+    RunKey,
+    RunMessage,
+    Started,
+    TimerElapsed,
+    Updated,
+)
+from hopyard_scheduler.core.experiment import Phase
+from tests.simulation import dump
+from tests.unit.core.rig import Rig, settings, snapshot
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig()
+    made.create()
+    made.start("1")
+    return made
+
+
+def save(rig: Rig, position: int, name: str = "1") -> None:
+    """Suspends a run with a stored snapshot."""
+    rig.script = lambda call: (SUSPEND if isinstance(call, IterationFinish) else None, [])
+    rig.report(position, name=name)
+    rig.ended(RunEndReason.SUSPENDED, position, snapshot(position), name)
+    rig.stored(position, name)
+
+
+# --------------------------------------------------------------------------------------------- pause, end, extend, target
+
+
+def test_pause_is_complete_when_runs_have_left_and_their_state_is_stored(rig: Rig) -> None:
+    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.report(1)
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    assert rig.x.phase is Phase.PAUSING
+    rig.stored(1)
+    assert str(rig.x.phase) == "Phase.PAUSED"
+    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.start("1")
+    assert rig.run().start == 1
+
+
+def test_stop_terminates_runs_and_idle_jobs_and_gives_the_machines_back(rig: Rig) -> None:
+    rig.create()
+    rig.feed(Operated(rig.now, "x", "stop"))
+    assert rig.job("2").state is JobState.TERMINATED
+    rig.ended(RunEndReason.TERMINATED, 0)
+    assert rig.x.phase is Phase.STOPPED
+    assert not rig.x.machines
+    assert not rig.core.cluster.tenants
+
+
+def test_a_target_that_is_reached_ends_the_experiment_and_completes_the_winner() -> None:
+    rig = Rig(target=0.9)
+    rig.create()
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.start("2", "n1/1")
+    rig.report(1, 0.95)
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    rig.ended(RunEndReason.TERMINATED, 0, name="2")
+    assert rig.x.phase is Phase.ENDING  # Until the winner's snapshot is where it survives its node.
+    rig.stored(1)
+    assert str(rig.x.phase) == "Phase.COMPLETED"
+    assert [rig.job(name).state for name in ("1", "2")] == [JobState.COMPLETED, JobState.TERMINATED]
+
+
+def test_the_end_of_its_time_ends_it_and_a_pause_does_not_count() -> None:
+    rig = Rig(max_seconds=100.0)
+    rig.now += 40
+    rig.feed(Operated(rig.now, "x", "pause"))
+    assert rig.of(SetTimer) == [SetTimer("x", "core/end", None)]
+    rig.now += 1000
+    rig.feed(Operated(rig.now, "x", "resume"))
+    assert rig.x.timers["core/end"] == rig.now + 60
+    rig.feed(TimerElapsed(rig.now + 59, "x", "core/end"))
+    assert rig.x.phase is Phase.RUNNING
+    rig.feed(TimerElapsed(rig.now + 60, "x", "core/end"))
+    assert str(rig.x.phase) == "Phase.COMPLETED"
+
+
+def test_an_extended_experiment_goes_on_with_its_completed_jobs() -> None:
+    rig = Rig(max_position=1, jobs=1)
+    rig.create()
+    rig.start("1")
+    rig.report(1, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1))
+    rig.stored(1)
+    assert rig.x.phase is Phase.COMPLETED
+    assert rig.x.share == 0
+    rig.script = lambda call: (None, [WakeAt("more", 1e9)] if isinstance(call, ExperimentChange) else [])
+    rig.feed(Updated(rig.now, "x", "u1", max_position=3))
+    rig.feed(Updated(rig.now, "x", "u1", max_position=9))
+    assert (rig.x.settings.max_position, rig.job().state, rig.x.share) == (3, JobState.SUSPENDED, 2)
+    rig.start("1")
+    assert rig.run().start == 1
+
+
+def test_a_policy_that_is_refused_again_and_again_pauses_its_experiment() -> None:
+    rig = Rig()
+    rig.create()
+    rig.script = lambda call: (None, [StartJob("1", ("n1/0",), until=99)])
+    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, "x", "resume"))
+    assert rig.x.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert "until must be in 1..10 for job '1', found 99" in rig.x.reason
+
+
+# ------------------------------------------------------------------------------------------------------- forks and answers
+
+
+def test_a_fork_starts_from_the_pinned_snapshot_and_continues_the_curve(rig: Rig) -> None:
+    rig.report(1, 0.1)
+    save(rig, 2)
+    rig.command(ForkJob("2", "1", 2, {"lr": 0.5}))
+    assert rig.x.snapshots.get("1", 2).pins == {"fork:2"}  # type: ignore[union-attr]
+    rig.start("2")
+    rig.report(3, 0.7, name="2")
+    assert [p.position for p in rig.x.curve(rig.job("2"))] == [1, 2, 3]
+    rig.taken(3, "2")
+    rig.stored(3, "2")
+    assert rig.x.snapshots.get("1", 2).pins == set()  # type: ignore[union-attr]
+
+
+def test_two_jobs_that_start_from_each_others_snapshots_have_finite_curves(rig: Rig) -> None:
+    rig.report(1, 0.1)
+    save(rig, 2)
+    rig.create()
+    rig.start("2", from_snapshot=("1", 2))
+    rig.report(3, 0.3, name="2")
+    save(rig, 4, "2")
+    rig.start("1", from_snapshot=("2", 4))
+    rig.report(5, 0.5)
+    assert [p.position for p in rig.x.curve(rig.job("1"))] == [1, 2, 3, 4, 5]
+
+
+def test_a_fork_at_the_last_position_is_refused(rig: Rig) -> None:
+    rig.report(1)
+    rig.feed(Updated(rig.now, "x", "u", max_position=10))
+    rig.taken(1)
+    rig.x.snapshots.taken("1", snapshot(10), "n1", 1)
+    rig.command(ForkJob("2", "1", 10, {}))
+    assert "2" not in rig.x.jobs
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_fork_whose_origin_is_lost_before_it_was_stored_fails_instead_of_starting_anew(running: bool) -> None:
+    rig = Rig(machines=1)
+    rig.join("n2")
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.script = lambda call: (SUSPEND if isinstance(call, IterationFinish) else None, [])
+    rig.report(1)
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    rig.command(ForkJob("2", "1", 1, {"lr": 0.5}))
+    if running:
+        rig.command(StartJob("2", ("n1/0",)))
+    rig.expire("n1")
+    assert rig.job("2").state is JobState.FAILED
+    assert rig.job("2").reason == "the snapshot it was forked from was lost before it was stored"
+    assert rig.job("1").state is JobState.PENDING
+
+
+def test_a_job_is_answered_from_anothers_results(rig: Rig) -> None:
+    rig.create()
+    for position, score in ((1, 0.4), (2, 0.6), (3, 0.2)):
+        rig.report(position, score)
+    rig.command(AnswerJob("2", "1", 2))
+    answered = rig.job("2")
+    assert (answered.state, answered.position, answered.best) == (JobState.COMPLETED, 2, (0.6, 2))
+    assert [p.position for p in rig.x.curve(answered)] == [1, 2]
+    assert [e.job for e in rig.of(FinalPerformance)] == ["2"]
+
+
+def test_labels_order_the_idle_jobs(rig: Rig) -> None:
+    for _ in range(3):
+        rig.create()
+    rig.command(LabelJob("4", 2.0), LabelJob("3", 1.0))
+    assert [job.id for job in rig.x.idle_jobs()] == ["4", "3", "2"]
+
+
+def test_questions_are_asked_once_and_answered_once(rig: Rig) -> None:
+    rig.report(1, 0.4)
+    rig.command(Predict("t", "1", {"horizon": 5}))
+    payload = {"job": "1", "curve": [[1, 0.4]], "parameters": {"horizon": 5}}
+    assert rig.of(AskOutside) == [AskOutside("x", "policy/t", "predict", payload)]
+    for _ in range(2):
+        rig.feed(Answered(rig.now, "x", "policy/t", 0.8))
+    assert rig.called(PredictionReady) == [PredictionReady("t", "1", 0.8)]
+
+
+# ------------------------------------------------------------------------------------------------------ nodes and shares
+
+
+def test_a_lost_node_rewinds_its_job_to_the_newest_stored_snapshot() -> None:
+    rig = Rig(machines=1, keep_latest=2)
+    rig.create()
+    rig.start("1")
+    rig.report(1)
+    rig.taken(1)
+    rig.stored(1)
+    rig.report(2)
+    rig.taken(2)
+    rig.expire("n1")
+    assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 1)
+    assert rig.called(MachinesChange)[-1].lost == ("n1/0",)
+    assert rig.of(ForgetSnapshot) == [ForgetSnapshot("x", "s2", (), True)]
+
+
+def test_the_same_life_of_a_node_keeps_its_runs_and_gets_unacknowledged_commands_again(rig: Rig) -> None:
+    rig.join("n1", 2, "a", runs=(rig.key(),))
+    assert rig.of(Welcome) == [Welcome("n1", ())]
+    assert rig.job().state is JobState.RUNNING
+    assert [send.sequence for send in rig.core.unacknowledged("n1")] == [1]
+    rig.core.acknowledge(rig.key(), 1)
+    assert rig.core.unacknowledged("n1") == []
+
+
+def test_a_new_life_of_a_node_has_lost_its_runs_and_keeps_its_disk(rig: Rig) -> None:
+    rig.report(1)
+    rig.taken(1)
+    rig.join("n1", 2, "b", snapshots=("s1", "unknown"))
+    assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 1)
+    assert ForgetSnapshot("", "unknown", ("n1",), False) in rig.effects
+
+
+def test_snapshots_of_a_node_whose_runs_have_something_to_say_are_not_swept(rig: Rig) -> None:
+    rig.join("n1", 2, "a", runs=(rig.key(),), snapshots=("not-told-yet",))
+    assert not rig.of(ForgetSnapshot)
+
+
+def test_a_run_that_was_heard_of_is_not_started_twice_by_a_node_that_forgot_it(rig: Rig) -> None:
+    rig.report(1)  # The acknowledgement of the start was lost, or a restarted scheduler does not know of it.
+    rig.join("n1", 2, "a")
+    assert rig.job().state is JobState.PENDING
+
+
+def test_a_run_that_nobody_wants_is_named_in_the_welcome(rig: Rig) -> None:
+    stranger = RunKey("x", "1", 7)
+    rig.join("n1", 2, "a", runs=(rig.key(), stranger))
+    assert rig.of(Welcome) == [Welcome("n1", (stranger,))]
+
+
+def test_a_drained_node_gets_nothing_more() -> None:
+    rig = Rig(machines=1)
+    rig.feed(NodeDrained(rig.now, "n1"))
+    assert rig.x.share == 0
+    assert not rig.x.machines
+
+
+def second(rig: Rig, **terms: object) -> None:
+    rig.feed(ExperimentCreated(rig.now, "y", settings(**terms)))
+
+
+@pytest.mark.parametrize("preemptible", [True, False])
+def test_a_smaller_share_is_told_and_enforced_at_its_deadline(preemptible: bool) -> None:
+    rig = Rig(machines=2, grace=30.0)
+    rig.create()
+    rig.create()
+    rig.start("1", "n1/0", preemptible=preemptible)
+    rig.start("2", "n1/1", preemptible=preemptible)
+    second(rig)
+    assert ShareChange(1, rig.now + 30) in rig.calls
+    rig.now += 30
+    rig.feed(TimerElapsed(rig.now, "x", "core/share"))
+    if not preemptible:
+        assert rig.sent(Decide) == []
+        return
+    assert [send.run.job for send in rig.of(Send)] == ["2"]  # The newest first.
+    rig.report(1, name="2")
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1), "2")
+    assert rig.job("2").reason == "preempted"
+    assert (set(rig.x.machines), set(rig.core.experiments["y"].machines)) == ({"n1/0"}, {"n1/1"})
+
+
+def test_messages_of_an_experiment_that_is_over_are_acknowledged_and_anything_else_is_an_error(rig: Rig) -> None:
+    key = RunKey("gone", "1", 1)
+    assert rig.feed(RunMessage(rig.now, *key, 4, Started(0))) == [Acknowledge(key, 4)]
+    with pytest.raises(UnknownExperimentError):
+        rig.core.handle(Operated(rig.now, "gone", "pause"))
+
+
+# --------------------------------------------------------------------------------------------------------------- recovery
+
+
+def busy_policy(call: Call) -> tuple[Decision | None, list[Command]]:
+    if isinstance(call, IterationFinish):
+        return Decision.proceed(call.position + 2), []
+    if isinstance(call, ApplicationStat) and call.report.position == 1:
+        return None, [Predict("p", call.job), WakeAt("w", 5000.0), CreateJob("2")]
+    return None, []
+
+
+def restored(rig: Rig) -> tuple[Core, list[UpCall]]:
+    core, calls = Core(), []
+    for event in rig.journal:
+        assert not isinstance(event, NodeJoined)
+        calls += [e for e in core.restore(_of_experiment(event)) if isinstance(e, UpCall)]
+    return core, calls
+
+
+def _of_experiment(event: object) -> ExperimentEvent:
+    return event  # type: ignore[return-value]
+
+
+def test_restored_events_give_an_equal_state_and_what_was_asked_is_asked_again(rig: Rig) -> None:
+    rig.script = busy_policy
+    rig.report(1)
+    rig.taken(1)
+    rig.report(2)
+    core, calls = restored(rig)
+    dump.compare(rig.x, core.experiments["x"])
+    assert [call.call for call in calls] == rig.calls
+    outstanding = core.recovered()
+    assert {e.ticket for e in outstanding if isinstance(e, AskOutside)} == {"policy/p", "create/2"}
+    assert SetTimer("x", "policy/w", 5000.0) in outstanding
+    assert core.cluster.tenants["x"].held == {"n1/0", "n1/1"}
+
+
+def test_a_restored_core_goes_on_where_the_lost_one_stopped(rig: Rig) -> None:
+    rig.report(1)
+    core, _ = restored(rig)
+    core.recovered()
+    body = Reports(())
+    assert core.handle(RunMessage(rig.now, *rig.key(), 2, body)) == [Acknowledge(rig.key(), 2)]
+    joined = core.handle(NodeJoined(rig.now, "n1", "a", (), (rig.key(),)))
+    assert Welcome("n1", ()) in joined
+    assert next(type(s.body) for s in core.unacknowledged("n1")) is Start
+
+
+def test_what_was_to_be_deleted_from_the_store_is_deleted_after_a_recovery(rig: Rig) -> None:
+    for position in (1, 2):
+        rig.report(position)
+        rig.taken(position)
+        rig.stored(position)
+    core, _ = restored(rig)
+    assert [e for e in core.recovered() if isinstance(e, ForgetSnapshot)] == [ForgetSnapshot("x", "s1", (), True)]
+
+
+def test_an_answer_to_another_up_call_changes_nothing(rig: Rig) -> None:
+    rig.hold = True
+    rig.report(1)
+    answer = rig.answer(rig.held[0])
+    assert isinstance(answer, PolicyAnswered)
+    rig.feed(answer)
+    assert rig.feed(answer) == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import get_args
+from typing import Any, get_args
 
 from cattrs import Converter
 from cattrs.errors import ForbiddenExtraKeysError
@@ -21,12 +21,27 @@ from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, 
 @functools.cache
 def _converter() -> Converter:
     converter = Converter(omit_if_default=True, detailed_validation=False)
+    for exact in (int, str, bool):
+        converter.register_structure_hook(exact, _exact)
+    converter.register_structure_hook(float, _number)
     # Named tuples whose annotations are strings are not resolved by the library.
     converter.register_structure_hook(RunKey, lambda raw, _: RunKey(*raw))
     converter.register_structure_hook(MachineSpec, lambda raw, _: MachineSpec(raw[0], raw[1], tuple(raw[2])))
     for union in (RunBody, Command, Call, ClusterEvent, ExperimentEvent, Event):
         configure_tagged_union(union, converter, tag_generator=_name, tag_name="is")
     return converter
+
+
+def _exact(raw: Any, cls: type) -> Any:
+    if type(raw) is not cls:
+        raise TypeError(f"found {raw!r}, needed is {cls.__name__}")
+    return raw
+
+
+def _number(raw: Any, _: type) -> float:
+    if type(raw) not in (int, float):
+        raise TypeError(f"found {raw!r}, needed is a number")
+    return float(raw)
 
 
 def _name(cls: type) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import re
-import secrets
 import uuid
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal
+from weakref import WeakValueDictionary
 
 from google.protobuf.json_format import Parse
 
@@ -15,9 +17,10 @@ from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.rpc.values import report_to_proto
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from hopyard_scheduler.converters import experiment_to_proto, job_to_proto, point_to_proto
+from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
+from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.events import ExperimentCreated, Operated, Updated
-from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.experiment import Experiment, Phase
 from hopyard_scheduler.live import Live
 from hopyard_scheduler.policies import new_policy
 from hopyard_scheduler.program import settings_of
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from hopyard_scheduler.outside import Generators
 
 _ROWS = 1000
+_OVER = frozenset(PHASES.to_proto(phase) for phase in Phase if phase.over)
 
 
 class FrontDoor:
@@ -51,7 +55,7 @@ class FrontDoor:
         self._generators = generators
         self._stub = stub
         self._appstat_address = appstat_address
-        self._requests: dict[str, str] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # ------------------------------------------------------------------------------------------------------------ create
 
@@ -63,27 +67,31 @@ class FrontDoor:
         """
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
-        known = self._requested(request)
-        if known is not None:
-            return known
+        async with self._locks.setdefault(f"create {request}", asyncio.Lock()):
+            return await self._create(text, source, bundle, request, interpreter)
+
+    async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> str:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
         new_policy(spec.policy.name, spec.policy.parameters)
         if bundle:
             await self._need_bundle(bundle)
-        name = f"{_slug(spec.name)}-{secrets.token_hex(3)}"
+        name = f"{_slug(spec.name)}-{hashlib.sha256(request.encode()).hexdigest()[:6]}"
+        known = await self._known(name)
+        if known is not None:
+            return known
         await self._generators.validate(name, canonical_json(spec))
-        self._requests[request] = name
         await self._live.apply(
             ExperimentCreated(self._live.clock(), name, settings, _payload(spec, bundle, interpreter, request))
         )
         return name
 
-    def _requested(self, request: str) -> str | None:
-        """The experiment that an earlier call with this request id made."""
-        if request in self._requests:
-            return self._requests[request]
-        return next((x.id for x in self._live.core.experiments.values() if x.payload["request"] == request), None)
+    async def _known(self, name: str) -> str | None:
+        """The experiment that an earlier call with this request id made: ids are made of request ids."""
+        try:
+            return (await self.show(name)).id
+        except NotFound:
+            return None
 
     async def _need_bundle(self, bundle: str) -> None:
         found = await self._stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[bundle]))
@@ -145,6 +153,20 @@ class FrontDoor:
             if not token:
                 return jobs
 
+    async def job(self, name: str, job: str) -> experiment_pb2.Job:
+        """One job.
+
+        Raises:
+            NotFound: There is no such experiment or job.
+        """
+        x = self._live.core.experiments.get(name)
+        if x is not None and job in x.jobs:
+            return job_to_proto(x, x.jobs[job])
+        found = next((j for j in await self.jobs(name) if j.id == job), None) if x is None else None
+        if found is None:
+            raise NotFound(f"experiment {name} has no job {job!r}")
+        return found
+
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
         """The present state of the experiment and its jobs, then every change until it is over."""
         if name not in self._live.core.experiments:
@@ -161,7 +183,6 @@ class FrontDoor:
                     yield experiment_pb2.WatchExperimentResponse(report=point_to_proto(known.id, point))
             while True:
                 await watcher.wait()
-                over = x.phase.over
                 while watcher.jobs:
                     changed = x.jobs.get(next(iter(watcher.jobs)))
                     del watcher.jobs[next(iter(watcher.jobs))]
@@ -173,9 +194,10 @@ class FrontDoor:
                     yield experiment_pb2.WatchExperimentResponse(report=report)
                 if watcher.changed:
                     watcher.changed = False
-                    yield experiment_pb2.WatchExperimentResponse(experiment=experiment_to_proto(x, self._live.clock()))
-                if over:
-                    return
+                    shown = experiment_to_proto(x, self._live.clock())
+                    yield experiment_pb2.WatchExperimentResponse(experiment=shown)
+                    if shown.state in _OVER and not (watcher.jobs or watcher.reports):
+                        return
         finally:
             self._live.watchers.remove(name, watcher)
 
@@ -231,11 +253,14 @@ class FrontDoor:
         Raises:
             NotFound: There is none.
         """
-        if name not in self._live.core.experiments:
-            await self.show(name)
-            found = Recovered()
-            await replay(self._live.core, self._live.journal, name, found)
-            self._live.hosts.update(found.hosts)
+        async with self._locks.setdefault(f"load {name}", asyncio.Lock()):
+            if name not in self._live.core.experiments:
+                await self.show(name)
+                apart, found = Core(), Recovered()
+                await replay(apart, self._live.journal, name, found)
+                if name in found.diverged:
+                    raise Conflict(f"experiment {name} cannot go on: {found.diverged[name]}")
+                self._live.install(apart.experiments[name], found.hosts[name])
         return self._live.core.experiments[name]
 
 

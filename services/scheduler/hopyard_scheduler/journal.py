@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
+from hopyard.errors import Exhausted, TimedOut
 from hopyard.rpc import retry
 from hopyard.v1 import appstat_pb2
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core.effects import Record
+from hopyard_scheduler.codec import decode
 from hopyard_scheduler.core.events import Event
 
 if TYPE_CHECKING:
@@ -17,12 +18,23 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An encoded event on its way to a stream."""
+
+    stream: str
+    kind: str
+    payload: bytes
+
 
 class Journal:
     """Appends with this scheduler's epoch and the expected positions, so that two schedulers can never both write.
 
-    While AppStat is away it waits and tries again: an append is idempotent. A newer epoch or a foreign record is the end:
-    another scheduler has taken over (`StaleEpoch`, `Aborted` rise).
+    While AppStat is away or slow it tries again: an append is idempotent. A newer epoch or a foreign record is the end: another
+    scheduler has taken over (`StaleEpoch`, `Aborted` rise).
     """
 
     def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
@@ -33,46 +45,46 @@ class Journal:
     async def begin(self, holder: str) -> int:
         """Begins a new epoch; every older scheduler's appends are refused from now on."""
         request = appstat_pb2.BeginEpochRequest(holder=holder)
-        response = await retry(lambda: self._stub.BeginEpoch(request), deadline=None, on_failure=_waiting)
+        response = await persist(lambda: self._stub.BeginEpoch(request))
         self.epoch = response.epoch
         return self.epoch
 
-    async def append(self, records: Sequence[Record], projections: Sequence[appstat_pb2.Projection], at: float) -> None:
+    async def append(self, entries: Sequence[Entry], rows: Sequence[appstat_pb2.Projection], at: float) -> None:
         """Appends events and what follows from them, all or none, durably when it returns.
 
         Raises:
             StaleEpoch: Another scheduler has begun.
             Aborted: A stream is not where this scheduler left it.
         """
-        if not records and not projections:
+        if not entries and not rows:
             return
-        request = appstat_pb2.AppendJournalRequest(epoch=self.epoch, projections=projections)
+        request = appstat_pb2.AppendJournalRequest(epoch=self.epoch, projections=rows)
         ends = dict(self._ends)
-        for record in records:
-            position = ends[record.stream] = ends.get(record.stream, 0) + 1
-            request.records.add(
-                stream=record.stream,
-                position=position,
-                at=at,
-                kind=kind_of(record.event),
-                payload=encode(record.event),
-            )
-        await retry(lambda: self._stub.AppendJournal(request), deadline=None, on_failure=_waiting)
+        for entry in entries:
+            position = ends[entry.stream] = ends.get(entry.stream, 0) + 1
+            request.records.add(stream=entry.stream, position=position, at=at, kind=entry.kind, payload=entry.payload)
+        await persist(lambda: self._stub.AppendJournal(request))
         self._ends = ends
 
     async def read(self, stream: str) -> AsyncIterator[Event]:
-        """The events of a stream in order; afterwards appends go on behind the last."""
-        self._ends[stream] = 0
+        """The events of a stream in order; afterwards appends go on behind the last.
+
+        Raises:
+            ValueError: A record that this version cannot read.
+        """
+        end = 0
         async for response in self._stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
             for record in response.records:
-                self._ends[stream] = record.position
+                end = record.position
                 yield decode(record.kind, record.payload)
+        self._ends[stream] = end
 
     async def find_end(self, stream: str) -> None:
         """Learns where a stream ends without reading it."""
         token = ""
         while True:
-            page = await self._stub.ListStreams(appstat_pb2.ListStreamsRequest(page_token=token))
+            request = appstat_pb2.ListStreamsRequest(page_token=token)
+            page = await persist(lambda request=request: self._stub.ListStreams(request))  # type: ignore[misc]
             for info in page.streams:
                 if info.stream == stream:
                     self._ends[stream] = info.length
@@ -83,6 +95,15 @@ class Journal:
     def forget(self, stream: str) -> None:
         """The stream will not be written any more until it is read again."""
         self._ends.pop(stream, None)
+
+
+async def persist(call: Callable[[], Awaitable[T]]) -> T:
+    """Makes an idempotent call on AppStat until it is answered, however long that takes."""
+    while True:
+        try:
+            return await retry(call, deadline=None, on_failure=_waiting)
+        except (TimedOut, Exhausted) as error:
+            _LOG.warning("appstat does not keep up (%s), trying again", error)
 
 
 def _waiting(error: Exception, wait: float) -> None:

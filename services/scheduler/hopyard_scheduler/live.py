@@ -8,53 +8,50 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from hopyard.errors import NotFound
-from hopyard.v1 import resource_manager_pb2
-from hopyard_scheduler.converters import command_to_proto, key_to_proto
-from hopyard_scheduler.core import Core, UnknownExperimentError
+from hopyard_scheduler.carrying import Carrier
+from hopyard_scheduler.codec import encode, kind_of
+from hopyard_scheduler.core import Core, UnknownExperimentError, quarantine
 from hopyard_scheduler.core.effects import (
-    Acknowledge,
-    AskOutside,
     Effect,
     ExperimentChanged,
-    FinalPerformance,
-    ForgetSnapshot,
     JobChanged,
     Noted,
     Record,
     ReportAccepted,
-    Send,
-    SetTimer,
     UpCall,
-    Welcome,
 )
-from hopyard_scheduler.core.events import Event, JobOperated, TimerElapsed
+from hopyard_scheduler.core.events import Event, JobOperated
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.journal import Journal
-from hopyard_scheduler.outside import Generators, unanswerable
+from hopyard_scheduler.journal import Entry, Journal
 from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.policyhost import Host
 from hopyard_scheduler.program import Program, program_of
 from hopyard_scheduler.projections import Changes
-from hopyard_scheduler.sessions import Sessions
-from hopyard_scheduler.store import SnapshotStore
 from hopyard_scheduler.watch import Watchers
 
 _LOG = logging.getLogger(__name__)
 
-MAX_EVENTS = 100_000
-"""Events that may wait; then agents' streams wait too."""
+MAX_EVENTS: Final = 100_000
+"""Events from outside that may wait; then agents' streams wait too."""
 
-MAX_BATCH = 1_000
-"""Events that share one append."""
+MAX_BATCH_EVENTS: Final = 1_000
+MAX_BATCH_BYTES: Final = 8 << 20
+MAX_BATCH_SECONDS: Final = 0.02
+"""What shares one append: no more events or bytes than these, and no more than this time at a stretch in the core."""
+
+MAX_FINISHED: Final = 32
+"""Finished experiments that stay in memory; older ones are read from the journal again when somebody asks."""
 
 
 @dataclass(slots=True)
 class _Item:
-    """An event on its way, and who waits until it is journalled."""
+    """An event on its way, who waits until it is journalled, and whether it came from outside."""
 
     event: Event
+    outside: bool = True
     done: asyncio.Future[list[Effect]] | None = None
     effects: list[Effect] = field(default_factory=list)
 
@@ -64,42 +61,33 @@ class Live:
 
     Args:
         journal: Begun.
-        sessions: Where commands go.
-        store: Deletes what nobody needs.
-        heartbeat_seconds: How often agents give a sign of life.
+        carrier: Carries out effects.
         clock: Seconds since the epoch.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        sessions: Sessions,
-        store: SnapshotStore,
-        heartbeat_seconds: float,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, journal: Journal, carrier: Carrier, clock: Callable[[], float] = time.time) -> None:
         self.core = Core()
         self.journal = journal
-        self.sessions = sessions
+        self.carrier = carrier
         self.watchers = Watchers()
         self.clock = clock
-        self.heartbeat_seconds = heartbeat_seconds
-        self.generators: Generators | None = None
         self.hosts: dict[str, Host] = {}
-        self.programs: dict[str, Program] = {}
-        self._store = store
-        self._queue: asyncio.Queue[_Item] = asyncio.Queue(MAX_EVENTS)
-        self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
+        self._programs: dict[str, Program] = {}
+        self._queue: asyncio.Queue[_Item] = asyncio.Queue()
+        self._room = asyncio.Semaphore(MAX_EVENTS)
+        self._finished: dict[str, None] = {}
+        carrier.attach(self.core, self.post, self.program)
 
     # ------------------------------------------------------------------------------------------------------------ events
 
     def post(self, event: Event) -> None:
-        """Queues an event from inside: an answer, a timer."""
-        self._queue.put_nowait(_Item(event))
+        """Queues an event from inside, such as an answer or a timer: never refused, never waiting."""
+        self._queue.put_nowait(_Item(event, outside=False))
 
     async def submit(self, event: Event) -> None:
         """Queues an event from outside, waiting while too many wait already."""
-        await self._queue.put(_Item(event))
+        await self._room.acquire()
+        self._queue.put_nowait(_Item(event))
 
     async def apply(self, event: Event) -> list[Effect]:
         """Takes an event and returns its outward effects, once it is journalled and they went out.
@@ -107,8 +95,9 @@ class Live:
         Raises:
             UnknownExperimentError: The event's experiment is not there.
         """
+        await self._room.acquire()
         done: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
-        await self._queue.put(_Item(event, done))
+        self._queue.put_nowait(_Item(event, done=done))
         return await done
 
     async def operate_job(self, event: JobOperated) -> str:
@@ -117,61 +106,90 @@ class Live:
         return next((e.text for e in effects if isinstance(e, Noted) and e.text.startswith("refused")), "")
 
     async def run(self) -> None:
-        """Takes events until cancelled. What rises here is the scheduler's end: a lost epoch, or a mistake in the core."""
+        """Takes events until cancelled. What rises here is the scheduler's end: another one writes the journal."""
         while True:
-            batch = [await self._queue.get()]
-            while len(batch) < MAX_BATCH and not self._queue.empty():
-                batch.append(self._queue.get_nowait())
-            await self._take(batch)
+            await self._take(await self._queue.get())
 
-    async def _take(self, batch: list[_Item]) -> None:
-        records: list[Record] = []
-        outward: list[Effect] = []
+    async def drained(self) -> None:
+        """Waits until everything that was queued is journalled and carried out."""
+        await self._queue.join()
+
+    async def _take(self, first: _Item) -> None:
+        """One batch: as many waiting events as fit into its bounds, one append, then their effects."""
+        batch = [first]
+        entries: list[Entry] = []
         changes = Changes()
-        for item in batch:
-            try:
-                self._drive(item.event, records, item.effects, changes)
-                outward += item.effects
-            except UnknownExperimentError as error:
-                if item.done is not None:
-                    item.done.set_exception(error)
-                    item.done = None
+        until = time.monotonic() + MAX_BATCH_SECONDS
+        size = self._drive(first, entries, changes)
+        while len(batch) < MAX_BATCH_EVENTS and size < MAX_BATCH_BYTES and time.monotonic() < until:
+            if self._queue.empty():
+                break
+            batch.append(self._queue.get_nowait())
+            size += self._drive(batch[-1], entries, changes)
         at = self.clock()
-        await self.journal.append(records, changes.rows(self.core, at), at)
-        for effect in outward:
-            self.carry(effect)
-        self.watchers.publish(set(changes.experiments), set(changes.jobs), changes.reports)
+        await self.journal.append(entries, changes.rows(self.core, at), at)
+        await self.carrier.clear(effect for item in batch for effect in item.effects)
         for item in batch:
+            for effect in item.effects:
+                self.carrier.carry(effect)
+            self._queue.task_done()
+            if item.outside:
+                self._room.release()
             if item.done is not None and not item.done.done():
                 item.done.set_result(item.effects)
+        self.watchers.publish(set(changes.experiments), set(changes.jobs), changes.reports)
+        self._let_finished_go(changes)
 
-    def _drive(self, event: Event, records: list[Record], outward: list[Effect], changes: Changes) -> None:
-        """One event, and the policies' answers to the up-calls that follow.
+    def _drive(self, item: _Item, entries: list[Entry], changes: Changes) -> int:
+        """One event and the policies' answers to the up-calls that follow; answers the bytes to be journalled.
 
         A policy in this process answers when nothing else is left to take, so that nothing comes between what it sees and the
         record of its answer: that is where recovery makes the up-call again.
         """
-        work: deque[Event] = deque([event])
+        work: deque[Event] = deque([item.event])
         calls: deque[UpCall] = deque()
+        size = 0
         while work or calls:
             if not work:
                 self._answer(calls.popleft(), work)
                 continue
-            for effect in self.core.handle(work.popleft()):
+            event = work.popleft()
+            for effect in self._handle(event, item):
                 match effect:
                     case Record():
-                        records.append(effect)
+                        payload = encode(effect.event)
+                        size += len(payload)
+                        entries.append(Entry(effect.stream, kind_of(effect.event), payload))
                     case UpCall():
                         calls.append(effect)
                     case JobChanged() | ExperimentChanged() | ReportAccepted():
                         changes.note(effect)
                     case _:
-                        outward.append(effect)
+                        item.effects.append(effect)
+        return size
+
+    def _handle(self, event: Event, item: _Item) -> list[Effect]:
+        """The core's effects. A mistake in the core costs the experiment that it struck, not the others."""
+        try:
+            return self.core.handle(event)
+        except UnknownExperimentError as error:
+            if item.done is not None and not item.done.done():
+                item.done.set_exception(error)
+            return []
+        except Exception as error:
+            name = getattr(event, "experiment", "")
+            if name not in self.core.experiments:
+                raise
+            _LOG.exception("experiment %s is failed: the core could not take %s", name, event)
+            reason = f"a mistake in Hopyard's core on {type(event).__name__}: {type(error).__name__}: {error}"
+            return quarantine(self.core, name, reason, event.at)
 
     def _answer(self, call: UpCall, work: deque[Event]) -> None:
         x = self.core.experiments[call.experiment]
         if x.in_flight is not None and x.in_flight[0] == call.number:
             work.append(self._host(call.experiment).answer(x, call))
+
+    # ------------------------------------------------------------------------------------------------- what goes with them
 
     def _host(self, name: str) -> Host:
         host = self.hosts.get(name)
@@ -181,101 +199,29 @@ class Live:
 
     def program(self, name: str) -> Program:
         """What an experiment's runs execute."""
-        if name not in self.programs:
-            self.programs[name] = program_of(self.core.experiments[name].payload)
-        return self.programs[name]
+        if name not in self._programs:
+            self._programs[name] = program_of(self.core.experiments[name].payload)
+        return self._programs[name]
 
-    # ----------------------------------------------------------------------------------------------------------- effects
+    def install(self, x: Experiment, host: Host) -> None:
+        """Takes an experiment that was replayed apart."""
+        self.core.experiments[x.id] = x
+        self.hosts[x.id] = host
 
-    def carry(self, effect: Effect) -> None:
-        """Carries out one effect whose event is journalled."""
-        match effect:
-            case Send():
-                self._send(effect)
-            case Acknowledge():
-                ack = resource_manager_pb2.ChannelAck(run=key_to_proto(effect.run), sequence=effect.sequence)
-                self._to_node_of(effect, resource_manager_pb2.AgentSessionResponse(ack=ack))
-            case Welcome():
-                self._welcome(effect)
-            case AskOutside():
-                self._ask(effect)
-            case FinalPerformance():
-                if self.generators is not None:
-                    self.generators.ask(effect)
-            case SetTimer():
-                self._set_timer(effect)
-            case ForgetSnapshot():
-                self._forget(effect)
-            case Noted():
-                _LOG.info("experiment %s, job %s: %s", effect.experiment, effect.job or "-", effect.text)
-            case _:
-                raise TypeError(f"effect {type(effect).__name__} is not for the shell")
-
-    def _send(self, send: Send) -> None:
-        session = self.sessions.of(send.node)
-        if session is not None:
-            program = self.program(send.run.experiment)
-            command = command_to_proto(
-                send.run, send.sequence, self.journal.epoch, send.body, program, self.sessions.addresses
-            )
-            session.send(resource_manager_pb2.AgentSessionResponse(command=command))
-
-    def _to_node_of(self, ack: Acknowledge, message: resource_manager_pb2.AgentSessionResponse) -> None:
-        """Acknowledgements go to the node whose channel it is; for a job that is no more, to whoever asks."""
-        x = self.core.experiments.get(ack.run.experiment)
-        job = x.jobs.get(ack.run.job) if x is not None else None
-        channel = job.channels.get((ack.run.attempt, ack.run.rank)) if job is not None else None
-        session = self.sessions.of(channel.node) if channel is not None else None
-        if session is not None:
-            session.send(message)
-
-    def _welcome(self, welcome: Welcome) -> None:
-        session = self.sessions.of(welcome.node)
-        if session is None:
-            return
-        message = resource_manager_pb2.AgentWelcome(
-            epoch=self.journal.epoch,
-            lease_seconds=self.sessions.lease_seconds,
-            heartbeat_seconds=self.heartbeat_seconds,
-            unknown_runs=[key_to_proto(key) for key in welcome.unknown],
-        )
-        session.send(resource_manager_pb2.AgentSessionResponse(welcome=message))
-        for send in self.core.unacknowledged(welcome.node):
-            self._send(send)
-
-    def _ask(self, question: AskOutside) -> None:
-        if question.kind == "create_job" and self.generators is not None:
-            self.generators.ask(question)
-        else:
-            self.post(unanswerable(question, self.clock()))
-
-    def _set_timer(self, timer: SetTimer) -> None:
-        key = (timer.experiment, timer.ticket)
-        running = self._timers.pop(key, None)
-        if running is not None:
-            running.cancel()
-        if timer.at is not None:
-            delay = max(timer.at - self.clock(), 0.0)
-            self._timers[key] = asyncio.get_running_loop().call_later(delay, self._elapsed, key, timer.at)
-
-    def _elapsed(self, key: tuple[str, str], due: float) -> None:
-        self._timers.pop(key, None)
-        self.post(TimerElapsed(max(self.clock(), due), *key))
-
-    def _forget(self, effect: ForgetSnapshot) -> None:
-        for node in effect.nodes:
-            session = self.sessions.of(node)
-            if session is not None:
-                forget = resource_manager_pb2.ForgetSnapshots(sha256=[effect.sha256])
-                session.send(resource_manager_pb2.AgentSessionResponse(forget_snapshots=forget))
-        if effect.stored:
-            self._store.delete(effect.experiment, effect.sha256)
-
-    def stop(self) -> None:
-        """Cancels the timers."""
-        for handle in self._timers.values():
-            handle.cancel()
-        self._timers.clear()
+    def _let_finished_go(self, changes: Changes) -> None:
+        """Finished experiments keep no policy and no generator, and the oldest of them no place in memory."""
+        for name in changes.experiments:
+            if not self.core.experiments[name].phase.over:
+                self._finished.pop(name, None)
+            elif name not in self._finished:
+                self._finished[name] = None
+                self.carrier.ended(name)
+        while len(self._finished) > MAX_FINISHED:
+            name = next(iter(self._finished))
+            del self._finished[name], self.core.experiments[name]
+            self.hosts.pop(name, None)
+            self._programs.pop(name, None)
+            self.journal.forget(name)
 
 
 def experiment_of(core: Core, name: str) -> Experiment:

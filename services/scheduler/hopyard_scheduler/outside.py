@@ -8,18 +8,22 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hopyard.errors import HopyardError, NotFound, Unavailable
+from hopyard.errors import HopyardError, NotFound, TimedOut, Unavailable
 from hopyard.rpc import Backoff
 from hopyard.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
+from hopyard.serving import Background
 from hopyard.v1 import hpgen_pb2
+from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import AskOutside, FinalPerformance
-from hopyard_scheduler.core.events import Answered
-from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.events import Answered, Event
+from hopyard_scheduler.core.model import GeneratorCall
 
 if TYPE_CHECKING:
     from hopyard.v1 import hpgen_pb2_grpc
 
 _LOG = logging.getLogger(__name__)
+
+Question = AskOutside | FinalPerformance
 
 
 class Generators:
@@ -27,32 +31,26 @@ class Generators:
 
     Args:
         stub: The generator service.
-        experiment: Finds an experiment of the core by its id.
-        submit: Takes the answer as an event.
+        background: Owns the tasks, one for each experiment.
         clock: Seconds since the epoch.
     """
 
     def __init__(
         self,
         stub: hpgen_pb2_grpc.HyperparameterGeneratorServiceAsyncStub,
-        experiment: Callable[[str], Experiment],
-        submit: Callable[[Answered], None],
+        background: Background,
         clock: Callable[[], float],
     ) -> None:
         self._stub = stub
-        self._experiment = experiment
-        self._submit = submit
+        self._background = background
         self._clock = clock
-        self._queues: dict[str, asyncio.Queue[AskOutside | FinalPerformance]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._rng = random.Random()
+        self._queues: dict[str, asyncio.Queue[Question | None]] = {}
 
-    def ask(self, question: AskOutside | FinalPerformance) -> None:
-        """Queues a call behind the earlier ones of its experiment."""
-        name = question.experiment
-        if name not in self._queues:
-            self._queues[name] = asyncio.Queue()
-            self._tasks[name] = asyncio.create_task(self._serve(name), name=f"generator of {name}")
-        self._queues[name].put_nowait(question)
+    def attach(self, core: Core, post: Callable[[Event], None]) -> None:
+        """Says where answers go, and where the recorded calls are."""
+        self._core = core
+        self._post = post
 
     async def validate(self, experiment: str, spec_json: str) -> None:
         """Opens an experiment's generator, so that what is wrong with it is said before the experiment exists.
@@ -63,40 +61,55 @@ class Generators:
         """
         await self._stub.OpenGenerator(hpgen_pb2.OpenGeneratorRequest(experiment=experiment, spec_json=spec_json))
 
-    async def stop(self) -> None:
-        """Ends all calls under way."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+    def ask(self, question: Question) -> None:
+        """Queues a call behind the earlier ones of its experiment."""
+        name = question.experiment
+        if name not in self._queues:
+            self._queues[name] = asyncio.Queue()
+            self._background.start(self._serve(name, self._queues[name]), name=f"generator of {name}")
+        self._queues[name].put_nowait(question)
 
-    async def _serve(self, name: str) -> None:
-        queue = self._queues[name]
-        while True:
-            question = await queue.get()
+    def close(self, experiment: str) -> None:
+        """An experiment is over: its generator is closed behind what is queued. One that is revived opens it again."""
+        queue = self._queues.pop(experiment, None)
+        if queue is not None:
+            queue.put_nowait(None)
+
+    async def _serve(self, name: str, queue: asyncio.Queue[Question | None]) -> None:
+        while (question := await queue.get()) is not None:
             answered = await self._persist(question)
             if answered is not None:
-                self._submit(answered)
+                self._post(answered)
+        try:
+            await self._stub.CloseGenerator(hpgen_pb2.CloseGeneratorRequest(experiment=name))
+        except HopyardError as error:
+            _LOG.warning("the generator of %s stays open: %s", name, error)
 
-    async def _persist(self, question: AskOutside | FinalPerformance) -> Answered | None:
-        """Makes a call until it is answered: an absent service is waited for, a forgetful one is opened again."""
-        failures, backoff, rng = 0, Backoff(), random.Random()
+    async def _persist(self, question: Question) -> Answered | None:
+        """Makes a call until it is answered: an absent service is waited for, a forgetful one gets its calls again."""
+        failures, backoff = 0, Backoff()
         while True:
             try:
-                return await self._call(question)
-            except NotFound:
-                await self._open(question.experiment)
-            except Unavailable as error:
-                wait = backoff.wait(failures, rng)
+                return await self._attempt(question)
+            except (Unavailable, TimedOut) as error:
+                wait = backoff.wait(failures, self._rng)
                 failures += 1
                 _LOG.warning("hpgen is away (%s), trying again in %.1f s", error, wait)
                 await asyncio.sleep(wait)
             except HopyardError as error:
-                if isinstance(question, FinalPerformance):
-                    _LOG.error("the generator refused the result of job %s: %s", question.job, error)
-                    return None
-                return self._answered(question, None, str(error))
+                if isinstance(question, AskOutside):
+                    return self._answered(question, None, str(error))
+                _LOG.error("the generator refused the result of job %s: %s", question.job, error)
+                return None
 
-    async def _call(self, question: AskOutside | FinalPerformance) -> Answered | None:
+    async def _attempt(self, question: Question) -> Answered | None:
+        try:
+            return await self._call(question)
+        except NotFound:
+            await self._open(question.experiment)
+            return await self._call(question)
+
+    async def _call(self, question: Question) -> Answered | None:
         if isinstance(question, FinalPerformance):
             request = hpgen_pb2.ReportFinalPerformanceRequest(
                 experiment=question.experiment, job=question.job, metrics=question.metrics
@@ -109,21 +122,25 @@ class Generators:
         return self._answered(question, proposed, "")
 
     async def _open(self, name: str) -> None:
-        """Opens the generator again with the calls that the journal recorded."""
-        x = self._experiment(name)
-        request = hpgen_pb2.OpenGeneratorRequest(experiment=name, spec_json=x.payload["spec"])
-        for job in x.jobs.values():
-            if job.generated and job.hyperparameters is not None:
-                proposed = hyperparameters_to_proto(job.hyperparameters)
-                request.calls.add(create=hpgen_pb2.RecordedCreate(job=job.id, hyperparameters=proposed))
-        try:
-            await self._stub.OpenGenerator(request)
-        except Unavailable as error:
-            _LOG.warning("hpgen went away while a generator was opened: %s", error)
-            await asyncio.sleep(Backoff().first)
+        """Opens the generator again with the calls that the journal recorded, in their order."""
+        x = self._core.experiments[name]
+        request = hpgen_pb2.OpenGeneratorRequest(
+            experiment=name, spec_json=x.payload["spec"], calls=[_recorded(name, call) for call in x.generator_calls]
+        )
+        await self._stub.OpenGenerator(request)
 
     def _answered(self, question: AskOutside, result: object, error: str) -> Answered:
         return Answered(self._clock(), question.experiment, question.ticket, result, error)
+
+
+def _recorded(name: str, call: GeneratorCall) -> hpgen_pb2.GeneratorCall:
+    if call.kind == "final":
+        final = hpgen_pb2.ReportFinalPerformanceRequest(experiment=name, job=call.job, metrics=call.metrics)
+        return hpgen_pb2.GeneratorCall(report_final=final)
+    create = hpgen_pb2.RecordedCreate(job=call.job)
+    if call.hyperparameters is not None:
+        create.hyperparameters.CopyFrom(hyperparameters_to_proto(call.hyperparameters))
+    return hpgen_pb2.GeneratorCall(create=create)
 
 
 def unanswerable(question: AskOutside, at: float) -> Answered:

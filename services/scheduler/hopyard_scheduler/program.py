@@ -61,6 +61,8 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         raise InvalidInput(f"{spec.program}: only trainer programs run in this version; use trainer: file.py:Class")
     if spec.snapshot.provider == "criu":
         raise InvalidInput("snapshot.provider: criu is not available in this version; use auto or framework")
+    if spec.share is not None:
+        raise InvalidInput("share: groups of experiments are not available in this version; leave it out")
     return Settings(
         metric=spec.metric.name,
         mode=spec.metric.mode,

@@ -1,39 +1,30 @@
 """Rebuilding the core and the policies' memories from the journal when a scheduler starts.
 
 Finished experiments are not replayed. The events of the others are applied again; each up-call that follows is made on a fresh
-policy, and its answer is compared with the recorded one. The recorded answers hold in any case: an experiment whose policy
-would decide otherwise now is paused, and says so.
+policy, and its answer is compared with the recorded one (`replaying`). The recorded answers hold in any case: an experiment
+whose policy would decide otherwise now is paused with the first difference as its reason, and goes on from what is recorded
+when it is resumed.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hopyard.errors import Internal
 from hopyard.rpc import retry
 from hopyard.v1 import appstat_pb2
 from hopyard_scheduler.core import CLUSTER_STREAM, Core
-from hopyard_scheduler.core.effects import Effect, UpCall
-from hopyard_scheduler.core.events import (
-    Event,
-    NodeDrained,
-    NodeExpired,
-    NodeJoined,
-    PolicyAnswered,
-    PolicyFailed,
-)
-from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.effects import Effect
+from hopyard_scheduler.core.events import Event, ShareSet
+from hopyard_scheduler.core.experiment import Experiment, Phase
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.policyhost import Host
 from hopyard_scheduler.program import program_of
+from hopyard_scheduler.replaying import Objecting, Replay
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
-
-_LOG = logging.getLogger(__name__)
 
 LIVE_PHASES = tuple(phase.value for phase in Phase if not phase.over)
 
@@ -45,7 +36,7 @@ class Recovered:
     Attributes:
         hosts: The policies by experiment, their memories rebuilt.
         unanswered: Answers to up-calls that the journal has no answer for: the first events of the new life.
-        diverged: The first difference of each experiment whose policy decides otherwise now.
+        diverged: The first difference that nobody was shown, of each experiment whose policy decides otherwise now.
         outstanding: What to ask the outside again.
     """
 
@@ -53,6 +44,19 @@ class Recovered:
     unanswered: list[Event] = field(default_factory=list)
     diverged: dict[str, str] = field(default_factory=dict)
     outstanding: list[Effect] = field(default_factory=list)
+
+    def nudges(self, core: Core, at: float) -> list[Event]:
+        """Events after which each experiment whose policy differs pauses, with the difference as its reason.
+
+        Its share is announced once more: the up-call that follows is the one that fails (`Objecting`). One with an up-call
+        under way pauses by the answer to that; one that does not run pauses when it is resumed.
+        """
+        found: list[Event] = []
+        for name in self.diverged:
+            x = core.experiments[name]
+            if x.phase is Phase.RUNNING and x.in_flight is None:
+                found.append(ShareSet(at, name, x.share))
+        return found
 
 
 async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> Recovered:
@@ -66,39 +70,35 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
 
 
 async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> list[str]:
-    """Ids of the experiments that are not over."""
-    names, token = [], ""
-    while True:
-        request = appstat_pb2.QueryExperimentsRequest(page_token=token)
-        page = await retry(lambda request=request: stub.QueryExperiments(request), deadline=None)  # type: ignore[misc]
-        names += [row.id for row in page.experiments if row.state in LIVE_PHASES]
-        token = page.next_page_token
-        if not token:
-            return sorted(names)
+    """Ids of the experiments that are not over. Finished ones, however many, are not looked at."""
+    names = []
+    for phase in LIVE_PHASES:
+        token = ""
+        while True:
+            request = appstat_pb2.QueryExperimentsRequest(state=phase, page_token=token)
+            page = await retry(lambda request=request: stub.QueryExperiments(request), deadline=None)  # type: ignore[misc]
+            names += [row.id for row in page.experiments]
+            token = page.next_page_token
+            if not token:
+                break
+    return sorted(names)
 
 
 async def replay(core: Core, journal: Journal, name: str, found: Recovered) -> None:
     """Re-applies one experiment's journal. An up-call is made when its answer comes: on the state it was first made on."""
-    pending: UpCall | None = None
+    driven = Replay(core, _host)
     async for event in journal.read(name):
-        if isinstance(event, NodeJoined | NodeExpired | NodeDrained):
-            raise Internal(f"journal of {name}: {type(event).__name__} belongs to the stream of the cluster")
-        if isinstance(event, PolicyAnswered | PolicyFailed) and pending is not None:
-            _compare(name, _host(core, name, found).answer(core.experiments[name], pending), event, found)
-            pending = None
-        for effect in core.restore(event):
-            if isinstance(effect, UpCall):
-                pending = effect
-    if pending is not None and core.experiments[name].in_flight is not None:
-        found.unanswered.append(_host(core, name, found).answer(core.experiments[name], pending))
+        driven.take(event)
+    difference = driven.unseen
+    objecting = None
+    if difference is not None:
+        found.diverged[name] = difference.text
+        objecting = Objecting(driven.host or _host(core.experiments[name]), difference)
+    unanswered = driven.unanswered(objecting)
+    if unanswered is not None:
+        found.unanswered.append(unanswered)
+    found.hosts[name] = objecting or driven.host or _host(core.experiments[name])
 
 
-def _host(core: Core, name: str, found: Recovered) -> Host:
-    if name not in found.hosts:
-        found.hosts[name] = host_of(program_of(core.experiments[name].payload).spec)
-    return found.hosts[name]
-
-
-def _compare(name: str, computed: Event, recorded: Event, found: Recovered) -> None:
-    if computed != recorded:
-        found.diverged.setdefault(name, f"it answers {computed} now where it answered {recorded}")
+def _host(x: Experiment) -> Host:
+    return host_of(program_of(x.payload).spec)

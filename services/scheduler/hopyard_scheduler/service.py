@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from hopyard.rpc import channel
@@ -18,7 +19,8 @@ from hopyard.v1 import (
     job_manager_pb2_grpc,
     resource_manager_pb2_grpc,
 )
-from hopyard_scheduler.core.events import NodeExpired, Operated
+from hopyard_scheduler.carrying import Carrier
+from hopyard_scheduler.core.events import NodeExpired
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.live import Live
@@ -70,15 +72,14 @@ class SchedulerService:
             self._appstat
         )
         self._sessions = Sessions(lease_seconds, time.monotonic)
-        self._store = SnapshotStore(self._appstat_stub)
-        self._live = Live(Journal(self._appstat_stub), self._sessions, self._store, heartbeat_seconds)
+        journal = Journal(self._appstat_stub)
         self._generators = Generators(
-            hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(self._hpgen),
-            lambda name: self._live.core.experiments[name],
-            self._live.post,
-            self._live.clock,
+            hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(self._hpgen), self._background, time.time
         )
-        self._live.generators = self._generators
+        self._carrier = Carrier(
+            journal, self._sessions, SnapshotStore(self._appstat_stub), self._generators, heartbeat_seconds, time.time
+        )
+        self._live = Live(journal, self._carrier)
         self._door = FrontDoor(self._live, self._generators, self._appstat_stub, appstat)
         self._add_servicers()
 
@@ -96,7 +97,7 @@ class SchedulerService:
         )
         add(
             resource_manager_pb2_grpc.add_ResourceManagerServiceServicer_to_server,
-            ResourceManagerServicer(self._live),
+            ResourceManagerServicer(self._live, self._sessions),
             "hopyard.v1.ResourceManagerService",
         )
 
@@ -119,15 +120,13 @@ class SchedulerService:
         for event in found.unanswered:
             self._live.post(event)
         for name, difference in found.diverged.items():
-            _LOG.error(
-                "experiment %s is paused: its policy decides otherwise than the journal says: %s", name, difference
-            )
-            self._live.post(Operated(self._live.clock(), name, "pause"))
+            _LOG.error("experiment %s pauses: its policy decides otherwise than it did: %s", name, difference)
+        for event in found.nudges(self._live.core, self._live.clock()):
+            self._live.post(event)
         self._background.start(self._live.run(), name="events")
         for effect in found.outstanding:
-            self._live.carry(effect)
+            self._carrier.carry(effect)
         self._background.start(self._watch_leases(), name="leases")
-        self._background.start(self._store.run(), name="store")
         address = await self._server.start()
         _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._live.core.experiments), address)
         return address
@@ -139,12 +138,16 @@ class SchedulerService:
     async def stop(self, grace: float = 5.0) -> None:
         """No new calls, sessions end, what is queued is journalled within the grace, then close. Safe twice."""
         self._sessions.close()
-        await self._server.stop(grace)
-        await self._generators.stop()
-        self._live.stop()
-        await self._background.stop()
-        await self._appstat.close()
-        await self._hpgen.close()
+        try:
+            await self._server.stop(grace)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await self._live.drained()
+            self._carrier.stop()
+            await self._background.stop()
+        finally:
+            await self._appstat.close()
+            await self._hpgen.close()
 
     async def _watch_leases(self) -> None:
         """Declares nodes lost whose agents are silent beyond their lease; after a stall of this process all get a full one."""

@@ -23,16 +23,27 @@ class Session:
         self.address = address
         self._queue: asyncio.Queue[resource_manager_pb2.AgentSessionResponse | None] = asyncio.Queue(MAX_WAITING)
         self._closed = False
+        self._welcomed = False
+
+    def welcome(self, message: resource_manager_pb2.AgentSessionResponse) -> None:
+        """Queues the welcome, which comes before anything else."""
+        self._welcomed = True
+        self.send(message)
 
     def send(self, message: resource_manager_pb2.AgentSessionResponse) -> None:
-        """Queues a message; a session that is full or closed drops it: what matters is sent again on the next one."""
-        if self._closed:
+        """Queues a message. A session that is full, closed or not welcomed yet drops it: what matters is sent again later."""
+        if self._closed or not self._welcomed:
             return
         try:
             self._queue.put_nowait(message)
         except asyncio.QueueFull:
             _LOG.warning("agent %s reads too slowly; its session is closed", self.node)
             self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+        return self._closed
 
     def close(self) -> None:
         """Ends the stream after what is queued."""
@@ -82,12 +93,20 @@ class Sessions:
         return self._open.get(node)
 
     def seen(self, node: str) -> None:
-        """A sign of life: the node's lease begins anew."""
+        """The node's lease begins anew."""
         self._seen[node] = self._clock()
 
+    def alive(self, session: Session) -> None:
+        """A sign of life on a session; one on a session that is over counts for nothing."""
+        if self._open.get(session.node) is session and not session.closed:
+            self.seen(session.node)
+
     def forget(self, node: str) -> None:
-        """The node is lost; its lease is over."""
+        """The node is lost: its lease is over, and its session too, so that it says hello again if it lives."""
         self._seen.pop(node, None)
+        session = self._open.get(node)
+        if session is not None:
+            session.close()
 
     def silent_seconds(self, node: str) -> float:
         """Seconds since the node's last sign of life."""

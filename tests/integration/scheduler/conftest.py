@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,12 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.rpc import channel
-from hopyard.v1 import experiment_pb2_grpc, job_manager_pb2_grpc, resource_manager_pb2_grpc
+from hopyard.v1 import (
+    experiment_pb2_grpc,
+    job_manager_pb2_grpc,
+    resource_manager_pb2,
+    resource_manager_pb2_grpc,
+)
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
@@ -70,12 +76,21 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
     agent = NodeAgent(AgentSettings(node="n", scheduler=found, data=tmp_path / "agent", machines=machines))
     await agent.start()
     try:
+        await _joined(found)
         yield found
     finally:
         await agent.stop()
         await scheduler.stop(1)
         await hpgen.stop(1)
         await appstat.stop(1)
+
+
+async def _joined(scheduler: str) -> None:
+    async with channel(scheduler) as opened, asyncio.timeout(20):
+        stub: resource_manager_pb2_grpc.ResourceManagerServiceAsyncStub
+        stub = resource_manager_pb2_grpc.ResourceManagerServiceStub(opened)
+        while not (await stub.ListNodes(resource_manager_pb2.ListNodesRequest())).nodes:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.02)
 
 
 @pytest.fixture

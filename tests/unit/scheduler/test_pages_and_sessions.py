@@ -32,6 +32,16 @@ class Clock:
         return self.now
 
 
+async def test_a_lost_node_s_session_ends_so_that_it_says_hello_again() -> None:
+    sessions = Sessions(10.0, Clock())
+    session = Session("a", "1", "x")
+    sessions.open(session)
+    sessions.forget("a")
+    assert await session.next() is None
+    sessions.alive(session)
+    assert sessions.silent_seconds("a") == float("inf")
+
+
 def test_a_silent_node_loses_its_lease_and_a_stall_renews_all() -> None:
     clock = Clock()
     sessions = Sessions(10.0, clock)
@@ -59,7 +69,9 @@ async def test_a_new_session_ends_the_older_one() -> None:
 
 async def test_a_session_that_is_not_read_is_cut_off() -> None:
     session = Session("a", "1", "x")
-    for _ in range(MAX_WAITING + 1):
+    session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))  # before the welcome: dropped
+    session.welcome(pb.AgentSessionResponse(welcome=pb.AgentWelcome(epoch=1)))
+    for _ in range(MAX_WAITING):
         session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))
     received = 0
     while await session.next() is not None:

@@ -92,6 +92,11 @@ class Core:
         effects, self._effects = self._effects, []
         return effects
 
+    def forget_pending(self, name: str) -> None:
+        """Drops what is left of an event that could not be taken."""
+        self._inbox = deque(event for event in self._inbox if event.experiment != name)
+        self._effects = []
+
     def acknowledge(self, key: RunKey, sequence: int) -> None:
         """An agent has taken over a run's commands up to a sequence. Not an event: only what is sent again depends on it."""
         x = self.experiments.get(key.experiment)

@@ -35,6 +35,7 @@ from hopyard_scheduler.core.events import (
     Updated,
 )
 from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.model import GeneratorCall
 
 # A policy that proposes, again and again, what cannot be done would keep the core busy for ever.
 FRUITLESS_LIMIT = 20
@@ -172,6 +173,8 @@ def _answered(x: Experiment, event: Answered) -> None:
 
 
 def _created(x: Experiment, name: str, event: Answered) -> None:
+    if not event.error:
+        x.generator_calls.append(GeneratorCall("create", name, event.result))
     job = x.jobs.get(name)
     if job is None or job.state is not JobState.CREATING:
         return

@@ -30,7 +30,7 @@ from hopyard_scheduler.core.effects import (
     UpCall,
 )
 from hopyard_scheduler.core.events import ExperimentCreated, RunKey
-from hopyard_scheduler.core.model import HeldMachine, Job, Run
+from hopyard_scheduler.core.model import GeneratorCall, HeldMachine, Job, Run
 from hopyard_scheduler.core.snapshots import Dropped, SnapshotBook
 from hopyard_scheduler.core.states import change_state
 
@@ -81,6 +81,7 @@ class Experiment:
         self.ordinals = 0
         self.generated = 0
         self.exhausted = False
+        self.generator_calls: list[GeneratorCall] = []
         self.best: tuple[str, int, float] | None = None
 
         self.calls: deque[tuple[Call, Run | None]] = deque()
@@ -196,7 +197,9 @@ class Experiment:
             self.unpin_fork(job)
             self.collect(job)
             best = job.curve.points.get(job.best[1]) if job.best is not None else None
-            self.emit(FinalPerformance(self.id, job.id, best.metrics if best is not None else {}))
+            metrics = best.metrics if best is not None else {}
+            self.generator_calls.append(GeneratorCall("final", job.id, metrics=metrics))
+            self.emit(FinalPerformance(self.id, job.id, metrics))
         self.emit(JobChanged(self.id, job.id))
 
     def count(self, state: JobState, change: int) -> None:

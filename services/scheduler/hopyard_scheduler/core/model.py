@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Literal
 
-from hopyard.policy.vocabulary import Hyperparameters, JobState, Report, RunEndReason, RunMode
+from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, Report, RunEndReason, RunMode
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import Curve, Point
 from hopyard_scheduler.core.events import Ended
 from hopyard_scheduler.core.snapshots import SnapshotId
 
 STORY_LENGTH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorCall:
+    """A call on the generator whose outcome is known: made again, in order, when a generator is opened again.
+
+    Attributes:
+        kind: "create" or "final".
+        job: Whose call it is.
+        hyperparameters: What was proposed ("create"); None: it was exhausted.
+        metrics: What was told ("final").
+    """
+
+    kind: Literal["create", "final"]
+    job: str
+    hyperparameters: Hyperparameters | None = None
+    metrics: Metrics = field(default_factory=dict)
 
 
 @dataclass(slots=True)

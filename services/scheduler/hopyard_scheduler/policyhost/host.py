@@ -6,7 +6,9 @@ import traceback
 from typing import Protocol
 
 from hopyard.policy import Decision, Policy, make_up_call
-from hopyard.policy.vocabulary import Answer, IterationFinish
+from hopyard.policy.vocabulary import Answer, CreateJob, ForkJob, IterationFinish
+from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard_scheduler.codec import decode, encode, kind_of
 from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
 from hopyard_scheduler.core.experiment import Experiment
@@ -50,9 +52,10 @@ class PolicyHost:
             decision = make_up_call(self._policy, view, call.call)
             demand = self._policy.demand(view)
             _check(call, decision, demand)
+            answer = Answer(call.number, decision, tuple(view.commands))
+            return _as_recorded(PolicyAnswered(call.at, call.experiment, answer, demand))
         except Exception as error:  # noqa: BLE001 - a policy is somebody else's code; whatever it raises is its answer
             return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, call, error))
-        return PolicyAnswered(call.at, call.experiment, Answer(call.number, decision, tuple(view.commands)), demand)
 
 
 def _check(call: UpCall, decision: Decision | None, demand: int | None) -> None:
@@ -60,6 +63,21 @@ def _check(call: UpCall, decision: Decision | None, demand: int | None) -> None:
         raise TypeError(f"on_iteration_finish must return a Decision and no other up-call anything, found {decision!r}")
     if demand is not None and (not isinstance(demand, int) or demand < 0):
         raise TypeError(f"demand must return None or a whole number of machines >= 0, found {demand!r}")
+
+
+def _as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
+    """The answer as the journal gives it back, so that the core never acts on anything else.
+
+    Raises:
+        TypeError, ValueError, InvalidInput: A command holds what no record, or no message to an agent, can hold.
+    """
+    for command in answered.answer.commands:
+        if isinstance(command, CreateJob | ForkJob) and command.hyperparameters is not None:
+            hyperparameters_to_proto(command.hyperparameters)
+    recorded = decode(kind_of(answered), encode(answered))
+    if not isinstance(recorded, PolicyAnswered):
+        raise TypeError(f"the journal would give back {recorded!r}")
+    return recorded
 
 
 def _describe(policy: Policy, call: UpCall, error: Exception) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from hopyard.errors import Exhausted, InvalidInput, NotFound
+from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound
 from hopyard.policy.vocabulary import ReleaseMachine, ReserveMachine
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard.v1 import resource_manager_pb2_grpc
@@ -14,7 +14,7 @@ from hopyard_scheduler.converters import key_from_proto, machine_from_proto, run
 from hopyard_scheduler.core.events import JobOperated, NodeDrained, NodeJoined
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.pages import page
-from hopyard_scheduler.sessions import Session
+from hopyard_scheduler.sessions import Session, Sessions
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
     """Serves machines and agent sessions."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, sessions: Sessions) -> None:
         self._live = live
+        self._sessions = sessions
+        self._reservations: dict[str, str] = {}
 
     async def AgentSession(
         self,
@@ -41,7 +43,8 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
                 reader.result()
         finally:
             reader.cancel()
-            self._live.sessions.gone(session)
+            await asyncio.gather(reader, return_exceptions=True)
+            self._sessions.gone(session)
 
     async def _greet(self, requests: AsyncIterator[pb.AgentSessionRequest]) -> Session:
         first = await anext(requests, None)
@@ -54,7 +57,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
                 "a newer scheduler has taken over"
             )
         session = Session(hello.node, hello.incarnation, hello.address)
-        self._live.sessions.open(session)
+        self._sessions.open(session)
         await self._live.submit(
             NodeJoined(
                 at=self._live.clock(),
@@ -70,7 +73,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
     async def _read(self, session: Session, requests: AsyncIterator[pb.AgentSessionRequest]) -> None:
         try:
             async for request in requests:
-                self._live.sessions.seen(session.node)
+                self._sessions.alive(session)
                 match request.WhichOneof("message"):
                     case "run_message":
                         await self._live.submit(run_message_from_proto(request.run_message, self._live.clock()))
@@ -90,10 +93,16 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
     ) -> pb.ReserveIdleMachineResponse:
         """Reserves an idle machine of an experiment."""
         x = experiment_of(self._live.core, request.experiment)
+        if request.request_id in self._reservations:
+            return pb.ReserveIdleMachineResponse(machine=self._reservations[request.request_id])
         idle = sorted(m.id for m in x.machines.values() if m.idle and not m.reserved)
         if not idle:
             raise Exhausted(f"experiment {x.id} has no idle machine; it holds {len(x.machines)}")
-        await self._live.apply(JobOperated(self._live.clock(), x.id, ReserveMachine(idle[0])))
+        refused = await self._live.operate_job(JobOperated(self._live.clock(), x.id, ReserveMachine(idle[0])))
+        if refused:
+            raise Exhausted(refused)
+        if request.request_id:
+            self._reservations[request.request_id] = idle[0]
         return pb.ReserveIdleMachineResponse(machine=idle[0])
 
     async def ReleaseMachine(
@@ -105,8 +114,12 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         machine = self._live.core.cluster.machines.get(request.machine)
         if machine is None:
             raise NotFound(f"there is no machine {request.machine!r}")
+        self._reservations = {name: held for name, held in self._reservations.items() if held != request.machine}
         if machine.holder:
-            await self._live.apply(JobOperated(self._live.clock(), machine.holder, ReleaseMachine(request.machine)))
+            event = JobOperated(self._live.clock(), machine.holder, ReleaseMachine(request.machine))
+            refused = await self._live.operate_job(event)
+            if refused:
+                raise Conflict(refused)
         return pb.ReleaseMachineResponse()
 
     async def ListMachines(
@@ -156,9 +169,9 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         machines = [m.spec.id for m in self._live.core.cluster.machines.values() if m.node == name]
         return pb.Node(
             id=name,
-            address=self._live.sessions.addresses.get(name, ""),
+            address=self._sessions.addresses.get(name, ""),
             state=state,
             machines=[self._machine(machine) for machine in sorted(machines)],
-            silent_seconds=min(self._live.sessions.silent_seconds(name), 1e9),
+            silent_seconds=min(self._sessions.silent_seconds(name), 1e9),
             incarnation=node.incarnation,
         )

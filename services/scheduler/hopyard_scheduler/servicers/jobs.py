@@ -90,10 +90,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetJobRequest, pb.GetJobResponse],
     ) -> pb.GetJobResponse:
         """One job."""
-        for job in await self._door.jobs(request.experiment):
-            if job.id == request.job:
-                return pb.GetJobResponse(job=job)
-        raise NotFound(f"experiment {request.experiment} has no job {request.job!r}")
+        return pb.GetJobResponse(job=await self._door.job(request.experiment, request.job))
 
     async def ListJobs(
         self,

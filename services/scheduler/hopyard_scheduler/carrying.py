@@ -1,0 +1,158 @@
+"""Carrying out effects: commands and acknowledgements to agents, questions to generators, timers, deletions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from hopyard.v1 import resource_manager_pb2
+from hopyard_scheduler.converters import command_to_proto, key_to_proto
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import (
+    Acknowledge,
+    AskOutside,
+    Effect,
+    FinalPerformance,
+    ForgetSnapshot,
+    Noted,
+    Send,
+    SetTimer,
+    Welcome,
+)
+from hopyard_scheduler.core.events import Event, TimerElapsed
+from hopyard_scheduler.journal import Journal
+from hopyard_scheduler.outside import Generators, unanswerable
+from hopyard_scheduler.program import Program
+from hopyard_scheduler.sessions import Sessions
+from hopyard_scheduler.store import SnapshotStore
+
+_LOG = logging.getLogger(__name__)
+
+
+class Carrier:
+    """Carries out what the core wants done, after the journal has it.
+
+    Args:
+        journal: Its epoch goes with each command.
+        sessions: Where commands go.
+        store: Deletes what nobody needs.
+        generators: Proposes configurations.
+        heartbeat_seconds: How often agents give a sign of life.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        sessions: Sessions,
+        store: SnapshotStore,
+        generators: Generators,
+        heartbeat_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.sessions = sessions
+        self._journal = journal
+        self._store = store
+        self._generators = generators
+        self._heartbeat_seconds = heartbeat_seconds
+        self._clock = clock
+        self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
+
+    def attach(self, core: Core, post: Callable[[Event], None], program: Callable[[str], Program]) -> None:
+        """Says where events go back to, and where the core's own records are."""
+        self._core = core
+        self._post = post
+        self._program = program
+        self._generators.attach(core, post)
+
+    async def clear(self, effects: Iterable[Effect]) -> None:
+        """Deletes what a batch let go, before anything else of it is carried out."""
+        await self._store.delete(effect for effect in effects if isinstance(effect, ForgetSnapshot))
+
+    def carry(self, effect: Effect) -> None:
+        """Carries out one effect whose event is journalled."""
+        match effect:
+            case Send():
+                self._send(effect)
+            case Acknowledge():
+                self._acknowledge(effect)
+            case Welcome():
+                self._welcome(effect)
+            case AskOutside() if effect.kind == "create_job":
+                self._generators.ask(effect)
+            case AskOutside():
+                self._post(unanswerable(effect, self._clock()))
+            case FinalPerformance():
+                self._generators.ask(effect)
+            case SetTimer():
+                self._set_timer(effect)
+            case ForgetSnapshot():
+                self._forget(effect)
+            case Noted():
+                _LOG.info("experiment %s, job %s: %s", effect.experiment, effect.job or "-", effect.text)
+            case _:
+                raise TypeError(f"effect {type(effect).__name__} is not for the shell")
+
+    def ended(self, experiment: str) -> None:
+        """An experiment is over: its generator is closed."""
+        self._generators.close(experiment)
+
+    def stop(self) -> None:
+        """Cancels the timers."""
+        for handle in self._timers.values():
+            handle.cancel()
+        self._timers.clear()
+
+    def _send(self, send: Send) -> None:
+        session = self.sessions.of(send.node)
+        if session is not None:
+            program = self._program(send.run.experiment)
+            command = command_to_proto(
+                send.run, send.sequence, self._journal.epoch, send.body, program, self.sessions.addresses
+            )
+            session.send(resource_manager_pb2.AgentSessionResponse(command=command))
+
+    def _acknowledge(self, ack: Acknowledge) -> None:
+        """To the node whose channel it is; a channel of a job that is no more is unknown to its agent's next hello."""
+        x = self._core.experiments.get(ack.run.experiment)
+        job = x.jobs.get(ack.run.job) if x is not None else None
+        channel = job.channels.get((ack.run.attempt, ack.run.rank)) if job is not None else None
+        session = self.sessions.of(channel.node) if channel is not None else None
+        if session is not None:
+            message = resource_manager_pb2.ChannelAck(run=key_to_proto(ack.run), sequence=ack.sequence)
+            session.send(resource_manager_pb2.AgentSessionResponse(ack=message))
+
+    def _welcome(self, welcome: Welcome) -> None:
+        session = self.sessions.of(welcome.node)
+        if session is None:
+            return
+        message = resource_manager_pb2.AgentWelcome(
+            epoch=self._journal.epoch,
+            lease_seconds=self.sessions.lease_seconds,
+            heartbeat_seconds=self._heartbeat_seconds,
+            unknown_runs=[key_to_proto(key) for key in welcome.unknown],
+        )
+        session.welcome(resource_manager_pb2.AgentSessionResponse(welcome=message))
+        for send in self._core.unacknowledged(welcome.node):
+            self._send(send)
+
+    def _set_timer(self, timer: SetTimer) -> None:
+        key = (timer.experiment, timer.ticket)
+        running = self._timers.pop(key, None)
+        if running is not None:
+            running.cancel()
+        if timer.at is not None:
+            delay = max(timer.at - self._clock(), 0.0)
+            self._timers[key] = asyncio.get_running_loop().call_later(delay, self._elapsed, key, timer.at)
+
+    def _elapsed(self, key: tuple[str, str], due: float) -> None:
+        self._timers.pop(key, None)
+        self._post(TimerElapsed(max(self._clock(), due), *key))
+
+    def _forget(self, effect: ForgetSnapshot) -> None:
+        for node in effect.nodes:
+            session = self.sessions.of(node)
+            if session is not None:
+                forget = resource_manager_pb2.ForgetSnapshots(sha256=[effect.sha256])
+                session.send(resource_manager_pb2.AgentSessionResponse(forget_snapshots=forget))

@@ -1,0 +1,34 @@
+"""Taking one experiment out of the core after a mistake in the core itself, so that the others go on."""
+
+from __future__ import annotations
+
+from hopyard_scheduler.core.core import Core
+from hopyard_scheduler.core.effects import Effect, ExperimentChanged, SetTimer
+from hopyard_scheduler.core.experiment import Phase
+
+
+def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
+    """Fails an experiment whose state can no longer be trusted, without touching that state further than needed.
+
+    Its machines are free again; what still runs there is displaced by the next run, or ended when its agent says hello. The
+    event that led here is not in the journal, and a failed experiment is not replayed.
+    """
+    x = core.experiments[name]
+    core.forget_pending(name)
+    if name in core.cluster.tenants:
+        core.cluster.leave(name)
+    timers = list(x.timers)
+    x.calls.clear()
+    x.asks.clear()
+    x.timers.clear()
+    x.live.clear()
+    x.machines.clear()
+    x.in_flight = None
+    for job in x.jobs.values():
+        job.run = None
+    x.share = 0
+    x.running_since = None
+    x.ended_at = at
+    x.phase = Phase.FAILED
+    x.reason = reason
+    return [*(SetTimer(name, ticket, None) for ticket in timers), ExperimentChanged(name)]

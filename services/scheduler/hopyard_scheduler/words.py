@@ -1,0 +1,166 @@
+"""Up-calls, commands and answers of policies in words."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from hopyard.cli.text import count, hyperparameters
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    AmendRun,
+    AnswerJob,
+    AnswerReady,
+    ApplicationStat,
+    Ask,
+    Call,
+    Command,
+    CreateJob,
+    Decision,
+    ExperimentChange,
+    ForkJob,
+    GeneratorExhausted,
+    IterationFinish,
+    JobCreated,
+    LabelJob,
+    MachinesChange,
+    Predict,
+    PredictionReady,
+    ReleaseMachine,
+    RequestMade,
+    ReserveMachine,
+    RunEnd,
+    RunMode,
+    ShareChange,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+    TimerFired,
+    WakeAt,
+)
+from hopyard_scheduler.core.events import ExperimentEvent, PolicyAnswered, PolicyFailed
+
+
+def told(call: Call) -> str:
+    """What an up-call says, as in "the policy was ..."."""
+    match call:
+        case AllocateJobs():
+            return "offered idle machines"
+        case ApplicationStat():
+            return f"told of job {call.job} at {call.report.position}"
+        case IterationFinish():
+            again = " again" if call.repeated else ""
+            return f"asked{again} about job {call.job} at {'its until ' if call.at_until else ''}{call.position}"
+        case RunEnd():
+            return f"told that run {call.attempt} of job {call.job} ended {call.reason.value} at {call.position}"
+        case JobCreated():
+            return f"told of the new job {call.job}"
+        case GeneratorExhausted():
+            return f"told that the generator has nothing for job {call.job}"
+        case PredictionReady():
+            return f"given the prediction for job {call.job}" + (f", which failed: {call.error}" if call.error else "")
+        case AnswerReady():
+            return f"given the answer to {call.ticket}" + (f", an error: {call.error}" if call.error else "")
+        case RequestMade():
+            return f"asked for {hyperparameters(call.hyperparameters)} at {call.position}"
+        case ShareChange():
+            return f"told that its share is {count(call.slots, 'machine')}"
+        case MachinesChange():
+            changes = [f"{', '.join(call.joined)} came"] if call.joined else []
+            changes += [f"{', '.join(call.lost)} went"] if call.lost else []
+            return f"told that {' and '.join(changes) or 'no machine changed'}"
+        case ExperimentChange():
+            return f"told that the experiment is {'retargeted' if call.change == 'target' else call.change}"
+        case TimerFired():
+            return f"told that the time of {call.ticket} has come"
+        case _:
+            assert_never(call)
+
+
+def job_of_call(call: Call) -> str:
+    """The job that an up-call is about; empty: none."""
+    return getattr(call, "job", "")
+
+
+def decision(given: Decision) -> str:
+    """A decision, such as `CONTINUE up to 10`."""
+    return given.kind.value + (f" up to {given.up_to}" if given.up_to is not None else "")
+
+
+def command(given: Command) -> str:
+    """What a command does, as in "the policy ..."."""
+    match given:
+        case ReserveMachine():
+            return f"keeps machine {given.machine} for later"
+        case ReleaseMachine():
+            return f"keeps machine {given.machine} no longer"
+        case CreateJob():
+            with_what = f" with {hyperparameters(given.hyperparameters)}" if given.hyperparameters is not None else ""
+            return f"creates job {given.job}{with_what}"
+        case StartJob():
+            return _start(given)
+        case AmendRun():
+            moved = [f"moves its until to {given.until}"] if given.until is not None else []
+            moved += [f"saves at {_positions(given.snapshot_at)}"] if given.snapshot_at else []
+            return f"amends the run of job {given.job} ({given.ticket}): {', '.join(moved) or 'nothing'}"
+        case SuspendJob():
+            return f"suspends job {given.job}"
+        case TerminateJob():
+            return f"terminates job {given.job}"
+        case ForkJob():
+            values = hyperparameters(given.hyperparameters)
+            return f"forks job {given.job} from job {given.parent} at {given.position} with {values}"
+        case AnswerJob():
+            return f"completes job {given.job} from job {given.source}'s results up to {given.position}"
+        case LabelJob():
+            return f"gives job {given.job} priority {given.priority:g}"
+        case Predict():
+            return f"asks for a prediction of job {given.job} ({given.ticket})"
+        case Ask():
+            return f"asks the outside: {given.kind} ({given.ticket})"
+        case WakeAt():
+            return f"sets timer {given.ticket}"
+        case _:
+            assert_never(given)
+
+
+def job_of_command(given: Command) -> str:
+    """The job that a command is about; empty: none."""
+    return getattr(given, "job", "")
+
+
+def _start(given: StartJob) -> str:
+    parts = [
+        f"{'starts' if given.mode is RunMode.TRAIN else 'evaluates'} job {given.job} on {', '.join(given.machines)}"
+    ]
+    if given.until is not None:
+        parts.append(f"up to {given.until}")
+    if given.from_snapshot is not None:
+        parts.append(f"from job {given.from_snapshot[0]}'s snapshot at {given.from_snapshot[1]}")
+    if given.allowed is not None:
+        parts.append(f"without a decision before {given.allowed}")
+    if given.snapshot_at:
+        parts.append(f"saving at {_positions(given.snapshot_at)}")
+    if given.inputs:
+        parts.append("with " + ", ".join(f"{part} on {machine}" for machine, part in given.inputs.items()))
+    if not given.preemptible:
+        parts.append("not to be preempted")
+    return " ".join(parts)
+
+
+def _positions(positions: tuple[int, ...]) -> str:
+    return ", ".join(map(str, positions))
+
+
+def answer(event: ExperimentEvent) -> str:
+    """A whole answer: the decision, the commands in order, how many machines it could use."""
+    match event:
+        case PolicyAnswered():
+            parts = [decision(event.answer.decision)] if event.answer.decision is not None else []
+            parts += [f"it {command(one)}" for one in event.answer.commands]
+            if event.demand is not None:
+                parts.append(f"it could use {count(event.demand, 'machine')}")
+            return ", ".join(parts) or "no command"
+        case PolicyFailed():
+            return f"the failure {event.error}"
+        case _:
+            return f"the event {type(event).__name__}"

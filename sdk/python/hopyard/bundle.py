@@ -4,7 +4,7 @@
 the time or the owner. A `.hopyardignore` in the folder leaves files out, in the manner of `.gitignore`: one pattern
 a line, `#` comments, `*`, `?`, `[...]` and `**`, a `/` inside a pattern ties it to the folder, one at its end means
 folders only, `!` takes a file back in; the last pattern that matches decides. What is never code (`DEFAULT_IGNORES`)
-is left out first.
+is left out first, and so is every folder below it that is a cluster's data directory.
 
 `unpack` trusts nothing but the hash.
 """
@@ -49,6 +49,9 @@ DEFAULT_IGNORES: Final = (
     ".DS_Store",
     "hopyard-data/",
 )
+
+_DATA_MARKS: Final = ("cluster.lock", "appstat.sqlite")
+"""A folder with one of these is a cluster's data directory, whatever its name."""
 
 DEFAULT_LIMIT_BYTES: Final = 100 * 1024 * 1024
 _MOST_FILES: Final = 20_000
@@ -223,21 +226,30 @@ def _ignored(rules: Sequence[_Rule], name: str, is_folder: bool) -> bool:
 
 def _files(folder: Path, rules: Sequence[_Rule], prefix: str = "") -> Iterator[str]:
     root = folder.resolve()
-    with os.scandir(folder / prefix) as entries:
-        for entry in entries:
-            name = prefix + entry.name
-            if _ignored(rules, name, entry.is_dir()):
-                continue
-            if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
-                raise BundleError(
-                    f"{entry.path} links to {os.readlink(entry.path)}, outside of {folder}; list it in {IGNORE_FILE}"
-                )
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(folder, rules, name + "/")
-            elif entry.is_file():
-                yield name
-            else:
-                raise BundleError(f"{entry.path} is neither a file nor a folder; list it in {IGNORE_FILE}")
+    with os.scandir(folder / prefix) as scan:
+        entries = list(scan)
+    mark = next((entry.name for entry in entries if entry.name in _DATA_MARKS), None)
+    if mark is not None:
+        if prefix:
+            return
+        raise BundleError(
+            f"{folder} holds {mark}, so it is a cluster's data directory; allowed: a folder of code, inside of which "
+            f"data directories are left out"
+        )
+    for entry in entries:
+        name = prefix + entry.name
+        if _ignored(rules, name, entry.is_dir()):
+            continue
+        if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
+            raise BundleError(
+                f"{entry.path} links to {os.readlink(entry.path)}, outside of {folder}; list it in {IGNORE_FILE}"
+            )
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(folder, rules, name + "/")
+        elif entry.is_file():
+            yield name
+        else:
+            raise BundleError(f"{entry.path} is neither a file nor a folder; list it in {IGNORE_FILE}")
 
 
 def _check_size(folder: Path, files: Sequence[str], limit_bytes: int) -> None:

@@ -40,14 +40,15 @@ class NodeAgent:
         self._incarnation = uuid.uuid4().hex
         self._background = Background("agent")
         self._folders = Folders(settings.data)
-        self._store = Store(settings.appstat, settings.scheduler)
-        self._snapshots = Snapshots(self._folders.snapshots, self._store)
+        idle = settings.transfer_idle_seconds
+        self._store = Store(settings.appstat, settings.scheduler, idle_seconds=idle)
+        self._snapshots = Snapshots(self._folders.snapshots, self._store, idle_seconds=idle)
         self._machines = Machines(settings.machines, self._folders, attach_seconds=settings.attach_seconds)
         bundles = Bundles(self._folders.bundles, self._store)
         self._executor = Executor(self._machines, self._snapshots, bundles, self._folders)
         self._executor.lease_seconds = settings.lease_seconds
         self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
-        self._runs = Runs(settings.node, self._executor, self._background, changed=self._say)
+        self._runs = Runs(settings.node, self._executor, self._snapshots, self._background, changed=self._say)
         self._shipper = Shipper(self._snapshots, self._store, backoff=settings.backoff, done=self._runs.shipped)
         self._runs.shipper = self._shipper
         self._server = Server(
@@ -114,12 +115,12 @@ class NodeAgent:
         )
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
-        """A session began: its lease holds for the runs from now on."""
+        """A session began: its lease is the one that later runs get from this agent."""
         if welcome.lease_seconds > 0:
             self._executor.lease_seconds = welcome.lease_seconds
 
     def forget_snapshots(self, hashes: list[str]) -> None:
-        """Delete snapshots that nobody needs any more."""
+        """Delete snapshots that nobody needs any more, except those that a run took anew and is still telling of."""
         try:
             self._snapshots.forget(hashes)
         except HopyardError as error:

@@ -9,7 +9,7 @@ what was taken before is a duplicate, what comes after a gap is ignored until th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -59,11 +59,18 @@ class Outgoing(Generic[Body]):
         self._sent_in_session += 1
         return message
 
-    def acknowledged(self, sequence: int) -> None:
-        """Everything up to `sequence` has arrived for good."""
+    def __iter__(self) -> Iterator[Body]:
+        """Messages that are not acknowledged, sent or not, in order."""
+        yield from (message.body for message in self._unacknowledged)
+        yield from (body for _, body in self._waiting)
+
+    def acknowledged(self, sequence: int) -> list[Body]:
+        """Everything up to `sequence` has arrived for good; returns what was not known to have, in order."""
+        arrived: list[Body] = []
         while self._unacknowledged and self._unacknowledged[0].sequence <= sequence:
-            self._unacknowledged.popleft()
+            arrived.append(self._unacknowledged.popleft().body)
             self._sent_in_session = max(0, self._sent_in_session - 1)
+        return arrived
 
     def new_session(self) -> None:
         """Send again all that is unacknowledged."""

@@ -27,6 +27,15 @@ def merge_reports(last: resource_manager_pb2.RunMessage, new: resource_manager_p
     return True
 
 
+def snapshot_of(message: resource_manager_pb2.RunMessage) -> common_pb2.Snapshot | None:
+    """The snapshot whose existence a message tells of."""
+    if message.HasField("snapshot_taken"):
+        return message.snapshot_taken.snapshot
+    if message.HasField("ended") and message.ended.HasField("snapshot"):
+        return message.ended.snapshot
+    return None
+
+
 class Run:
     """What is known of a run: its channel, and its process while there is one."""
 
@@ -48,6 +57,13 @@ class Run:
         self._clock = clock
         self._runner: Runner | None = None
         self._commands: list[wire.AttachResponse] = []
+        self._last_saved = ""
+        """Hash of what its process saved at its end, until `ended` tells of it."""
+
+    def speaks_of(self, sha256: str) -> bool:
+        """Whether the scheduler has yet to take over that this run took a snapshot with this hash."""
+        told = (snapshot_of(message) for message in self.outgoing)
+        return self._last_saved == sha256 or any(snapshot.sha256 == sha256 for snapshot in told if snapshot is not None)
 
     def say(self, message: resource_manager_pb2.RunMessage) -> None:
         """Send a message of this run to the scheduler."""
@@ -82,9 +98,12 @@ class Run:
             runner.tell(command)
         self._commands.clear()
         try:
-            return await execution
+            ended = await execution
         finally:
             self._runner = None
+        if ended.HasField("snapshot"):
+            self._last_saved = ended.snapshot.sha256
+        return ended
 
     def kill(self, ended: resource_manager_pb2.RunEnded) -> None:
         """End the run at once; it then says that it `ended` so."""
@@ -121,6 +140,7 @@ class Run:
     def end(self, ended: resource_manager_pb2.RunEnded) -> None:
         """Say the last word of the run."""
         self.over = True
+        self._last_saved = ""
         self.say(resource_manager_pb2.RunMessage(ended=ended))
 
     def located(self, snapshot: common_pb2.Snapshot) -> common_pb2.Snapshot:

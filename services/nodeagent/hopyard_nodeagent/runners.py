@@ -127,7 +127,7 @@ class Runner:
     def execute(self, start: wire.ApplicationStart, sink: Sink) -> Coroutine[None, None, resource_manager_pb2.RunEnded]:
         """Give the process a run at once; the coroutine returns how it ended.
 
-        `sink` gets all other messages of the process. If the coroutine is cancelled the process is killed.
+        `sink` gets all other messages of the process.
 
         If the coroutine is cancelled the process is killed.
 

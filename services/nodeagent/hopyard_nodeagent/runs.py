@@ -14,8 +14,9 @@ from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.executor import Executor
 from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.run import Run
+from hopyard_nodeagent.run import Run, snapshot_of
 from hopyard_nodeagent.shipping import Shipment, Shipper
+from hopyard_nodeagent.snapshots import Snapshots
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class Runs:
         self,
         node: str,
         executor: Executor,
+        snapshots: Snapshots,
         background: Background,
         *,
         changed: Callable[[Run], None],
@@ -37,6 +39,8 @@ class Runs:
         """Start without runs; `changed` is told which run has something to say to the scheduler."""
         self._node = node
         self._executor = executor
+        self._snapshots = snapshots
+        snapshots.spoken_of = self.speak_of
         self._background = background
         self._changed = changed
         self._clock = clock
@@ -59,6 +63,10 @@ class Runs:
         """Whether a run of a job is under way here."""
         return any(not run.over and run.key[:2] == (experiment, job) for run in self._runs.values())
 
+    def speak_of(self, sha256: str) -> bool:
+        """Whether the scheduler has yet to take over that a run here took a snapshot with this hash."""
+        return any(run.speaks_of(sha256) for run in self._runs.values())
+
     def command(self, command: resource_manager_pb2.RunCommand) -> int | None:
         """Take a command over; returns what to acknowledge on its channel, None: nothing."""
         key = RunKey.of(command.run)
@@ -75,10 +83,16 @@ class Runs:
         return run.incoming.taken
 
     def acknowledged(self, key: RunKey, sequence: int) -> None:
-        """The scheduler has journalled a run's messages up to `sequence`."""
+        """The scheduler has journalled a run's messages up to `sequence`: what snapshots they tell of is shipped now.
+
+        Not before: the scheduler may be deleting an older snapshot with equal bytes, and carries that out first.
+        """
         run = self._runs.get(key)
         if run is not None:
-            run.outgoing.acknowledged(sequence)
+            for message in run.outgoing.acknowledged(sequence):
+                snapshot = snapshot_of(message)
+                if snapshot is not None and self.shipper is not None:
+                    self.shipper.ship(Shipment(key, snapshot.position, snapshot.sha256))
             self._forget_if_done(run)
         if not self.unacknowledged():
             self._quiet.set()
@@ -98,16 +112,15 @@ class Runs:
                 run.kill(run.lost("not wanted any more"))
                 self._forget(run)
 
-    def shipped(self, shipment: Shipment, stored: bool) -> None:
-        """A snapshot of a run was stored, or was given up."""
+    def shipped(self, shipment: Shipment, error: str) -> None:
+        """A snapshot of a run was stored, or was given up because of `error`."""
         run = self._runs.get(shipment.run)
-        if run is None:
-            return
-        if stored:
-            message = resource_manager_pb2.SnapshotStored(position=shipment.position, sha256=shipment.sha256)
+        if run is not None:
+            message = resource_manager_pb2.SnapshotStored(
+                position=shipment.position, sha256=shipment.sha256, error=error
+            )
             run.say(resource_manager_pb2.RunMessage(snapshot_stored=message))
             self._tell_session(run)
-        self._forget_if_done(run)
 
     async def stop(self) -> None:
         """End all runs; their jobs go back to their last snapshots."""
@@ -143,7 +156,7 @@ class Runs:
         def heard(request: wire.AttachRequest) -> None:
             snapshot = run.relay(request)
             if snapshot is not None:
-                self._ship(run, snapshot)
+                self._snapshots.taken(snapshot.sha256)
             self._tell_session(run)
 
         try:
@@ -155,16 +168,12 @@ class Runs:
         run.end(ended)
         _log.info("%s ended: %s", run.key, common_pb2.RunEndReason.Name(ended.reason))
         if ended.HasField("snapshot"):
-            self._ship(run, ended.snapshot)
+            self._snapshots.taken(ended.snapshot.sha256)
         self._tell_session(run)
 
     def _tell_session(self, run: Run) -> None:
         if run.key in self._runs:  # a forgotten run has nobody to talk to
             self._changed(run)
-
-    def _ship(self, run: Run, snapshot: common_pb2.Snapshot) -> None:
-        if self.shipper is not None and run.key in self._runs:
-            self.shipper.ship(Shipment(run.key, snapshot.position, snapshot.sha256))
 
     def _forget_if_done(self, run: Run) -> None:
         pending = self.shipper is not None and self.shipper.pending(run.key)

@@ -48,7 +48,11 @@ class SessionOwner(Protocol):
 
 
 class SchedulerSession:
-    """Keeps a session with the scheduler open."""
+    """Keeps a session with the scheduler open.
+
+    Runs do not depend on it: while the scheduler is away they train on and their messages wait. Which of them are not
+    wanted any more is said by the welcome of the next session.
+    """
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from hopyard.errors import DataLoss, HopyardError
+from hopyard.errors import Aborted, DataLoss, HopyardError, TimedOut, Unavailable
 from hopyard.rpc import Backoff
 from hopyard.serving import Background
 from hopyard_nodeagent.keys import RunKey
@@ -19,6 +19,12 @@ from hopyard_nodeagent.store import Store
 _log = logging.getLogger(__name__)
 
 CONCURRENCY: Final = 2
+REFUSALS: Final = 5
+_AWAY: Final = (Unavailable, TimedOut, Aborted)
+"""What another try mends."""
+
+
+_GONE: Final = "it is not on this node any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +37,16 @@ class Shipment:
 
 
 class Shipper:
-    """Ships in order of arrival, two at a time, each until it is stored or nobody wants it any more."""
+    """Ships in order of arrival, two at a time, each until it is stored, nobody wants it any more, or it is refused.
+
+    A store that is away is waited for without end. One that refuses (a blob too big, a full disk) is asked `REFUSALS`
+    times, then the shipment is given up.
+    """
 
     def __init__(
-        self, snapshots: Snapshots, store: Store, *, backoff: Backoff, done: Callable[[Shipment, bool], None]
+        self, snapshots: Snapshots, store: Store, *, backoff: Backoff, done: Callable[[Shipment, str], None]
     ) -> None:
-        """Call `done` with each shipment that is over, and whether it was stored (False: it was given up)."""
+        """Call `done` with each shipment that is over, and why it was given up; empty: it was stored."""
         self._snapshots = snapshots
         self._store = store
         self._backoff = backoff
@@ -68,37 +78,44 @@ class Shipper:
     async def _work(self) -> None:
         while True:
             shipment = await self._queue.get()
-            failures = 0
+            failures = refusals = 0
             while shipment in self._wanted:
                 try:
-                    await self._ship(shipment)
-                except HopyardError as error:
+                    given_up = await self._ship(shipment)
+                except (HopyardError, OSError) as error:
                     failures += 1
+                    refusals += not isinstance(error, _AWAY)
+                    if refusals >= REFUSALS:
+                        self._finish(shipment, str(error))
+                        break
                     wait = self._backoff.wait(failures, self._rng)
                     _log.warning(
                         "snapshot %s of %s: %s; next try in %.1f s", shipment.sha256, shipment.run, error, wait
                     )
                     await asyncio.sleep(wait)
+                else:
+                    self._finish(shipment, given_up)
 
-    async def _ship(self, shipment: Shipment) -> None:
+    async def _ship(self, shipment: Shipment) -> str:
+        """Try once; returns why no other try can help, empty: it is stored."""
         path = self._snapshots.path(shipment.sha256)
+        owner = shipment.run.experiment
         try:
             if not path.is_file():
-                raise FileNotFoundError(path)
-            owner = shipment.run.experiment
+                return _GONE
             if not await self._store.has(shipment.sha256, owner):
                 await self._store.put(path, shipment.sha256, owner)
         except FileNotFoundError:
-            _log.info("snapshot %s of %s was deleted before it was stored", shipment.sha256, shipment.run)
-            self._finish(shipment, False)
+            return _GONE
         except DataLoss as error:
-            _log.error("snapshot %s of %s cannot be stored: %s", shipment.sha256, shipment.run, error)
-            await self._snapshots.discard_if_corrupt(shipment.sha256)
-            self._finish(shipment, False)
-        else:
-            self._finish(shipment, True)
+            if not await self._snapshots.discard_if_corrupt(shipment.sha256):
+                raise  # it was damaged on its way
+            return str(error)
+        return ""
 
-    def _finish(self, shipment: Shipment, stored: bool) -> None:
+    def _finish(self, shipment: Shipment, error: str) -> None:
         if shipment in self._wanted:
+            if error:
+                _log.error("snapshot %s of %s is not stored: %s", shipment.sha256, shipment.run, error)
             self._wanted.discard(shipment)
-            self._done(shipment, stored)
+            self._done(shipment, error)

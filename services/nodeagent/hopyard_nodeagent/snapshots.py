@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from hopyard.rpc import channel
 from hopyard.snapshotfile import hash_file
 from hopyard.v1 import node_agent_pb2, node_agent_pb2_grpc
 from hopyard_nodeagent.store import Store
-from hopyard_nodeagent.transfers import check_hash, receive_file
+from hopyard_nodeagent.transfers import IDLE_SECONDS, check_hash, in_time, receive_file
 
 _log = logging.getLogger(__name__)
 
@@ -22,10 +22,16 @@ _log = logging.getLogger(__name__)
 class Snapshots:
     """The node's snapshot folder."""
 
-    def __init__(self, folder: Path, store: Store) -> None:
-        """Use `folder`, which exists; what is missing is got from peers or the store."""
+    def __init__(self, folder: Path, store: Store, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        """Use `folder`, which exists; what is missing is got from peers or the store.
+
+        A peer that sends nothing for `idle_seconds` is given up.
+        """
         self.folder = folder
+        self.spoken_of: Callable[[str], bool] = lambda sha256: False
+        """Whether the scheduler has yet to take over that a snapshot with this hash was taken here."""
         self._store = store
+        self._idle_seconds = idle_seconds
         self._used: Counter[str] = Counter()
         self._unwanted: set[str] = set()
         self._fetches: dict[str, asyncio.Lock] = {}
@@ -62,14 +68,24 @@ class Snapshots:
                     self.forget([sha256])
 
     def forget(self, hashes: Iterable[str]) -> None:
-        """Delete snapshots, those in use as soon as they are not; what is not there is fine."""
+        """Delete snapshots, those in use as soon as they are not; what is not there is fine.
+
+        One that is `spoken_of` stays: equal states give equal hashes, and whoever wants this one deleted does not know
+        yet that it was taken anew.
+        """
         for sha256 in hashes:
             path = self.path(sha256)
-            if self._used[sha256]:
+            if self.spoken_of(sha256):
+                self._unwanted.discard(sha256)
+            elif self._used[sha256]:
                 self._unwanted.add(sha256)
             else:
                 self._unwanted.discard(sha256)
                 path.unlink(missing_ok=True)
+
+    def taken(self, sha256: str) -> None:
+        """A run has taken this snapshot (anew): a deletion of it that still waits is taken back."""
+        self._unwanted.discard(sha256)
 
     async def fetch(self, sha256: str, peers: Sequence[str]) -> None:
         """Have a snapshot here: from the disk, from the first peer that gives it, or from the store.
@@ -85,7 +101,7 @@ class Snapshots:
             tried: list[str] = []
             for peer in peers:
                 try:
-                    await _from_peer(peer, sha256, path)
+                    await self._from_peer(peer, sha256, path)
                     return
                 except HopyardError as error:
                     tried.append(f"{peer}: {error}")
@@ -95,20 +111,30 @@ class Snapshots:
                 tried.append(f"store: {error}")
                 raise Unavailable(f"snapshot {sha256} cannot be got: {'; '.join(tried)}") from error
 
-    async def discard_if_corrupt(self, sha256: str) -> None:
-        """Delete a snapshot whose bytes are not what its hash promises, so that the next start gets another copy."""
+    async def discard_if_corrupt(self, sha256: str) -> bool:
+        """Delete a snapshot whose bytes are not what its hash promises, so that the next start gets another copy.
+
+        Returns:
+            Whether it was.
+        """
         path = self.path(sha256)
-        if path.is_file() and (await asyncio.to_thread(hash_file, path)).sha256 != sha256:
-            _log.error("snapshot %s is corrupt on this disk and was deleted", sha256)
-            path.unlink(missing_ok=True)
+        if not path.is_file() or (await asyncio.to_thread(hash_file, path)).sha256 == sha256:
+            return False
+        _log.error("snapshot %s is corrupt on this disk and was deleted", sha256)
+        path.unlink(missing_ok=True)
+        return True
 
+    async def _from_peer(self, peer: str, sha256: str, target: Path) -> None:
+        async with channel(peer) as connection:
+            stub = node_agent_pb2_grpc.NodeAgentServiceStub(connection)
 
-async def _from_peer(peer: str, sha256: str, target: Path) -> None:
-    async with channel(peer) as connection:
-        stub = node_agent_pb2_grpc.NodeAgentServiceStub(connection)
+            async def chunks() -> AsyncIterator[bytes]:
+                call = stub.FetchSnapshot(node_agent_pb2.FetchSnapshotRequest(sha256=sha256))
+                try:
+                    async for response in call:
+                        yield response.data
+                finally:
+                    call.cancel()
 
-        async def chunks() -> AsyncIterator[bytes]:
-            async for response in stub.FetchSnapshot(node_agent_pb2.FetchSnapshotRequest(sha256=sha256)):
-                yield response.data
-
-        await receive_file(chunks(), target, sha256, f"the node agent at {peer}")
+            source = f"the node agent at {peer}"
+            await receive_file(in_time(chunks(), self._idle_seconds, source), target, sha256, source)

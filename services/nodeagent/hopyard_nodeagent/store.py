@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-from hopyard.errors import Unavailable
+from hopyard.errors import Internal, Unavailable
 from hopyard.rpc import Channel, channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
-from hopyard_nodeagent.transfers import file_chunks, receive_file
+from hopyard_nodeagent.transfers import IDLE_SECONDS, file_chunks, in_time, patience, receive_file
+
+_SOURCE: Final = "the snapshot store"
+_ENDED_MEANWHILE: Final = "Internal error from Core"
+"""What gRPC says of a request that is being sent when the other side ends the call; its own status may be lost then."""
 
 
 class Store:
     """Blobs in AppStat. All calls raise `hopyard.errors`."""
 
-    def __init__(self, appstat: str | None, scheduler: str) -> None:
-        """Use the AppStat at this address; None: the one that the scheduler names when it is first needed."""
+    def __init__(
+        self,
+        appstat: str | None,
+        scheduler: str,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+        storing_seconds: float = 10 * IDLE_SECONDS,
+    ) -> None:
+        """Use the AppStat at this address; None: the one that the scheduler names when it is first needed.
+
+        A transfer in which it neither sends nor takes anything for `idle_seconds` is given up; it may take
+        `storing_seconds` until a blob that it has all of is stored.
+        """
+        self._idle_seconds = idle_seconds
+        self._storing_seconds = storing_seconds
         self._address = appstat
         self._scheduler = scheduler
         self._channel: Channel | None = None
@@ -39,23 +56,42 @@ class Store:
 
         Raises:
             DataLoss: the file does not have the hash.
+            TimedOut: the store was silent for too long.
+            Unavailable: it is away, or ended the transfer; another try may tell why.
             FileNotFoundError: there is no such file.
         """
+        loop = asyncio.get_running_loop()
+        limit = asyncio.timeout(self._idle_seconds)
+        unread: list[OSError] = []
 
         async def requests() -> AsyncIterator[appstat_pb2.PutBlobRequest]:
+            # gRPC asks for the next one as soon as the store has room for it.
             first: dict[str, str] = {"sha256": sha256, "owner": owner}
-            async for data in file_chunks(file):
-                yield appstat_pb2.PutBlobRequest(data=data, **first)
-                first = {}
+            try:
+                async for data in file_chunks(file):
+                    limit.reschedule(loop.time() + self._idle_seconds)
+                    yield appstat_pb2.PutBlobRequest(data=data, **first)
+                    first = {}
+            except OSError as error:
+                unread.append(error)
+                raise
+            limit.reschedule(loop.time() + self._storing_seconds)
 
         stub = await self._stub()
-        call = stub.PutBlob()
-        # A store that has the bytes already may answer before it was sent all of them.
-        with suppress(asyncio.InvalidStateError):
-            async for request in requests():
-                await call.write(request)
-            await call.done_writing()
-        await call
+        call = stub.PutBlob(requests())
+        try:
+            async with patience(limit, _SOURCE):
+                await call
+        except asyncio.CancelledError:
+            if unread:  # gRPC cancels the call then, and tells nobody why
+                raise unread[0] from None
+            raise
+        except Internal as error:
+            if str(error) != _ENDED_MEANWHILE:
+                raise
+            raise Unavailable(f"{_SOURCE} ended the transfer before it had everything") from error
+        finally:
+            call.cancel()
 
     async def get(self, sha256: str, target: Path) -> None:
         """Get a blob into a file, which appears whole or not at all.
@@ -63,14 +99,19 @@ class Store:
         Raises:
             NotFound: it is not there.
             DataLoss: what arrived does not have the hash.
+            TimedOut: the store was silent for too long.
         """
         stub = await self._stub()
 
         async def chunks() -> AsyncIterator[bytes]:
-            async for response in stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=sha256)):
-                yield response.data
+            call = stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=sha256))
+            try:
+                async for response in call:
+                    yield response.data
+            finally:
+                call.cancel()
 
-        await receive_file(chunks(), target, sha256, "the snapshot store")
+        await receive_file(in_time(chunks(), self._idle_seconds, _SOURCE), target, sha256, _SOURCE)
 
     async def _stub(self) -> appstat_pb2_grpc.AppStatServiceAsyncStub:
         async with self._opening:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hopyard.errors import DataLoss, InvalidInput
+from hopyard.errors import DataLoss, InvalidInput, TimedOut
 
 CHUNK_BYTES: Final = 1024 * 1024
+IDLE_SECONDS: Final = 30.0
+"""How long the other side of a transfer may be silent."""
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -84,6 +86,37 @@ async def _arriving(chunks: AsyncIterator[bytes], folder: Path) -> AsyncIterator
     finally:
         with suppress(FileNotFoundError):
             os.unlink(name)
+
+
+async def in_time(chunks: AsyncIterator[bytes], seconds: float, source: str) -> AsyncIterator[bytes]:
+    """What arrives, each chunk at most so many seconds after it is waited for.
+
+    Raises:
+        TimedOut: `source` was silent for longer.
+    """
+    while True:
+        try:
+            async with patience(asyncio.timeout(seconds), source):
+                data = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        yield data
+
+
+@asynccontextmanager
+async def patience(limit: asyncio.Timeout, source: str) -> AsyncIterator[None]:
+    """Wait inside no longer than a limit that was not entered yet.
+
+    Raises:
+        TimedOut: it expired; `source` is named.
+    """
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise  # somebody else's limit
+        raise TimedOut(f"{source} was silent for too long") from error
 
 
 async def file_chunks(path: Path) -> AsyncIterator[bytes]:

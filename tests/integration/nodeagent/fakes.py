@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc.aio
 
-from hopyard.errors import NotFound, Unavailable
+from hopyard.errors import Exhausted, NotFound, Unavailable
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, common_pb2, resource_manager_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
@@ -166,6 +166,8 @@ class FakeStore(appstat_pb2_grpc.AppStatServiceServicer):
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
         self.available = True
+        self.asked = 0
+        self.refuses = False
 
     def add(self, data: bytes) -> str:
         """Put bytes; answers their hash."""
@@ -181,6 +183,7 @@ class FakeStore(appstat_pb2_grpc.AppStatServiceServicer):
         self, request: appstat_pb2.HasBlobsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> appstat_pb2.HasBlobsResponse:
         self._check()
+        self.asked += 1
         return appstat_pb2.HasBlobsResponse(sha256=[name for name in request.sha256 if name in self.blobs])
 
     async def PutBlob(
@@ -189,6 +192,8 @@ class FakeStore(appstat_pb2_grpc.AppStatServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> appstat_pb2.PutBlobResponse:
         self._check()
+        if self.refuses:
+            raise Exhausted("the blob is bigger than the test's store allows")
         name, data = "", b""
         async for request in request_iterator:
             name = name or request.sha256

@@ -155,3 +155,38 @@ async def test_snapshots_are_shipped_when_the_store_comes_back_and_deleted_when_
     await scheduler.until(lambda: bool(scheduler.answers))
     assert "no questions of kind 'weather'" in scheduler.answers[0].error
     assert not file.exists()
+
+
+async def test_what_the_scheduler_has_not_taken_over_is_neither_shipped_nor_deleted(cluster: Cluster) -> None:
+    await cluster.agent()
+    scheduler = cluster.scheduler
+    scheduler.acknowledge = False
+    cluster.start(KEY, allowed=1, snapshot_at=[1])
+    await scheduler.until(lambda: bool(scheduler.snapshots(KEY)))
+    sha256 = scheduler.snapshots(KEY)[0].sha256
+    # An older attempt's snapshot has the same bytes: nobody needs that one any more.
+    scheduler.say("a", forget_snapshots=wire.ForgetSnapshots(sha256=[sha256]))
+    scheduler.say("a", question=wire.NodeQuestion(ticket="q", kind="weather"))
+    await scheduler.until(lambda: bool(scheduler.answers))
+    assert cluster.store.asked == 0
+    assert (cluster.folder / "a" / "snapshots" / sha256).is_file()
+    scheduler.acknowledge = True
+    scheduler.drop_session("a")
+    await scheduler.until(lambda: any(m.HasField("snapshot_stored") for m in scheduler.received[KEY]))
+    assert sha256 in cluster.store.blobs
+
+
+async def test_a_snapshot_that_the_store_refuses_stays_local_and_the_scheduler_is_told(cluster: Cluster) -> None:
+    agent = await cluster.agent()
+    scheduler = cluster.scheduler
+    cluster.store.refuses = True
+    cluster.start(KEY, allowed=1)
+    await scheduler.reported(KEY, 1)
+    scheduler.decide("a", KEY, wire.DECISION_SUSPEND, 1)
+    snapshot = (await scheduler.ended(KEY)).snapshot
+    await scheduler.until(lambda: any(m.HasField("snapshot_stored") for m in scheduler.received[KEY]))
+    said = scheduler.received[KEY][-1].snapshot_stored
+    assert (said.position, said.sha256) == (1, snapshot.sha256)
+    assert said.error == "the blob is bigger than the test's store allows"
+    assert agent.hello(0).snapshots == [snapshot.sha256]
+    await scheduler.until(lambda: not agent.hello(0).runs)

@@ -49,6 +49,19 @@ def test_a_new_session_sends_again_what_is_unacknowledged() -> None:
     assert len(outgoing) == 0
 
 
+def test_an_acknowledgement_tells_what_arrived_by_it() -> None:
+    outgoing: Outgoing[list[int]] = Outgoing(lambda last, new: False)
+    for value in range(1, 5):
+        outgoing.push([value], at=0.0)
+    for _ in range(3):
+        outgoing.take()
+    assert list(outgoing) == [[1], [2], [3], [4]]
+    assert outgoing.acknowledged(2) == [[1], [2]]
+    assert outgoing.acknowledged(2) == []
+    assert list(outgoing) == [[3], [4]]
+    assert outgoing.acknowledged(9) == [[3]]  # what was not sent cannot have arrived
+
+
 def test_reports_merge_into_reports_only_and_up_to_a_bound() -> None:
     def reports(count: int) -> wire.RunMessage:
         return wire.RunMessage(reports=wire.RunReports(reports=[common_pb2.Report(position=1)] * count))

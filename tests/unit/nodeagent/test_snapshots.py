@@ -8,44 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.errors import DataLoss, NotFound, Unavailable
+from hopyard.errors import DataLoss, Exhausted, HopyardError, TimedOut, Unavailable
 from hopyard.rpc import Backoff
 from hopyard.serving import Background
 from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.shipping import Shipment, Shipper
+from hopyard_nodeagent.shipping import REFUSALS, Shipment, Shipper
 from hopyard_nodeagent.snapshots import Snapshots
-from hopyard_nodeagent.store import Store
-from hopyard_nodeagent.transfers import file_chunks
+from tests.unit.nodeagent.scripted import ScriptedStore
 
 KEY = RunKey("e", "j", 1, 0)
-
-
-class ScriptedStore(Store):
-    def __init__(self) -> None:
-        self.blobs: dict[str, bytes] = {}
-        self.failures: list[Exception] = []
-        self.puts = 0
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def has(self, sha256: str, owner: str) -> bool:
-        await self.gate.wait()
-        if self.failures:
-            raise self.failures.pop(0)
-        return sha256 in self.blobs
-
-    async def put(self, file: Path, sha256: str, owner: str) -> None:
-        assert owner == KEY.experiment
-        self.puts += 1
-        data = b"".join([chunk async for chunk in file_chunks(file)])
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise DataLoss("not what its hash promises")
-        self.blobs[sha256] = data
-
-    async def get(self, sha256: str, target: Path) -> None:
-        if sha256 not in self.blobs:
-            raise NotFound(f"no blob {sha256}")
-        await asyncio.to_thread(target.write_bytes, self.blobs[sha256])
 
 
 class Node:
@@ -54,12 +25,12 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.store = ScriptedStore()
         self.snapshots = Snapshots(folder, self.store)
-        self.done: asyncio.Queue[tuple[Shipment, bool]] = asyncio.Queue()
+        self.done: asyncio.Queue[tuple[Shipment, str]] = asyncio.Queue()
         self.shipper = Shipper(
             self.snapshots,
             self.store,
             backoff=Backoff(first=0.001, most=0.001),
-            done=lambda shipment, stored: self.done.put_nowait((shipment, stored)),
+            done=lambda shipment, error: self.done.put_nowait((shipment, error)),
         )
 
     def add(self, data: bytes) -> Shipment:
@@ -81,7 +52,7 @@ async def test_shipments_arrive_whatever_the_store_does_meanwhile(node: Node) ->
         for shipment in (*shipments, shipments[0]):
             node.shipper.ship(shipment)
         assert node.shipper.pending(KEY)
-        assert {await node.done.get() for _ in shipments} == {(shipment, True) for shipment in shipments}
+        assert {await node.done.get() for _ in shipments} == {(shipment, "") for shipment in shipments}
     assert not node.shipper.pending(KEY)
     assert node.store.puts == 3
 
@@ -92,7 +63,7 @@ async def test_what_the_store_has_is_not_sent_again(node: Node) -> None:
     async with Background("test") as background:
         node.shipper.start(background)
         node.shipper.ship(shipment)
-        assert await node.done.get() == (shipment, True)
+        assert await node.done.get() == (shipment, "")
     assert node.store.puts == 0
 
 
@@ -104,8 +75,35 @@ async def test_deleted_and_corrupt_snapshots_are_given_up(node: Node) -> None:
         node.shipper.start(background)
         node.shipper.ship(deleted)
         node.shipper.ship(corrupt)
-        assert {await node.done.get(), await node.done.get()} == {(deleted, False), (corrupt, False)}
+        assert {await node.done.get(), await node.done.get()} == {
+            (deleted, "it is not on this node any more"),
+            (corrupt, "not what its hash promises"),
+        }
     assert node.snapshots.hashes() == []
+
+
+@pytest.mark.parametrize("refusal", [Exhausted("too big"), DataLoss("damaged on its way"), OSError("too many files")])
+async def test_a_store_that_refuses_is_asked_a_few_times_only(node: Node, refusal: Exception) -> None:
+    shipment, other = node.add(b"a"), node.add(b"bb")
+    async with Background("test") as background:
+        node.shipper.start(background)
+        node.store.failures = [refusal] * (REFUSALS - 1)
+        node.shipper.ship(shipment)
+        assert await node.done.get() == (shipment, "")
+        node.store.failures = [refusal] * REFUSALS
+        node.shipper.ship(other)
+        assert await node.done.get() == (other, str(refusal))
+    assert node.snapshots.hashes() == sorted([shipment.sha256, other.sha256])
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), TimedOut("silent")])
+async def test_a_store_that_is_away_is_waited_for(node: Node, error: HopyardError) -> None:
+    shipment = node.add(b"a")
+    node.store.failures = [error] * (4 * REFUSALS)
+    async with Background("test") as background:
+        node.shipper.start(background)
+        node.shipper.ship(shipment)
+        assert await node.done.get() == (shipment, "")
 
 
 async def test_shipments_of_a_forgotten_run_say_nothing(node: Node) -> None:
@@ -118,7 +116,7 @@ async def test_shipments_of_a_forgotten_run_say_nothing(node: Node) -> None:
         node.shipper.ship(other)
         node.shipper.forget(KEY)
         node.store.gate.set()
-        assert await node.done.get() == (other, True)
+        assert await node.done.get() == (other, "")
     assert node.done.empty()
 
 

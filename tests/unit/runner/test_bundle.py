@@ -87,6 +87,30 @@ def test_ignored_files_stay_at_home(tmp_path: Path) -> None:
     )
 
 
+def test_data_directories_of_clusters_stay_at_home(tmp_path: Path) -> None:
+    folder = fill(
+        tmp_path,
+        {
+            "train.py": "",
+            "lib/a.py": "",
+            "runs/1/cluster.lock": "",
+            "runs/1/agent/snapshots/x": "",
+            "runs/2/appstat.sqlite": "",
+            "runs/2/blobs/x": "",
+            "runs/readme.txt": "",
+            "notes/my-cluster.lock": "",
+        },
+    )
+    assert pack(folder).files == ("lib/a.py", "notes/my-cluster.lock", "runs/readme.txt", "train.py")
+
+
+@pytest.mark.parametrize("mark", ["cluster.lock", "appstat.sqlite"])
+def test_code_inside_a_data_directory_is_refused(tmp_path: Path, mark: str) -> None:
+    folder = fill(tmp_path, {"train.py": "", mark: ""})
+    with pytest.raises(BundleError, match=f"holds {mark}, so it is a cluster's data directory"):
+        pack(folder)
+
+
 def test_a_folder_over_the_limit_names_its_biggest_files(tmp_path: Path) -> None:
     folder = fill(tmp_path, {f"file-{size}": "x" * size * 1000 for size in range(1, 9)})
     with pytest.raises(BundleTooLarge, match=r"allowed: 0\.0 MB.*file-8 .*file-7 .*file-4 .*\.hopyardignore") as error:

@@ -469,7 +469,10 @@ class AgentWelcome(google.protobuf.message.Message):
     epoch: builtins.int
     """Rises with every start of a scheduler. Agents refuse commands of an older epoch."""
     lease_seconds: builtins.float
-    """An agent silent for longer loses its runs; a runner whose agent hears nothing for longer stops itself."""
+    """An agent silent for longer loses its runs; it ends them when it is back and told so (unknown_runs). Until then it
+    trains on and keeps its messages: what a lost attempt says is refused. A training process whose agent is silent for
+    longer ends itself.
+    """
     heartbeat_seconds: builtins.float
     """How often the agent gives a sign of life."""
     @property
@@ -568,7 +571,9 @@ class RunMessage(google.protobuf.message.Message):
 
     @property
     def snapshot_stored(self) -> Global___SnapshotStored:
-        """A snapshot of this run arrived in the store. May follow `ended`."""
+        """A snapshot of this run arrived in the store, or never will. Follows the acknowledgement of the message that told of
+        the snapshot; may follow `ended`.
+        """
 
     @property
     def ended(self) -> Global___RunEnded:
@@ -668,19 +673,25 @@ Global___SnapshotTaken: typing_extensions.TypeAlias = SnapshotTaken
 
 @typing.final
 class SnapshotStored(google.protobuf.message.Message):
+    """What became of a snapshot that the run told of. Said at least once for each, as long as the run is wanted."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     POSITION_FIELD_NUMBER: builtins.int
     SHA256_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
     position: builtins.int
     sha256: builtins.str
+    error: builtins.str
+    """Why it cannot be stored: it was given up and stays LOCAL. Empty: it is stored."""
     def __init__(
         self,
         *,
         position: builtins.int = ...,
         sha256: builtins.str = ...,
+        error: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["position", b"position", "sha256", b"sha256"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "position", b"position", "sha256", b"sha256"]) -> None: ...
 
 Global___SnapshotStored: typing_extensions.TypeAlias = SnapshotStored
 
@@ -1046,6 +1057,8 @@ Global___KillRun: typing_extensions.TypeAlias = KillRun
 
 @typing.final
 class ForgetSnapshots(google.protobuf.message.Message):
+    """An agent ignores hashes that a message of its own names which is not acknowledged yet: those were taken anew since."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SHA256_FIELD_NUMBER: builtins.int

@@ -1,0 +1,168 @@
+"""Transfers whose other side falls silent: the next source is tried, and nothing half-done stays."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from hopyard.errors import Exhausted, TimedOut, Unavailable
+from hopyard.rpc import Backoff, retry
+from hopyard.serving import Server
+from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
+from hopyard_nodeagent import servicer
+from hopyard_nodeagent.snapshots import Snapshots
+from hopyard_nodeagent.store import Store
+from tests.integration.nodeagent.fakes import FakeStore
+
+DATA = b"a packed snapshot"
+SHA256 = hashlib.sha256(DATA).hexdigest()
+IDLE = 0.1
+BACKOFF = Backoff(first=0.001, most=0.001)
+
+
+class SilentPeer(node_agent_pb2_grpc.NodeAgentServiceServicer):
+    """Sends so many bytes of the snapshot, and then nothing, until its caller leaves."""
+
+    def __init__(self, sends: int) -> None:
+        self.sends = sends
+        self.left = asyncio.Event()
+
+    async def FetchSnapshot(
+        self, request: node_agent_pb2.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[node_agent_pb2.FetchSnapshotResponse]:
+        if self.sends:
+            yield node_agent_pb2.FetchSnapshotResponse(data=DATA[: self.sends])
+        if self.sends < len(DATA):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.left.set()
+
+
+class SilentStore(FakeStore):
+    """Answers whether it has a blob, but neither gives nor takes one."""
+
+    async def GetBlob(
+        self, request: appstat_pb2.GetBlobRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[appstat_pb2.GetBlobResponse]:
+        yield appstat_pb2.GetBlobResponse(data=DATA[:3])
+        await asyncio.Event().wait()
+
+    async def PutBlob(
+        self, request_iterator: AsyncIterator[appstat_pb2.PutBlobRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> appstat_pb2.PutBlobResponse:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody waits for that")
+
+
+class HastyStore(FakeStore):
+    """Answers a transfer before it has read any of it."""
+
+    async def PutBlob(
+        self, request_iterator: AsyncIterator[appstat_pb2.PutBlobRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> appstat_pb2.PutBlobResponse:
+        if self.refuses:
+            raise Exhausted("bigger than the test's store allows")
+        return appstat_pb2.PutBlobResponse()
+
+
+class Servers:
+    """Servers that stop with the test."""
+
+    def __init__(self) -> None:
+        self.started: list[Server] = []
+
+    async def peer(self, sends: int) -> tuple[SilentPeer, str]:
+        peer, server = SilentPeer(sends), Server("agent")  # type: ignore[abstract]
+        server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, peer, servicer.SERVICE)
+        self.started.append(server)
+        return peer, await server.start()
+
+    async def store(self, store: FakeStore) -> str:
+        server = Server("appstat")
+        server.add(appstat_pb2_grpc.add_AppStatServiceServicer_to_server, store, "hopyard.v1.AppStatService")
+        self.started.append(server)
+        return await server.start()
+
+
+@pytest.fixture
+async def servers() -> AsyncIterator[Servers]:
+    servers = Servers()
+    yield servers
+    for server in servers.started:
+        await server.stop(grace=0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "snapshots").mkdir()
+    return tmp_path / "snapshots"
+
+
+async def test_a_silent_peer_is_left_for_the_next_one(servers: Servers, folder: Path) -> None:
+    mute, mute_address = await servers.peer(sends=0)
+    stuck, stuck_address = await servers.peer(sends=5)
+    _, good_address = await servers.peer(sends=len(DATA))
+    snapshots = Snapshots(folder, Store("127.0.0.1:9", ""), idle_seconds=IDLE)
+    await snapshots.fetch(SHA256, [mute_address, stuck_address, good_address])
+    assert os.listdir(folder) == [SHA256]
+    assert snapshots.path(SHA256).read_bytes() == DATA
+    for peer in (mute, stuck):
+        await peer.left.wait()
+
+
+async def test_after_silent_peers_the_store_is_asked(servers: Servers, folder: Path) -> None:
+    _, peer = await servers.peer(sends=5)
+    blobs = FakeStore()  # type: ignore[abstract]
+    blobs.add(DATA)
+    store = Store(await servers.store(blobs), "")
+    await Snapshots(folder, store, idle_seconds=IDLE).fetch(SHA256, [peer])
+    await store.close()
+    assert (folder / SHA256).read_bytes() == DATA
+
+
+async def test_a_silent_store_neither_gives_nor_takes_for_ever(servers: Servers, folder: Path, tmp_path: Path) -> None:
+    address = await servers.store(SilentStore())  # type: ignore[abstract]
+    store = Store(address, "", idle_seconds=IDLE, storing_seconds=IDLE)
+    snapshots = Snapshots(folder, store, idle_seconds=IDLE)
+    with pytest.raises(Unavailable, match=r"store: the snapshot store was silent for too long"):
+        await snapshots.fetch(SHA256, [])
+    assert os.listdir(folder) == []
+    small, big = tmp_path / "small", tmp_path / "big"
+    small.write_bytes(DATA)
+    big.write_bytes(bytes(32 * 1024 * 1024))  # more than the network holds while nobody reads
+    for file in (small, big):
+        with pytest.raises(TimedOut, match="the snapshot store was silent"):
+            await store.put(file, SHA256, "e")
+    await store.close()
+
+
+@pytest.mark.parametrize("size", [10, 5_000_000])
+async def test_what_the_store_answers_early_is_heard(servers: Servers, tmp_path: Path, size: int) -> None:
+    hasty = HastyStore()  # type: ignore[abstract]
+    store = Store(await servers.store(hasty), "")
+    file = tmp_path / "file"
+    file.write_bytes(bytes(size))
+    for _ in range(20):
+        hasty.refuses = False
+        await retry(lambda: store.put(file, SHA256, "e"), deadline=10, backoff=BACKOFF)
+        hasty.refuses = True
+        with pytest.raises(Exhausted, match="bigger than the test's store allows"):
+            await retry(lambda: store.put(file, SHA256, "e"), deadline=10, backoff=BACKOFF)
+    await store.close()
+
+
+async def test_a_file_that_cannot_be_read_ends_its_transfer_with_the_reason(servers: Servers, tmp_path: Path) -> None:
+    store = Store(await servers.store(FakeStore()), "")  # type: ignore[abstract]
+    with pytest.raises(FileNotFoundError):
+        await store.put(tmp_path / "nothing", SHA256, "e")
+    with pytest.raises(IsADirectoryError):
+        await store.put(tmp_path, SHA256, "e")
+    await store.close()

@@ -1,0 +1,64 @@
+"""A store and an executor that a test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+from hopyard.errors import DataLoss, NotFound
+from hopyard.v1 import application_pb2, resource_manager_pb2
+from hopyard_nodeagent.executor import Executor
+from hopyard_nodeagent.run import Run
+from hopyard_nodeagent.runners import Sink
+from hopyard_nodeagent.store import Store
+from hopyard_nodeagent.transfers import file_chunks
+
+
+class ScriptedStore(Store):
+    """Keeps blobs in memory; raises `failures` first, waits at the gate while it is closed."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.owners: list[str] = []
+        self.failures: list[Exception] = []
+        self.asked = 0
+        self.puts = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def has(self, sha256: str, owner: str) -> bool:
+        self.asked += 1
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        return sha256 in self.blobs
+
+    async def put(self, file: Path, sha256: str, owner: str) -> None:
+        self.owners.append(owner)
+        self.puts += 1
+        data = b"".join([chunk async for chunk in file_chunks(file)])
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise DataLoss("not what its hash promises")
+        self.blobs[sha256] = data
+
+    async def get(self, sha256: str, target: Path) -> None:
+        if sha256 not in self.blobs:
+            raise NotFound(f"no blob {sha256}")
+        await asyncio.to_thread(target.write_bytes, self.blobs[sha256])
+
+
+class ScriptedExecutor(Executor):
+    """Its one run says what the test lets its process say, and ends as the test lets it end."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Future[Sink] = asyncio.get_running_loop().create_future()
+        self.end: asyncio.Future[resource_manager_pb2.RunEnded] = asyncio.get_running_loop().create_future()
+
+    async def execute(self, run: Run, heard: Sink) -> resource_manager_pb2.RunEnded:
+        self.heard.set_result(heard)
+        return await self.end
+
+    async def say(self, request: application_pb2.AttachRequest) -> None:
+        """Let the process say something."""
+        (await self.heard)(request)

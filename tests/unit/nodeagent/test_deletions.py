@@ -1,0 +1,190 @@
+"""Deletions and equal bytes: a snapshot that was taken anew survives the deletion of the old one with the same hash."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hopyard.errors import Exhausted, Unavailable
+from hopyard.rpc import Backoff
+from hopyard.serving import Background
+from hopyard.v1 import application_pb2, common_pb2
+from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.run import Run
+from hopyard_nodeagent.runners import Runner, Sink
+from hopyard_nodeagent.runs import Runs
+from hopyard_nodeagent.shipping import Shipper
+from hopyard_nodeagent.snapshots import Snapshots
+from tests.unit.nodeagent.scripted import ScriptedExecutor, ScriptedStore
+
+KEY = RunKey("e", "j", 2, 0)
+DATA = b"state at position 5"
+SHA256 = hashlib.sha256(DATA).hexdigest()
+SNAPSHOT = common_pb2.Snapshot(position=5, sha256=SHA256, size_bytes=len(DATA))
+TAKEN = application_pb2.AttachRequest(snapshot_taken=wire.SnapshotTaken(snapshot=SNAPSHOT))
+
+
+class Node:
+    """An agent's runs, snapshots and shipper, with one run; the test is its process and its scheduler."""
+
+    def __init__(self, folder: Path, background: Background) -> None:
+        self.store = ScriptedStore()
+        self.snapshots = Snapshots(folder, self.store)
+        self.executor = ScriptedExecutor()
+        self.changed = asyncio.Event()
+        self.runs = Runs("n", self.executor, self.snapshots, background, changed=lambda run: self.changed.set())
+        self.shipper = Shipper(
+            self.snapshots, self.store, backoff=Backoff(first=0.001, most=0.001), done=self.runs.shipped
+        )
+        self.runs.shipper = self.shipper
+        self.shipper.start(background)
+        start = wire.StartRun(machine="n/0")
+        self.runs.command(wire.RunCommand(run=KEY.to_proto(), sequence=1, start=start))
+        self.run = self.runs.all()[0]
+
+    @property
+    def file(self) -> Path:
+        return self.snapshots.path(SHA256)
+
+    async def take(self) -> None:
+        """The process takes the snapshot and says so."""
+        self.file.write_bytes(DATA)
+        await self.executor.say(TAKEN)
+
+    async def next_message(self) -> wire.RunMessage:
+        """What the session would send next."""
+        while (message := self.run.outgoing.take()) is None:
+            self.changed.clear()
+            await self.changed.wait()
+        return self.run.numbered(message)
+
+    async def idle(self) -> None:
+        """Let every task that can do something do it."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    async with Background("test") as background:
+        node = Node(tmp_path, background)
+        yield node
+        await node.runs.stop()
+
+
+async def test_a_snapshot_is_shipped_only_when_the_message_that_tells_of_it_is_acknowledged(node: Node) -> None:
+    await node.take()
+    assert (await node.next_message()).snapshot_taken.snapshot.sha256 == SHA256
+    await node.idle()
+    assert node.store.asked == 0
+    node.runs.acknowledged(KEY, 1)
+    stored = (await node.next_message()).snapshot_stored
+    assert (stored.position, stored.sha256, stored.error) == (5, SHA256, "")
+    assert (node.store.blobs, node.store.owners) == ({SHA256: DATA}, ["e"])
+
+
+async def test_the_last_snapshot_is_shipped_when_the_end_is_acknowledged_and_then_the_run_is_forgotten(
+    node: Node,
+) -> None:
+    node.file.write_bytes(DATA)
+    node.executor.end.set_result(wire.RunEnded(reason=common_pb2.RUN_END_REASON_SUSPENDED, snapshot=SNAPSHOT))
+    assert (await node.next_message()).HasField("ended")
+    await node.idle()
+    assert node.store.asked == 0
+    node.runs.acknowledged(KEY, 1)
+    assert node.runs.all() == [node.run]
+    assert (await node.next_message()).HasField("snapshot_stored")
+    node.runs.acknowledged(KEY, 2)
+    assert node.runs.all() == []
+
+
+async def test_a_deletion_does_not_touch_what_an_unacknowledged_message_names(node: Node) -> None:
+    await node.take()
+    node.snapshots.forget([SHA256])  # the message waits to be sent
+    assert node.file.is_file()
+    await node.next_message()
+    node.snapshots.forget([SHA256])  # it was sent
+    assert node.file.is_file()
+    assert node.snapshots.hashes() == [SHA256]
+    node.runs.acknowledged(KEY, 1)
+    await node.next_message()
+    node.runs.acknowledged(KEY, 2)
+    node.snapshots.forget([SHA256])
+    assert not node.file.exists()
+
+
+async def test_a_deletion_does_not_touch_the_last_snapshot_before_its_end_is_acknowledged(node: Node) -> None:
+    node.file.write_bytes(DATA)
+    node.executor.end.set_result(wire.RunEnded(reason=common_pb2.RUN_END_REASON_SUSPENDED, snapshot=SNAPSHOT))
+    await node.next_message()
+    node.snapshots.forget([SHA256])
+    assert node.file.is_file()
+
+
+async def test_a_deletion_that_waits_for_a_user_does_not_take_what_was_taken_meanwhile(node: Node) -> None:
+    node.file.write_bytes(DATA)
+    with node.snapshots.use(SHA256):
+        node.snapshots.forget([SHA256])
+        await node.take()
+        await node.next_message()
+        node.runs.acknowledged(KEY, 1)
+        await node.next_message()
+    assert node.file.is_file()
+
+
+async def test_a_snapshot_that_nobody_needs_any_more_is_deleted_although_its_shipment_waits(node: Node) -> None:
+    """The scheduler asks once: what is spared now would lie here for ever."""
+    node.store.gate.clear()
+    node.store.failures = [Unavailable("away")]
+    await node.take()
+    await node.next_message()
+    node.runs.acknowledged(KEY, 1)
+    node.snapshots.forget([SHA256])
+    assert not node.file.exists()
+    node.store.gate.set()
+    said = (await node.next_message()).snapshot_stored
+    assert (said.sha256, said.error) == (SHA256, "it is not on this node any more")
+    assert node.store.blobs == {}
+
+
+async def test_a_snapshot_that_cannot_be_stored_is_given_up_with_a_word(node: Node) -> None:
+    node.store.failures = [Exhausted("more than the 5 bytes that are allowed")] * 9
+    await node.take()
+    await node.next_message()
+    node.runs.acknowledged(KEY, 1)
+    said = (await node.next_message()).snapshot_stored
+    assert (said.position, said.sha256) == (5, SHA256)
+    assert said.error == "more than the 5 bytes that are allowed"
+    assert node.file.is_file()
+    node.executor.end.set_result(wire.RunEnded(reason=common_pb2.RUN_END_REASON_TERMINATED))
+    await node.next_message()
+    node.runs.acknowledged(KEY, 3)
+    assert node.runs.all() == []
+
+
+class EndedRunner(Runner):
+    """Ends its run at once, with a snapshot."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def execute(self, start: application_pb2.ApplicationStart, sink: Sink) -> wire.RunEnded:
+        return wire.RunEnded(reason=common_pb2.RUN_END_REASON_SUSPENDED, snapshot=SNAPSHOT)
+
+
+async def test_a_deletion_between_the_last_save_and_the_word_of_it_touches_nothing(tmp_path: Path) -> None:
+    run = Run(KEY, wire.StartRun(), "n", clock=lambda: 0.0)
+    assert not run.speaks_of(SHA256)
+    ended = await run.make(EndedRunner(), application_pb2.ApplicationStart(), lambda request: None)
+    assert run.speaks_of(SHA256)  # scratch files are removed, the machine is freed
+    run.end(ended)
+    assert run.speaks_of(SHA256)
+    message = run.outgoing.take()
+    assert message is not None
+    run.outgoing.acknowledged(message.sequence)
+    assert not run.speaks_of(SHA256)

@@ -72,9 +72,8 @@ class DefaultPolicy(Policy):
         if self._barrier:
             self._advance(cluster)
         else:
-            top = cluster.experiment.max_position
-            left = self._fill(cluster, [job for job in cluster.idle_jobs() if job.position < top], top)
-            self._create(cluster, list(cluster.jobs.values()), len(cluster.idle_machines()), left)
+            left = self._fill_greedily(cluster)
+            self._create(cluster, cluster.experiment.jobs_left, len(cluster.idle_machines()), left)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """Lets jobs train on to their ends; with a barrier, opens it, or parks or suspends the job in front of it."""
@@ -137,11 +136,12 @@ class DefaultPolicy(Policy):
 
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""
+        busy = sum(len(job.machines) for job in cluster.live_jobs())
+        if not self._barrier:
+            waiting = cluster.count(JobState.PENDING, JobState.SUSPENDED, JobState.CREATING)
+            return busy + waiting + cluster.experiment.jobs_left
         cohort = self._cohort(cluster)
-        waiting: Sequence[JobView] = cluster.idle_jobs()
-        if self._barrier:
-            waiting = self._waiting(cluster, cohort, self._target(cluster, cohort))
-        return sum(len(job.machines) for job in cluster.jobs.values()) + len(waiting) + self._coming(cluster, cohort)
+        return busy + len(self._waiting(cluster, cohort, self._target(cluster, cohort))) + self._coming(cluster, cohort)
 
     # ------------------------------------------------------------------------------------------------------------ rounds
 
@@ -162,16 +162,22 @@ class DefaultPolicy(Policy):
         left = self._fill(cluster, self._waiting(cluster, cohort, target), target)
         spare = len(cluster.idle_machines())
         # Who waits in vain gets the machines of those who wait for nothing but the barrier; latest jobs first.
-        leaving = sum(job.state is JobState.SUSPENDING for job in cluster.jobs.values())
+        leaving = cluster.count(JobState.SUSPENDING)
         needed = max(left - leaving, len(cluster.machines) - cluster.share - leaving, 0)
         for job in held[::-1][:needed]:
             cluster.suspend_job(job.id)
-        self._create(cluster, cohort, spare + max(len(held) - needed, 0), left)
+        room = self._coming(cluster, cohort) - cluster.count(JobState.CREATING)
+        self._create(cluster, room, spare + max(len(held) - needed, 0), left)
 
     def _cohort(self, cluster: Cluster) -> list[JobView]:
-        """The jobs that share a barrier now: the first group of `width` with one that has not ended, else the last."""
+        """The jobs that share a barrier now: the first group of `width` with one that has not ended, else the last.
+
+        Without a width those that have ended are left out: they hold no barrier, and there may be many.
+        """
+        if self._width is None:
+            return list(cluster.open_jobs())
         jobs = list(cluster.jobs.values())
-        if self._width is None or not jobs:
+        if not jobs:
             return jobs
         groups = [jobs[first : first + self._width] for first in range(0, len(jobs), self._width)]
         open_groups = (group for group in groups if not all(job.state.ended for job in group))
@@ -210,11 +216,24 @@ class DefaultPolicy(Policy):
             cluster.start_job(job.id, machine.id, until=until, allowed=cluster.experiment.max_position)
         return max(len(waiting) - len(machines), 0)
 
-    def _create(self, cluster: Cluster, cohort: Sequence[JobView], spare: int, waiting: int) -> None:
-        """Creates jobs of the cohort for machines to spare and some ahead; `waiting` are there already."""
-        creating = sum(job.state is JobState.CREATING for job in cohort)
-        ready = creating + waiting
-        for _ in range(min(self._coming(cluster, cohort) - creating, max(spare + self._ahead - ready, 0))):
+    def _fill_greedily(self, cluster: Cluster) -> int:
+        """Starts idle jobs, first come first, on idle machines; returns how many still wait. Looks at no more than it starts."""
+        top = cluster.experiment.max_position
+        left = cluster.count(JobState.PENDING, JobState.SUSPENDED)
+        for machine in cluster.idle_machines():
+            job = cluster.get_idle_job()
+            if job is None:
+                break
+            if cluster.jobs[job].position >= top:
+                return self._fill(cluster, [view for view in cluster.idle_jobs() if view.position < top], top)
+            cluster.start_job(job, machine.id, until=top, allowed=top)
+            left -= 1
+        return left
+
+    def _create(self, cluster: Cluster, room: int, spare: int, waiting: int) -> None:
+        """Creates at most `room` jobs, for machines to spare and some ahead; `waiting` are there already."""
+        ready = cluster.count(JobState.CREATING) + waiting
+        for _ in range(min(room, max(spare + self._ahead - ready, 0))):
             cluster.create_job()
 
     def _amend(self, cluster: Cluster, job: str, until: int) -> None:

@@ -1,34 +1,35 @@
-"""A simulated node agent: machines, a disk, channels, one session with the scheduler, and its side of the lease."""
+"""A simulated node agent: machines, a disk, channels, one session with the scheduler.
+
+Cut off from the scheduler it trains on, for as long as it takes; when it is back it is told which runs it has lost meanwhile.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hopyard.policy.vocabulary import RunEndReason
 from hopyard_scheduler.core.effects import CommandBody, Start
-from hopyard_scheduler.core.events import Ended, MachineSpec, NodeJoined, RunBody, RunKey, RunMessage, SnapshotStored
+from hopyard_scheduler.core.events import MachineSpec, NodeJoined, RunBody, RunKey, RunMessage, SnapshotStored
 from tests.simulation.faults import LEASE, Rates
 from tests.simulation.process import Process
-from tests.simulation.training import Blob
+from tests.simulation.training import Blob, Store
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler
-
-STOP_AFTER = 0.9 * LEASE  # An agent gives its runs up before the scheduler gives up the agent.
 
 
 class Agent:
     """One node. Its session is a number; messages of an older session never reach it."""
 
     def __init__(
-        self, world: World, rates: Rates, node: str, machines: int, store: dict[str, Blob], agents: dict[str, Agent]
+        self, world: World, rates: Rates, node: str, machines: int, store: Store, agents: dict[str, Agent]
     ) -> None:
         self.world = world
         self.rates = rates
         self.node = node
-        self.specs = tuple(MachineSpec(f"{node}/{n}") for n in range(machines))
+        self.slots = tuple(MachineSpec(f"{node}/{n}") for n in range(machines))
+        self.specs = self.slots  # Those that it announces in this life.
         self.store = store
         self.agents = agents
         self.scheduler: Scheduler | None = None
@@ -40,7 +41,6 @@ class Agent:
         self.on_machine: dict[str, Process] = {}
         self.session: int | None = None
         self.welcomed = False
-        self.cut_off_since: float | None = world.now
         self.incarnation_known = 0
         self.forgotten: set[RunKey] = set()
         self._sessions = 0
@@ -72,26 +72,16 @@ class Agent:
         if self.session is None:
             return
         self.world.note("session of", self.node, "drops")
-        if self.welcomed:
-            self.cut_off_since = self.world.now
-            self.world.later(STOP_AFTER, self._stop_if_cut_off, self.cut_off_since)
         self.session, self.welcomed = None, False
         assert self.scheduler is not None
         self.scheduler.session_dropped(self.node)
         self.world.later(self.world.rng.uniform(0.2, 1.0), self.connect)
-
-    def _stop_if_cut_off(self, since: float) -> None:
-        if self.alive and self.cut_off_since == since:
-            for process in list(self.on_machine.values()):
-                self.world.note(self.node, "is cut off beyond its lease and stops", process.key)
-                process.finish(Ended(RunEndReason.LOST, process.position, message="cut off beyond the lease"))
 
     def welcome(self, session: int, unknown: tuple[RunKey, ...]) -> None:
         """The scheduler's answer to the hello: what it does not want any more ends now; the rest is said again."""
         if session != self.session:
             return
         self.welcomed = True
-        self.cut_off_since = None
         for key in unknown:
             process = self.channels.get(key)
             if process is not None:
@@ -135,6 +125,8 @@ class Agent:
             self._start(key, body)
 
     def _start(self, key: RunKey, body: Start) -> None:
+        if body.machine not in {spec.id for spec in self.specs}:
+            raise AssertionError(f"{key} starts on machine {body.machine}, which {self.node} does not have any more")
         process = self.channels[key] = Process(self, key, body)
         busy = self.on_machine.get(body.machine)
         if busy is not None:
@@ -183,7 +175,7 @@ class Agent:
         """What a channel stored and cannot say any more is garbage if the scheduler has dropped the snapshot already."""
         assert self.scheduler is not None
         for body in process.unacknowledged.values():
-            if isinstance(body, SnapshotStored) and not self.scheduler.knows(body.sha256):
+            if isinstance(body, SnapshotStored) and not self.scheduler.knows(process.key.experiment, body.sha256):
                 self.world.orphans.add(body.sha256)
 
     def die(self, disk_lost: bool) -> None:

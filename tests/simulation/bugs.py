@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from hopyard.policy.vocabulary import StartJob
-from hopyard_scheduler.core import commands, dispatch, lifecycle, messages, placement
+from hopyard_scheduler.core import Core, commands, dispatch, lifecycle, messages, placement
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.cluster import Cluster
 from hopyard_scheduler.core.events import Ended, ExperimentEvent, NodeLost, PolicyAnswered
@@ -136,7 +136,7 @@ def _up_call_number_unchecked() -> list[Patch]:
 
 
 def _share_ignored() -> list[Patch]:
-    return [(lifecycle, "preempt", lambda x: None)]
+    return [(lifecycle, "_preempt", lambda x: None)]
 
 
 def _fork_from_lost_snapshot_starts_anew() -> list[Patch]:
@@ -148,6 +148,22 @@ def _newest_stored_not_retained() -> list[Patch]:
         return {p for p, e in by_position.items() if e.available and not e.nodes}
 
     return [(SnapshotBook, "_retained", retained)]
+
+
+def _machines_kept_that_are_gone() -> list[Patch]:
+    return [(Cluster, "unannounced", lambda self, event: [])]
+
+
+def _lost_runs_believed_alive() -> list[Patch]:
+    return [(placement, "not_run_any_more", lambda x, node, listed, gone: ())]
+
+
+def _unstorable_snapshot_waited_for() -> list[Patch]:
+    return [(SnapshotBook, "given_up", lambda self, job, position, sha256, attempt: False)]
+
+
+def _bytes_of_another_experiment_deleted() -> list[Patch]:
+    return [(Core, "_needed_elsewhere", lambda self, effect: False)]
 
 
 BUGS: dict[str, Bug] = {
@@ -166,4 +182,8 @@ BUGS: dict[str, Bug] = {
     "share ignored at the deadline": Bug(_share_ignored, ("predict", "rungs", "tree")),
     "fork from a lost snapshot starts anew": Bug(_fork_from_lost_snapshot_starts_anew),
     "snapshot collected that is needed": Bug(_newest_stored_not_retained),
+    "machines kept that are gone": Bug(_machines_kept_that_are_gone),
+    "lost runs believed alive": Bug(_lost_runs_believed_alive),
+    "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for),
+    "bytes deleted that another experiment needs": Bug(_bytes_of_another_experiment_deleted),
 }

@@ -27,6 +27,8 @@ class Rates:
     agent_restart: float
     scheduler_crash: float
     person: float
+    not_stored: float
+    drain: float
 
 
 def draw(rng: random.Random) -> Rates:
@@ -51,4 +53,6 @@ def draw(rng: random.Random) -> Rates:
         agent_restart=pick(60.0, 20.0),
         scheduler_crash=pick(50.0, 15.0),
         person=pick(60.0, 25.0),
+        not_stored=pick(0.01, 0.05, off=0.5),
+        drain=pick(120.0, 60.0, off=0.6),
     )

@@ -22,7 +22,7 @@ from hopyard_scheduler.core.events import Event
 from hopyard_scheduler.core.experiment import Experiment, Phase
 from hopyard_scheduler.core.model import Job, Run
 from tests.simulation import training
-from tests.simulation.training import Blob
+from tests.simulation.training import Store
 
 if TYPE_CHECKING:
     from tests.simulation.agent import Agent
@@ -54,7 +54,7 @@ def require(holds: object, text: str) -> None:
 class Invariants:
     """The watcher of a schedule."""
 
-    def __init__(self, agents: dict[str, Agent], store: dict[str, Blob]) -> None:
+    def __init__(self, agents: dict[str, Agent], store: Store) -> None:
         self.agents = agents
         self.store = store
         self._accepted: dict[tuple[str, str], int] = {}
@@ -98,7 +98,8 @@ class Invariants:
         for entry in x.snapshots.entries():
             name = f"snapshot {entry.info.sha256} of job {entry.job} in {x.id}"
             require(entry.available, f"{name} is kept and nowhere")
-            require(not entry.stored or entry.info.sha256 in self.store, f"{name} is believed in the store, and is not")
+            owners = self.store.owners.get(entry.info.sha256, set())
+            require(not entry.stored or x.id in owners, f"{name} is believed in the store, and is not")
             for node in entry.nodes:
                 agent = self.agents[node]
                 told = agent.alive and agent.incarnation_known == agent.life
@@ -109,6 +110,8 @@ class Invariants:
     def _check_agents(self) -> None:
         attempts: dict[tuple[str, str], tuple[int, str]] = {}
         for agent in self.agents.values():
+            if not agent.welcomed:
+                continue  # It trains on while it is cut off; what it says of lost runs is refused, and it ends them when it is back.
             for machine, process in agent.on_machine.items():
                 key = process.key
                 first = attempts.setdefault((key.experiment, key.job), (key.attempt, machine))
@@ -199,7 +202,8 @@ def _nobody_needs(core: Core, effect: ForgetSnapshot) -> None:
     for x in core.experiments.values():
         for entry in x.snapshots.entries():
             if entry.info.sha256 == effect.sha256:
-                gone = not effect.stored and entry.nodes.isdisjoint(effect.nodes)
+                theirs = not effect.stored or x.id != effect.experiment
+                gone = theirs and entry.nodes.isdisjoint(effect.nodes)
                 require(gone, f"{effect.sha256} is deleted, and job {entry.job} of {x.id} needs it")
 
 
@@ -211,6 +215,7 @@ def _legal_story(job: Job) -> None:
 
 def _started_for_good(core: Core, send: Send) -> None:
     job = core.experiments[send.run.experiment].jobs[send.run.job]
+    require(not core.cluster.nodes[send.node].draining, f"{send.run} is started on {send.node}, which is drained")
     require(send.run.attempt <= job.attempt, f"{send.run} is started, the job is at attempt {job.attempt}")
 
 
@@ -242,7 +247,13 @@ def _check_jobs(x: Experiment) -> None:
         if job.state.idle:
             waiting.add(job.id)
             _check_idle(x, job)
-    require(waiting == set(x.idle), f"idle jobs are {waiting}, the queue has {set(x.idle)}")
+    require(waiting == set(x.idle) == set(x.idle._keys), f"idle jobs are {waiting}, the queue has {set(x.idle)}")
+    require(set(x.open) == {j.id for j in x.jobs.values() if not j.state.ended}, f"open jobs are {list(x.open)}")
+    require(x.busy == sum(not m.idle for m in x.machines.values()), f"{x.busy} machines are counted as busy")
+    vacant = {m.id for m in x.machines.values() if m.idle and not m.reserved}
+    require(x.vacant == vacant, f"vacant are {vacant}, counted {x.vacant}")
+    moving = any(not entry.settled for entry in x.snapshots.entries())
+    require(x.snapshots.settled != moving, f"{x.id} counts its snapshots wrongly: settled is {x.snapshots.settled}")
     require(not (x.phase.over and (x.live or x.machines)), f"{x.id} is over and holds {list(x.machines)}")
 
 
@@ -292,11 +303,11 @@ def _check_shares(core: Core, x: Experiment) -> None:
     for machine in tenant.held:
         known = core.cluster.machines.get(machine)
         require(known is not None and known.holder == x.id, f"{x.id} holds {machine}, the cluster does not know")
-    if len(x.machines) > x.share and "core/share" not in x.timers:
+    if x.held > x.share and "core/share" not in x.timers:
         leaving = sum(len(r.machines) for r in x.live.values() if r.ending is not None or not r.preemptible)
         require(
-            len(x.machines) - leaving <= x.share,
-            f"{x.id} holds {len(x.machines)} of {x.share} after its deadline, {leaving} are leaving",
+            x.held - leaving <= x.share,
+            f"{x.id} holds {x.held} of {x.share} after its deadline, {leaving} are leaving",
         )
 
 

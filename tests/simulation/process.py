@@ -76,8 +76,11 @@ class Process:
             return
         del self.shipping[taken.sha256]
         blob = self.agent.disk.get(taken.sha256)
-        if blob is not None:  # Otherwise nobody needs it any more.
-            self.agent.store[taken.sha256] = blob
+        if blob is not None and self.agent.world.happens(self.agent.rates.not_stored):
+            self.agent.world.fault("snapshot not stored", taken.sha256)
+            self.say(SnapshotStored(taken.position, taken.sha256, "the store is full"))
+        elif blob is not None:  # Otherwise nobody needs it any more.
+            self.agent.store.put(blob, self.key.experiment)
             self.agent.world.note(self.agent.node, "stores", taken.sha256, "for", self.key)
             self.say(SnapshotStored(taken.position, taken.sha256))
         self._maybe_forget()
@@ -207,6 +210,9 @@ class Process:
         late = late or any(p < self.position + (0 if here else 1) for p in body.snapshot_at)
         if late or not self.loaded:
             late = late or any(p <= self.start_position for p in (*body.snapshot_at, body.until or 1 << 30))
+        if self.key.rank != 0:
+            self.say(Amended(body.ticket, True, 0))  # It follows rank 0, whose answer counts.
+            return
         if late:
             self.say(Amended(body.ticket, False, self.position))
             return

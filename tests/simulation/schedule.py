@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hopyard_scheduler.core.events import ExperimentCreated, Operated, Requested, Settings
+from hopyard_scheduler.core.events import ExperimentCreated, NodeDrained, Operated, Requested, Settings
 from hopyard_scheduler.core.experiment import Phase
 from tests.simulation import faults
 from tests.simulation.agent import Agent
 from tests.simulation.invariants import InvariantError, Invariants
 from tests.simulation.probes import PROBES
 from tests.simulation.scheduler import Scheduler
-from tests.simulation.training import Blob
+from tests.simulation.training import Store
 from tests.simulation.world import World
 
 MAX_POSITION = 8
@@ -45,7 +45,7 @@ class Schedule:
         self.world = World(self.seed, trace)
         rng = self.world.rng
         self.rates = faults.draw(rng)
-        self.store: dict[str, Blob] = {}
+        self.store = Store()
         self.agents: dict[str, Agent] = {}
         for name, machines in (("n1", 2), ("n2", 1), ("n3", rng.choice([1, 2]))):
             self.agents[name] = Agent(self.world, self.rates, name, machines, self.store, self.agents)
@@ -86,6 +86,7 @@ class Schedule:
             (rates.agent_restart, self._restart_agent),
             (rates.scheduler_crash, self._crash_scheduler),
             (rates.person, self._person),
+            (rates.drain, self._drain),
         ):
             if every:
                 self._again(every, action)
@@ -220,7 +221,25 @@ class Schedule:
         if agent.alive:
             self.world.fault("agent restart", agent.node)
             agent.die(disk_lost=False)
+            slots = self.world.rng.randint(1, len(agent.slots))
+            if slots < len(agent.specs):
+                self.world.fault("node with fewer machines", agent.node)
+            agent.specs = agent.slots[:slots]
             self.world.later(self.world.rng.choice([0.5, 3.0, 14.0]), agent.rise)
+
+    def _drain(self) -> None:
+        agent = self._any_agent()
+        core = self.scheduler.core
+        if core is not None and agent.node in core.cluster.nodes:
+            self.world.fault("node drained", agent.node)
+            self.scheduler.handle(NodeDrained(self.world.now, agent.node))
+            self.world.later(self.world.rng.choice([5.0, 20.0]), self._renew, agent)
+
+    def _renew(self, agent: Agent) -> None:
+        """The person who drained the node has done what was to be done there: its agent is started anew."""
+        if agent.alive:
+            agent.die(disk_lost=False)
+            self.world.later(self.world.rng.choice([0.5, 14.0]), agent.rise)
 
     def _crash_scheduler(self) -> None:
         if self.scheduler.core is not None:

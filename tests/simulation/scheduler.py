@@ -24,6 +24,7 @@ from hopyard_scheduler.core.events import (
     Answered,
     Event,
     ExperimentEvent,
+    NodeDrained,
     NodeExpired,
     NodeJoined,
     PolicyAnswered,
@@ -36,7 +37,7 @@ from hopyard_scheduler.policyhost import PolicyHost
 from tests.simulation import dump, training
 from tests.simulation.agent import unreliable
 from tests.simulation.faults import LEASE, Rates
-from tests.simulation.training import Blob
+from tests.simulation.training import Store
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Scheduler:
         world: World,
         rates: Rates,
         agents: dict[str, Agent],
-        store: dict[str, Blob],
+        store: Store,
         new_policy: Callable[[], Policy],
         watcher: Watcher,
     ) -> None:
@@ -119,7 +120,7 @@ class Scheduler:
             self._go_down("before its last events were journalled")
             return
         for effect in batch:
-            if isinstance(effect, Record) and effect.stream != CLUSTER_STREAM:
+            if isinstance(effect, Record):
                 self.journal.setdefault(effect.stream, []).append(effect.event)
         self.finished.update(name for name, x in core.experiments.items() if x.phase.over)
         self.watcher.journalled(core, batch)
@@ -195,7 +196,7 @@ class Scheduler:
     def _forget(self, effect: ForgetSnapshot) -> None:
         self.world.note("forget", effect)
         if effect.stored:
-            self.store.pop(effect.sha256, None)
+            self.store.drop(effect.sha256, effect.experiment)
         for node in effect.nodes:
             session = self.sessions.get(node)
             if session is not None:
@@ -210,7 +211,7 @@ class Scheduler:
         result: Any = None
         error = ""
         if ask.kind == "create_job":
-            seed = training.mix(sum(ask.experiment.encode()), int(ask.payload["job"]), 77)
+            seed = training.mix(int(ask.payload["job"]), 77)  # Two experiments train the same, and share bytes.
             result = {"lr": seed % 1_000_003}
         elif self.world.happens(self.rates.failed_answer):
             self.world.fault("failed answer", ask.kind)
@@ -241,10 +242,10 @@ class Scheduler:
         if life in (0, self.life) and self._has(experiment):
             self.handle(TimerElapsed(self.world.now, experiment, ticket))
 
-    def knows(self, sha256: str) -> bool:
-        """Whether the core is up and refers to a snapshot."""
-        experiments = self.core.experiments.values() if self.core is not None else ()
-        return any(entry.info.sha256 == sha256 for x in experiments for entry in x.snapshots.entries())
+    def knows(self, experiment: str, sha256: str) -> bool:
+        """Whether the core is up and an experiment of its refers to a snapshot."""
+        x = self.core.experiments.get(experiment) if self.core is not None else None
+        return x is not None and x.snapshots.holds(sha256)
 
     def _has(self, experiment: str) -> bool:
         return self.core is not None and experiment in self.core.experiments
@@ -298,8 +299,11 @@ class Scheduler:
         """Recovery from the journal; what the old core knew must be known again."""
         core = Core()
         pending: list[UpCall] = []
+        for event in self.journal.get(CLUSTER_STREAM, []):
+            assert isinstance(event, NodeJoined | NodeExpired | NodeDrained)
+            core.restore_cluster(event)
         for name, events in self.journal.items():
-            if name in self.finished:
+            if name in self.finished or name == CLUSTER_STREAM:
                 continue
             call = self._refeed(core, name, events)
             if call is not None:

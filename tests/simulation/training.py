@@ -23,6 +23,27 @@ class Blob(NamedTuple):
         return f"{self.position}-{self.state:016x}"
 
 
+class Store(dict[str, Blob]):
+    """The store: bytes by name, each with the experiments that need them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: dict[str, set[str]] = {}
+
+    def put(self, blob: Blob, owner: str) -> None:
+        """Somebody needs these bytes."""
+        self[blob.sha256] = blob
+        self.owners.setdefault(blob.sha256, set()).add(owner)
+
+    def drop(self, sha256: str, owner: str) -> None:
+        """Somebody needs them no more; they go when nobody does."""
+        owners = self.owners.get(sha256, set())
+        owners.discard(owner)
+        if not owners:
+            self.pop(sha256, None)
+            self.owners.pop(sha256, None)
+
+
 def mix(*values: int) -> int:
     """A well mixed 64-bit number of some others."""
     h = 0x9E3779B97F4A7C15

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,15 +15,20 @@ from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, DEFAULT_LEASE_S
 def command(
     appstat: Annotated[str, typer.Option(help="Address of the AppStat service, HOST:PORT.")],
     hpgen: Annotated[str, typer.Option(help="Address of the generator service, HOST:PORT.")],
-    data: Annotated[Path | None, typer.Option(help="Folder for the address file scheduler.address.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; only loopback without --insecure.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 4650,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder in which scheduler.address tells other services where it listens.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 4650,
     lease: Annotated[
         float, typer.Option(help="Seconds after which a silent agent loses its runs.")
     ] = DEFAULT_LEASE_SECONDS,
     heartbeat: Annotated[float, typer.Option(help="Seconds between signs of life.")] = DEFAULT_HEARTBEAT_SECONDS,
-    insecure: Annotated[bool, typer.Option(help="Listen beyond this machine without encryption.")] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="Format of the log on standard error.")] = LogFormat.TEXT,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
+    ] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
+    log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
 ) -> None:
     """Run the scheduler: experiments, jobs, machines and the agents' sessions.
 
@@ -49,4 +53,4 @@ def command(
         finally:
             await service.stop()
 
-    sys.exit(run_service(main, name="scheduler", log_format=log_format))
+    raise typer.Exit(run_service(main, name="scheduler", log_format=log_format, log_level=log_level))

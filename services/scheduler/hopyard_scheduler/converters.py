@@ -29,6 +29,11 @@ from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.snapshots import Entry
 from hopyard_scheduler.program import Program
 
+MAX_METRICS: Final = 1000
+MAX_METRIC_NAME: Final = 256
+MAX_MESSAGE: Final = 16_384
+"""Bounds of what a run may put into the journal; Hopyard's own runner keeps to them, other libraries may not."""
+
 PHASES: Final = EnumMap(
     experiment_pb2.ExperimentState,
     {
@@ -82,14 +87,15 @@ def _body_from_proto(message: resource_manager_pb2.RunMessage) -> RunBody:
         case "started":
             return Started(message.started.position)
         case "reports":
-            return Reports(tuple(report_from_proto(report) for report in message.reports.reports))
+            return _reports_from_proto(message.reports)
         case "amended":
             amended = message.amended
             return Amended(amended.ticket, amended.accepted, amended.position)
         case "snapshot_taken":
             return SnapshotTaken(snapshot_from_proto(message.snapshot_taken.snapshot))
         case "snapshot_stored":
-            return SnapshotStored(message.snapshot_stored.position, message.snapshot_stored.sha256)
+            stored = message.snapshot_stored
+            return SnapshotStored(stored.position, stored.sha256, stored.error)
         case "ended":
             return _ended_from_proto(message.ended)
         case other:
@@ -100,7 +106,17 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
     reason: RunEndReason = RUN_END_REASONS.from_proto(ended.reason, field="ended.reason")
     snapshot = snapshot_from_proto(ended.snapshot) if ended.HasField("snapshot") else None
     user_code = ended.failure == common_pb2.FAILURE_CLASS_USER_CODE
-    return Ended(reason, ended.position, snapshot, user_code, ended.message)
+    return Ended(reason, ended.position, snapshot, user_code, ended.message[:MAX_MESSAGE])
+
+
+def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | Ended:
+    """Reports, or the end of a run that reports more than a journal can hold."""
+    for report in message.reports:
+        names = report.metrics
+        if len(names) > MAX_METRICS or any(len(name) > MAX_METRIC_NAME for name in names):
+            says = f"a report may hold {MAX_METRICS} metrics with names of {MAX_METRIC_NAME} characters; it holds more"
+            return Ended(RunEndReason.FAILED, report.position, user_code=True, message=says)
+    return Reports(tuple(report_from_proto(report) for report in message.reports))
 
 
 # ----------------------------------------------------------------------------------------------------------------- to agents
@@ -154,6 +170,7 @@ def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) ->
         rank_addresses=[addresses.get(node, "") for node in body.rank_nodes],
         snapshot_peers=[addresses[node] for node in body.snapshot_nodes if node in addresses],
         program=program.to_proto(),
+        iteration_timeout=program.spec.stop.iteration_timeout or 0.0,
     )
     if body.snapshot is not None:
         info = body.snapshot

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import re
 import uuid
 from collections.abc import AsyncIterator
@@ -23,7 +24,7 @@ from hopyard_scheduler.core.events import ExperimentCreated, Operated, Updated
 from hopyard_scheduler.core.experiment import Experiment, Phase
 from hopyard_scheduler.live import Live
 from hopyard_scheduler.policies import new_policy
-from hopyard_scheduler.program import settings_of
+from hopyard_scheduler.program import ENDLESS, settings_of
 from hopyard_scheduler.recovery import Recovered, replay
 
 if TYPE_CHECKING:
@@ -229,11 +230,13 @@ class FrontDoor:
         x = await self.loaded(name)
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
+        if not math.isfinite(seconds) or jobs > ENDLESS or max_iterations > ENDLESS:
+            raise InvalidInput(f"an extension is finite and at most {ENDLESS} jobs or units")
         if jobs < 0 or seconds < 0 or (max_iterations and max_iterations < x.settings.max_position):
             raise InvalidInput(f"an extension is not less than there is (max_iterations {x.settings.max_position})")
         if not (jobs or max_iterations or seconds):
             raise InvalidInput("extend by jobs, max_iterations or seconds")
-        await self._live.apply(Updated(self._live.clock(), name, request, jobs, max_iterations or None, seconds))
+        await self._change(Updated(self._live.clock(), name, request, jobs, max_iterations or None, seconds))
 
     async def update(self, name: str, target: float | None, weight: float | None, slots: int | None) -> None:
         """Changes target, weight or slots.
@@ -245,7 +248,12 @@ class FrontDoor:
         if (weight is not None and weight <= 0) or (slots is not None and slots < 1):
             raise InvalidInput(f"weight must be above 0 and slots at least 1, found {weight} and {slots}")
         request = f"update-{uuid.uuid4()}"
-        await self._live.apply(Updated(self._live.clock(), name, request, target=target, weight=weight, slots=slots))
+        await self._change(Updated(self._live.clock(), name, request, target=target, weight=weight, slots=slots))
+
+    async def _change(self, event: Updated) -> None:
+        refused = await self._live.operate(event)
+        if refused:
+            raise Conflict(refused)
 
     async def loaded(self, name: str) -> Experiment:
         """The experiment in the core: a finished one is replayed from its journal first.
@@ -258,8 +266,6 @@ class FrontDoor:
                 await self.show(name)
                 apart, found = Core(), Recovered()
                 await replay(apart, self._live.journal, name, found)
-                if name in found.diverged:
-                    raise Conflict(f"experiment {name} cannot go on: {found.diverged[name]}")
                 self._live.install(apart.experiments[name], found.hosts[name])
         return self._live.core.experiments[name]
 

@@ -23,7 +23,7 @@ from hopyard_scheduler.core.effects import (
     ReportAccepted,
     UpCall,
 )
-from hopyard_scheduler.core.events import Event, JobOperated
+from hopyard_scheduler.core.events import Event, JobOperated, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.journal import Entry, Journal
 from hopyard_scheduler.policies import host_of
@@ -100,8 +100,8 @@ class Live:
         self._queue.put_nowait(_Item(event, done=done))
         return await done
 
-    async def operate_job(self, event: JobOperated) -> str:
-        """Takes a person's act on a job. Returns what stood against it; empty: it was carried out."""
+    async def operate(self, event: JobOperated | Updated) -> str:
+        """Takes what a person wants. Returns what stood against it; empty: it was carried out."""
         effects = await self.apply(event)
         return next((e.text for e in effects if isinstance(e, Noted) and e.text.startswith("refused")), "")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from google.protobuf.json_format import MessageToJson
+from google.protobuf.json_format import MessageToJson, Parse
 
 from hopyard.rpc.values import report_to_proto
-from hopyard.v1 import appstat_pb2
+from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import ExperimentChanged, JobChanged, ReportAccepted
+from hopyard_scheduler.core.experiment import Phase
 
 
 class Changes:
@@ -73,3 +74,13 @@ class Changes:
                 )
             )
         return rows
+
+
+def failed_row(row: appstat_pb2.ExperimentRow, reason: str) -> appstat_pb2.Projection:
+    """The row of an experiment that cannot go on, made of what was last known of it."""
+    shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
+    shown.state, shown.reason = experiment_pb2.EXPERIMENT_STATE_FAILED, reason
+    failed = appstat_pb2.ExperimentRow()
+    failed.CopyFrom(row)
+    failed.state, failed.detail_json = Phase.FAILED.value, MessageToJson(shown, indent=None)
+    return appstat_pb2.Projection(experiment=failed)

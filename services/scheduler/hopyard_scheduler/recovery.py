@@ -8,23 +8,30 @@ when it is resumed.
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hopyard.rpc import retry
+from hopyard.errors import Internal, TimedOut, Unavailable
+from hopyard.rpc import Backoff
 from hopyard.v1 import appstat_pb2
 from hopyard_scheduler.core import CLUSTER_STREAM, Core
 from hopyard_scheduler.core.effects import Effect
-from hopyard_scheduler.core.events import Event, ShareSet
+from hopyard_scheduler.core.events import Event, NodeDrained, NodeExpired, NodeJoined, ShareSet
 from hopyard_scheduler.core.experiment import Experiment, Phase
-from hopyard_scheduler.journal import Journal
+from hopyard_scheduler.journal import Journal, persist
 from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.policyhost import Host
 from hopyard_scheduler.program import program_of
+from hopyard_scheduler.projections import failed_row
 from hopyard_scheduler.replaying import Objecting, Replay
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
+
+_LOG = logging.getLogger(__name__)
 
 LIVE_PHASES = tuple(phase.value for phase in Phase if not phase.over)
 
@@ -38,12 +45,14 @@ class Recovered:
         unanswered: Answers to up-calls that the journal has no answer for: the first events of the new life.
         diverged: The first difference that nobody was shown, of each experiment whose policy decides otherwise now.
         outstanding: What to ask the outside again.
+        failed: Rows of the experiments whose journals cannot be applied again.
     """
 
     hosts: dict[str, Host] = field(default_factory=dict)
     unanswered: list[Event] = field(default_factory=list)
     diverged: dict[str, str] = field(default_factory=dict)
     outstanding: list[Effect] = field(default_factory=list)
+    failed: list[appstat_pb2.Projection] = field(default_factory=list)
 
     def nudges(self, core: Core, at: float) -> list[Event]:
         """Events after which each experiment whose policy differs pauses, with the difference as its reason.
@@ -60,28 +69,54 @@ class Recovered:
 
 
 async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> Recovered:
-    """Re-applies the journals of all experiments that are not over."""
+    """Re-applies the journals of the cluster and of all experiments that are not over."""
     found = Recovered()
-    await journal.find_end(CLUSTER_STREAM)
-    for name in await live_experiments(stub):
-        await replay(core, journal, name, found)
+    async for event in journal.read(CLUSTER_STREAM):
+        if not isinstance(event, NodeJoined | NodeExpired | NodeDrained):
+            raise Internal(f"journal of the cluster: {type(event).__name__} belongs to an experiment's stream")
+        core.restore_cluster(event)
+    for _, row in sorted((await live_experiments(stub)).items()):
+        await _replay_or_fail(core, journal, row, found)
     found.outstanding = core.recovered()
     return found
 
 
-async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> list[str]:
-    """Ids of the experiments that are not over. Finished ones, however many, are not looked at."""
-    names = []
+async def _replay_or_fail(core: Core, journal: Journal, row: appstat_pb2.ExperimentRow, found: Recovered) -> None:
+    """Re-applies one journal. What cannot be re-applied costs its own experiment, never the start of the scheduler."""
+    failures, backoff, rng = 0, Backoff(), random.Random()
+    while True:
+        try:
+            await replay(core, journal, row.id, found)
+        except (Unavailable, TimedOut) as error:
+            core.experiments.pop(row.id, None)
+            wait = backoff.wait(failures, rng)
+            failures += 1
+            _LOG.warning("appstat went away while a journal was read (%s), trying again in %.1f s", error, wait)
+            await asyncio.sleep(wait)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one journal
+            core.experiments.pop(row.id, None)
+            _LOG.exception("experiment %s is failed: its journal cannot be applied again", row.id)
+            found.failed.append(
+                failed_row(row, f"its journal cannot be applied again: {type(error).__name__}: {error}")
+            )
+            return
+        else:
+            return
+
+
+async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> dict[str, appstat_pb2.ExperimentRow]:
+    """Rows of the experiments that are not over, by id. Finished ones, however many, are not looked at."""
+    rows = {}
     for phase in LIVE_PHASES:
         token = ""
         while True:
             request = appstat_pb2.QueryExperimentsRequest(state=phase, page_token=token)
-            page = await retry(lambda request=request: stub.QueryExperiments(request), deadline=None)  # type: ignore[misc]
-            names += [row.id for row in page.experiments]
+            page = await persist(lambda request=request: stub.QueryExperiments(request))  # type: ignore[misc]
+            rows.update({row.id: row for row in page.experiments})
             token = page.next_page_token
             if not token:
                 break
-    return sorted(names)
+    return rows
 
 
 async def replay(core: Core, journal: Journal, name: str, found: Recovered) -> None:

@@ -117,6 +117,7 @@ class SchedulerService:
         for node, known in self._live.core.cluster.nodes.items():
             if known.up:
                 self._sessions.seen(node)
+        await self._live.journal.append([], found.failed, self._live.clock())
         for event in found.unanswered:
             self._live.post(event)
         for name, difference in found.diverged.items():

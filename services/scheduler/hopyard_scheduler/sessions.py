@@ -82,6 +82,13 @@ class Sessions:
         self._addresses[session.node] = session.address
         self.seen(session.node)
 
+    def occupied(self, node: str, incarnation: str) -> bool:
+        """Whether another agent of that name is alive: its session is open and was heard within a third of its lease."""
+        session = self._open.get(node)
+        if session is None or session.closed or session.incarnation == incarnation:
+            return False
+        return self.silent_seconds(node) < self.lease_seconds / 3
+
     def gone(self, session: Session) -> None:
         """A session's stream is over; the lease runs on."""
         session.close()

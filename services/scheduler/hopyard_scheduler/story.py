@@ -22,6 +22,7 @@ from hopyard_scheduler.core.events import (
     MachineGranted,
     NodeBack,
     NodeDrained,
+    NodeDraining,
     NodeExpired,
     NodeJoined,
     NodeLost,
@@ -182,8 +183,11 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             what = (
                 f"with {count(len(event.runs), 'run')} and {count(len(event.snapshots), 'snapshot')} of this experiment"
             )
+            what += f", without {', '.join(event.gone)}" if event.gone else ""
             lost = _lost_runs(x, before, f"node {event.node} is back without it: ")
             return [Part("", f"node {event.node} is back {what}"), *lost]
+        case NodeDraining():
+            return [Part("", f"node {event.node} is drained: its runs leave at their next boundary")]
         case ShareSet():
             if before.share == event.slots:
                 return [Part("", f"the share is {count(event.slots, 'machine')} as before")]
@@ -224,7 +228,7 @@ def _cluster(event: NodeJoined | NodeExpired | NodeDrained) -> Part:
         case NodeExpired():
             return Part("", f"node {event.node} was silent beyond its lease and is lost")
         case NodeDrained():
-            return Part("", f"node {event.node} is drained: it finishes what it runs")
+            return Part("", f"node {event.node} is drained: its runs are suspended at their next boundary")
         case _:
             assert_never(event)
 
@@ -342,6 +346,8 @@ def _body(
             )
         case SnapshotTaken():
             return f"saved a snapshot at {body.snapshot.position} ({size(body.snapshot.size)})"
+        case SnapshotStored() if body.error:
+            return f"could not bring its snapshot at {body.position} to the store: {body.error}"
         case SnapshotStored():
             return f"has its snapshot at {body.position} in the store"
         case Ended():

@@ -11,6 +11,8 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.errors import StaleEpoch
+from hopyard.rpc import channel
+from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
@@ -50,6 +52,16 @@ async def pieces(tmp_path: Path) -> AsyncIterator[Pieces]:
         await found.appstat.stop(1)
 
 
+async def _trained_on(agent: NodeAgent) -> None:
+    """Until the agent holds reports that nobody has acknowledged: training goes on while the scheduler is away."""
+    async with channel(agent.address) as opened, asyncio.timeout(20):
+        stub: node_agent_pb2_grpc.NodeAgentServiceAsyncStub = node_agent_pb2_grpc.NodeAgentServiceStub(opened)
+        status = await stub.GetStatus(node_agent_pb2.GetStatusRequest())
+        while status.connected or status.unacknowledged < 10:
+            await asyncio.sleep(0.02)  # it is another process that trains
+            status = await stub.GetStatus(node_agent_pb2.GetStatusRequest())
+
+
 async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_path: Path) -> None:
     first = await pieces.scheduler()
     port = int(first.address.split(":")[1])
@@ -66,7 +78,7 @@ async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_p
                 if await client.jobs(created.id, JobState.RUNNING):
                     break
             await first.stop(0)
-            await asyncio.sleep(0.4)  # Training goes on meanwhile: that is what is tested.
+            await _trained_on(agent)
             await pieces.scheduler(port)
             ended = await client.wait(created.id, timeout=40)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
@@ -95,3 +107,27 @@ async def test_of_two_schedulers_on_one_appstat_the_newer_writes(pieces: Pieces,
     pieces.started.remove(first)
     with pytest.raises(StaleEpoch):
         await first.stop(0)
+
+
+async def test_a_journal_that_cannot_be_applied_fails_its_experiment_and_no_start(
+    pieces: Pieces, tmp_path: Path
+) -> None:
+    first = await pieces.scheduler()
+    async with AsyncClient(server=first.address) as client:
+        poisoned = await client.create(experiment(tmp_path / "e"))
+        sound = await client.create(experiment(tmp_path / "e"))
+    await first.stop(0)
+    async with channel(pieces.appstat.address) as opened:
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
+        epoch = (await stub.BeginEpoch(appstat_pb2.BeginEpochRequest(holder="poisoner"))).epoch
+        streams = await stub.ListStreams(appstat_pb2.ListStreamsRequest())
+        end = next(s.length for s in streams.streams if s.stream == poisoned.id)
+        record = appstat_pb2.JournalRecord(stream=poisoned.id, position=end + 1, at=1.0, kind="Nonsense", payload=b"{}")
+        await stub.AppendJournal(appstat_pb2.AppendJournalRequest(epoch=epoch, records=[record]))
+    second = await pieces.scheduler()
+    async with AsyncClient(server=second.address) as client:
+        found = await client.get(poisoned.id)
+        assert found.state is ExperimentState.FAILED
+        assert "unknown kind 'Nonsense'" in found.reason
+        assert (await client.get(sound.id)).state is ExperimentState.RUNNING
+        await client.stop(sound.id)

@@ -40,6 +40,7 @@ from hopyard_scheduler.core.events import (
     Answered,
     ExperimentCreated,
     ExperimentEvent,
+    MachineSpec,
     NodeDrained,
     NodeJoined,
     Operated,
@@ -369,8 +370,9 @@ def test_a_restored_core_goes_on_where_the_lost_one_stopped(rig: Rig) -> None:
     core, _ = restored(rig)
     core.recovered()
     body = Reports(())
+    specs = (MachineSpec("n1/0"), MachineSpec("n1/1"))
     assert core.handle(RunMessage(rig.now, *rig.key(), 2, body)) == [Acknowledge(rig.key(), 2)]
-    joined = core.handle(NodeJoined(rig.now, "n1", "a", (), (rig.key(),)))
+    joined = core.handle(NodeJoined(rig.now, "n1", "a", specs, (rig.key(),)))
     assert Welcome("n1", ()) in joined
     assert next(type(s.body) for s in core.unacknowledged("n1")) is Start
 

@@ -180,6 +180,18 @@ class Cluster(abc.ABC):
     def idle_jobs(self) -> Sequence[JobView]:
         """Jobs that wait for a machine and are not started by this answer: highest priority first, then FIFO."""
 
+    def count(self, *states: JobState) -> int:
+        """How many jobs are in any of these states at the moment of the up-call, without looking at each."""
+        return sum(job.state in states for job in self.jobs.values())
+
+    def live_jobs(self) -> Sequence[JobView]:
+        """Jobs with a run, in order of creation."""
+        return [job for job in self.jobs.values() if job.state.live]
+
+    def open_jobs(self) -> Sequence[JobView]:
+        """Jobs that have not ended, in order of creation: what a policy looks at when thousands have."""
+        return [job for job in self.jobs.values() if not job.state.ended]
+
     @abc.abstractmethod
     def curve(self, job: str) -> Sequence[CurvePoint]:
         """What a job reported so far, by position; a forked job's curve begins with its ancestor's prefix."""

@@ -48,10 +48,15 @@ def _is_machine_error(error: UserCodeError) -> bool:
     return error.phase in (Phase.SAVE, Phase.LOAD) and isinstance(cause, OSError) and cause.errno in _MACHINE_ERRORS
 
 
+def _sendable(message: str) -> str:
+    """What a message can hold: bounded, and without the halves of characters that a user's text may have."""
+    return message[:_MESSAGE_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+
+
 def _ended(position: int, message: str, *, user: bool) -> RunEnded:
     return RunEnded(
         reason=common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST,
         position=position,
         failure=common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE,
-        message=message[:_MESSAGE_CHARACTERS],
+        message=_sendable(message),
     )

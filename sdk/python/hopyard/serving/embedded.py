@@ -60,14 +60,26 @@ class Embedded:
 
     async def wait(self, stop: asyncio.Event) -> None:
         """Until `stop` is set, or one of the services ends by a failure, which is raised."""
-        async with asyncio.TaskGroup() as group:
-            for service in self._running:
-                group.create_task(service.wait(stop))
+        waits = [asyncio.create_task(service.wait(stop)) for service in self._running]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        for wait in done:
+            wait.result()
 
     async def stop(self) -> None:
         """Stops all, the scheduler first."""
+        failures: list[Exception] = []
         while self._running:
-            await self._running.pop().stop()
+            try:
+                await self._running.pop().stop()
+            except Exception as error:  # noqa: BLE001 - the others must be stopped all the same
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
 
 def main() -> int:

@@ -117,6 +117,9 @@ class StopSpec(_Section):
         None,
         description="Time the experiment may run, pauses not counted: 30s, 15m, 2h, 1d or seconds; none: no limit.",
     )
+    iteration_timeout: Seconds | None = Field(
+        None, description="Time one iteration may take before its run counts as hung and fails; none: no limit."
+    )
     max_failures: int = Field(
         3, ge=0, description="Failures of the user's code that one job survives; with one more it is FAILED."
     )

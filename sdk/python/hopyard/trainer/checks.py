@@ -10,6 +10,10 @@ from typing import Any
 
 from hopyard.trainer.errors import DriverUsageError, MetricsError, Phase
 
+MAX_METRICS = 1000
+MAX_NAME = 256
+"""What a report can hold; more would burden the journal and everybody who reads it."""
+
 
 def is_whole(value: object, *, least: int) -> bool:
     """Whether `value` is an int (not a bool) of at least `least`."""
@@ -64,10 +68,14 @@ def checked_metrics(metrics: object, *, trainer: str, phase: Phase, position: in
 
     if not isinstance(metrics, Mapping):
         raise refused(f"it returned {_shown(metrics)}; allowed: a mapping of str to float, empty for nothing")
+    if len(metrics) > MAX_METRICS:
+        raise refused(f"it returned {len(metrics)} metrics; allowed: {MAX_METRICS}")
     checked: dict[str, float] = {}
     for key, value in metrics.items():
-        if not _is_name(key):
-            raise refused(f"it returned the metric name {_shown(key)}; allowed: a non-empty str")
+        if not _is_name(key) or len(key) > MAX_NAME or not key.isprintable():
+            raise refused(
+                f"it returned the metric name {_shown(key)[:80]}; allowed: a printable str of 1 to {MAX_NAME} characters"
+            )
         if isinstance(value, bool) or not isinstance(value, Real):
             hint = "; take the number out with .item()" if hasattr(value, "item") else ""
             raise refused(f"metric {key!r} is {_shown(value)}; allowed: a float{hint}")

@@ -31,12 +31,17 @@ def command(
 
     **Examples:** `hopyard events digits`, `hopyard events digits 7`, `hopyard events digits -f`
     """
-    asyncio.run(_main(experiment, job, follow, server, data, json))
+    asyncio.run(tell(experiment, job, follow, server, data, json))
 
 
-async def _main(
+async def tell(
     given: str | None, job: str | None, follow: bool, server: str | None, data: Path | None, json: bool
 ) -> None:
+    """Carries out the command.
+
+    Raises:
+        NotFound: There is no such experiment, or no such job in it.
+    """
     from hopyard.cli.output import emit_json
     from hopyard.errors import NotFound
     from hopyard_scheduler.commands.source import opened

@@ -45,11 +45,12 @@ def command(
     from hopyard_scheduler.replaying import parse_until
 
     limit = parse_until(until) if until is not None else None
-    equal = asyncio.run(_main(experiment, limit, server, data, json))
+    equal = asyncio.run(replay(experiment, limit, server, data, json))
     raise typer.Exit(0 if equal else 1)
 
 
-async def _main(given: str | None, until: Until | None, server: str | None, data: Path | None, json: bool) -> bool:
+async def replay(given: str | None, until: Until | None, server: str | None, data: Path | None, json: bool) -> bool:
+    """Carries out the command; answers whether every decision is the same."""
     from hopyard.cli.output import emit, emit_json, say
     from hopyard_scheduler.commands.source import opened
     from hopyard_scheduler.replaying import state_of

@@ -6,21 +6,43 @@ open a session, so a restarted scheduler rebuilds it from both.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hopyard_scheduler.core.events import MachineGranted, MachineSpec, NodeJoined, ShareSet
+from hopyard_scheduler.core.events import (
+    ClusterEvent,
+    MachineGranted,
+    MachineSpec,
+    NodeDrained,
+    NodeExpired,
+    NodeJoined,
+    ShareSet,
+)
 from hopyard_scheduler.core.shares import Claim, water_fill
 
 
 @dataclass(slots=True)
 class ClusterNode:
-    """A node. `up` while its agent gives signs of life within its lease; `incarnation` empty until it has said hello."""
+    """A node. `up` while its agent gives signs of life within its lease; `incarnation` empty until it has said hello.
+
+    `drained` is the incarnation that was told to drain: an agent that is started anew takes work again. None: none was.
+    """
 
     id: str
     incarnation: str = ""
     up: bool = False
-    draining: bool = False
+    drained: str | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Whether it gets nothing more."""
+        return self.drained is not None
+
+    def lives(self, incarnation: str) -> None:
+        """It said which life it is in."""
+        if self.drained is not None:
+            self.drained = incarnation if self.drained in ("", incarnation) else None
 
 
 @dataclass(slots=True)
@@ -54,21 +76,33 @@ class Cluster:
         self.nodes: dict[str, ClusterNode] = {}
         self.machines: dict[str, ClusterMachine] = {}
         self.tenants: dict[str, Tenant] = {}
+        self._changed = True
+        self._lives: dict[str, str] = {}
 
     def join(self, event: NodeJoined) -> bool:
-        """A node opened a session. Returns whether it is the same life of a node that is not lost."""
+        """A node opened a session. Returns whether it is the same life of a node that is not lost.
+
+        Machines that it does not announce (any more) are to be taken out with `remove`, once their holders know.
+        """
         node = self.nodes.setdefault(event.node, ClusterNode(event.node))
         same = node.up and node.incarnation in ("", event.incarnation)
         if not same:
             self._remove_machines(event.node)
         node.incarnation, node.up = event.incarnation, True
+        node.lives(event.incarnation)
         for spec in event.machines:
             known = self.machines.get(spec.id)
             if known is None:
                 self.machines[spec.id] = ClusterMachine(spec, event.node)
             else:
                 known.spec = spec
+        self._changed = True
         return same
+
+    def unannounced(self, event: NodeJoined) -> list[str]:
+        """Machines of a node that its hello does not list, in order of id."""
+        announced = {spec.id for spec in event.machines}
+        return sorted(name for name, m in self.machines.items() if m.node == event.node and name not in announced)
 
     def lose(self, name: str) -> bool:
         """A node is gone with its machines. Returns whether it was there."""
@@ -80,22 +114,57 @@ class Cluster:
         return True
 
     def _remove_machines(self, node: str) -> None:
-        for machine in [m for m in self.machines.values() if m.node == node]:
-            if machine.holder:
-                self.tenants[machine.holder].held.discard(machine.spec.id)
-            del self.machines[machine.spec.id]
+        self.remove([name for name, machine in self.machines.items() if machine.node == node])
+
+    def remove(self, machines: list[str]) -> None:
+        """These machines are there no more, for whoever held them."""
+        for name in machines:
+            holder = self.machines.pop(name).holder
+            if holder:
+                self.tenants[holder].held.discard(name)
+        self._changed = True
 
     def drain(self, name: str) -> None:
-        """A node gets nothing more; its idle machines are taken out at once."""
-        node = self.nodes.get(name)
-        if node is not None:
-            node.draining = True
+        """A node gets nothing more, whether it is here yet or not."""
+        node = self.nodes.setdefault(name, ClusterNode(name))
+        node.drained = node.incarnation
+        self._changed = True
+
+    def restore(self, event: ClusterEvent) -> None:
+        """Re-applies a journalled event: which nodes are drained. The rest follows from the experiments and from hellos."""
+        match event:
+            case NodeDrained():
+                self.nodes.setdefault(event.node, ClusterNode(event.node)).drained = self._lives.get(event.node, "")
+            case NodeJoined():
+                self._lives[event.node] = event.incarnation
+                if event.node in self.nodes:
+                    self.nodes[event.node].lives(event.incarnation)
+            case NodeExpired():
+                pass
+
+    def enter(self, experiment: str, tenant: Tenant) -> None:
+        """An experiment wants machines."""
+        self.tenants[experiment] = tenant
+        self._changed = True
+
+    def set_demand(self, experiment: str, machines: int | None) -> None:
+        """An experiment can use so many machines; None: as many as it can get."""
+        if experiment in self.tenants:
+            self.tenants[experiment].demand = machines
+            self._changed = True
+
+    def set_terms(self, experiment: str, weight: float, cap: int | None) -> None:
+        """An experiment's weight or cap changed."""
+        if experiment in self.tenants:
+            self.tenants[experiment].weight, self.tenants[experiment].cap = weight, cap
+            self._changed = True
 
     def take_back(self, experiment: str, machine: str) -> None:
         """An experiment gives a machine back."""
         held = self.machines.get(machine)
         if held is not None and held.holder == experiment:
             held.holder = ""
+            self._changed = True
         if experiment in self.tenants:
             self.tenants[experiment].held.discard(machine)
 
@@ -110,13 +179,17 @@ class Cluster:
         for machine in list(self.tenants[experiment].held):
             self.take_back(experiment, machine)
         del self.tenants[experiment]
+        self._changed = True
 
     def rebalance(self, at: float) -> list[ShareSet | MachineGranted]:
-        """Divides the machines anew and grants what is free.
+        """Divides the machines anew and grants what is free, if anything has changed that this depends on.
 
         Returns:
             Changed shares first, then grants.
         """
+        if not self._changed:
+            return []
+        self._changed = False
         usable = [m for m in self.machines.values() if not self.nodes[m.node].draining]
         claims = [Claim(name, t.weight, t.limit(len(usable))) for name, t in sorted(self.tenants.items())]
         events: list[ShareSet | MachineGranted] = []
@@ -124,12 +197,14 @@ class Cluster:
             if share != self.tenants[name].share:
                 self.tenants[name].share = share
                 events.append(ShareSet(at, name, share))
+        held = Counter(m.holder for m in usable)  # Those of drained nodes, which are about to come back, do not count.
         free = sorted((m for m in usable if not m.holder), key=lambda m: m.spec.id)
         for machine in free:
-            wanting = [(len(t.held) / t.weight, name) for name, t in self.tenants.items() if len(t.held) < t.share]
+            wanting = [(held[name] / t.weight, name) for name, t in self.tenants.items() if held[name] < t.share]
             if not wanting:
                 break
             name = min(wanting)[1]
+            held[name] += 1
             machine.holder = name
             self.tenants[name].held.add(machine.spec.id)
             events.append(MachineGranted(at, name, machine.spec.id, machine.node))

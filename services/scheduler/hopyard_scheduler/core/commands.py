@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hopyard.policy.vocabulary import (
     AmendRun,
     AnswerJob,
@@ -61,8 +63,7 @@ def carry_out(x: Experiment, command: Command, at: float) -> None:
         case AnswerJob():
             _answer(x, command)
         case LabelJob():
-            _job(x, command.job).priority = command.priority
-            x.emit(JobChanged(x.id, command.job))
+            _label(x, command)
         case ReserveMachine() | ReleaseMachine():
             _reserve(x, command.machine, isinstance(command, ReserveMachine))
         case Predict():
@@ -127,6 +128,7 @@ def _create(x: Experiment, command: CreateJob, at: float) -> None:
     if command.hyperparameters is None:
         job.generated = True
         x.emit(JobChanged(x.id, job.id))
+        x.asked_after[job.id] = len(x.generator_calls)
         x.ask(CREATE + job.id, "create_job", {"job": job.id})
     else:
         configured(x, job, dict(command.hyperparameters))
@@ -134,7 +136,7 @@ def _create(x: Experiment, command: CreateJob, at: float) -> None:
 
 def _add(x: Experiment, job: str, at: float) -> Job:
     x.ordinals += 1
-    added = x.jobs[job] = Job(job, x.ordinals, at)
+    added = x.jobs[job] = x.open[job] = Job(job, x.ordinals, at)
     added.story.append(JobState.CREATING.value)
     x.count(JobState.CREATING, 1)
     return added
@@ -193,11 +195,20 @@ def terminate(x: Experiment, job: Job, why: str) -> None:
         x.move(job, JobState.TERMINATED, why)
 
 
+def _label(x: Experiment, command: LabelJob) -> None:
+    job = _job(x, command.job)
+    if math.isnan(command.priority):
+        raise RefusedError("a priority is a number, found NaN")
+    job.priority = command.priority
+    x.idle.label(job.id, job.priority)
+    x.emit(JobChanged(x.id, job.id))
+
+
 def _reserve(x: Experiment, machine: str, reserved: bool) -> None:
     held = x.machines.get(machine)
     if held is None or not held.idle:
         raise RefusedError(f"machine {machine!r} is not an idle machine of this experiment")
-    held.reserved = reserved
+    x.reserve(held, reserved)
     if not reserved:
         x.wake()
 
@@ -247,7 +258,7 @@ def _start(x: Experiment, command: StartJob) -> None:
     if source is not None:
         x.snapshots.pin(source, run.holder)
     for machine in machines:
-        machine.run, machine.reserved = run, False
+        x.occupy(machine, run)
     x.move(job, JobState.STARTING, f"starting on {', '.join(run.machines)}")
     _send_start(x, job, run, entry, tuple(s for s in command.snapshot_at if s > start))
 
@@ -261,8 +272,8 @@ def _gang(x: Experiment, command: StartJob) -> list[HeldMachine]:
     unusable = [m for m in command.machines if m not in x.machines or not x.machines[m].idle]
     if unusable:
         raise RefusedError(f"not idle machines of this experiment: {', '.join(unusable)}")
-    if x.busy + len(command.machines) > x.share:
-        raise RefusedError(f"the experiment's share is {x.share} machines and {x.busy} are busy")
+    if x.placed + len(command.machines) > x.share:
+        raise RefusedError(f"the experiment's share is {x.share} machines and {x.placed} are busy")
     return [x.machines[m] for m in command.machines]
 
 
@@ -298,7 +309,9 @@ def _amend(x: Experiment, command: AmendRun) -> None:
         x.call(AnswerReady(command.ticket, {"accepted": False, "position": run.position}))
         return
     run.amends[command.ticket] = (command.until, command.snapshot_at)
-    x.send(run, 0, Amend(command.ticket, command.until, command.snapshot_at))
+    for index, rank in enumerate(run.ranks):  # All go on to the new end; rank 0 saves, and its answer counts.
+        if not rank.gone:
+            x.send(run, index, Amend(command.ticket, command.until, command.snapshot_at if index == 0 else ()))
 
 
 _ENDINGS = {

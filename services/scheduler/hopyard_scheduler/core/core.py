@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 from hopyard_scheduler.core import dispatch, placement
 from hopyard_scheduler.core.cluster import Cluster, ClusterNode, Tenant
@@ -12,6 +13,7 @@ from hopyard_scheduler.core.effects import (
     Effect,
     ExperimentEnded,
     ExperimentRevived,
+    FinalPerformance,
     ForgetSnapshot,
     MachineReturned,
     Record,
@@ -21,11 +23,13 @@ from hopyard_scheduler.core.effects import (
     Welcome,
 )
 from hopyard_scheduler.core.events import (
+    ClusterEvent,
     Event,
     ExperimentCreated,
     ExperimentEvent,
     NodeBack,
     NodeDrained,
+    NodeDraining,
     NodeExpired,
     NodeJoined,
     NodeLost,
@@ -35,6 +39,9 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment
 
 CLUSTER_STREAM = "cluster"
+
+FORGET_AGAIN_SECONDS = 600.0
+"""Deletions from the store that are so old when the journal ends were carried out: only the last batch can have missed its own."""
 
 
 class UnknownExperimentError(LookupError):
@@ -53,7 +60,8 @@ class Core:
         self.experiments: dict[str, Experiment] = {}
         self._effects: list[Effect] = []
         self._inbox: deque[ExperimentEvent] = deque()
-        self._forgotten: dict[str, str] = {}
+        self._forgotten: dict[tuple[str, str], float] = {}
+        self._restored_at = 0.0
 
     def handle(self, event: Event) -> list[Effect]:
         """Takes one event and everything that follows from it inside the core.
@@ -75,7 +83,7 @@ class Core:
                     self._lost(event.node, event.at, ())
             case NodeDrained():
                 self._effects.append(Record(CLUSTER_STREAM, event))
-                self.cluster.drain(event.node)
+                self._drained(event)
             case ExperimentCreated():
                 if event.experiment in self.experiments:
                     return []
@@ -128,11 +136,16 @@ class Core:
         """
         if isinstance(event, ExperimentCreated):
             self.experiments[event.experiment] = Experiment(event)
+        self._restored_at = max(self._restored_at, event.at)
         effects = dispatch.handle(self.experiments[event.experiment], event)
         for effect in effects:
             if isinstance(effect, ForgetSnapshot):
-                self._forgotten[effect.sha256] = effect.experiment
+                self._forgotten[effect.experiment, effect.sha256] = event.at
         return effects
+
+    def restore_cluster(self, event: ClusterEvent) -> None:
+        """Re-applies a journalled event of the cluster's stream, in that stream's order and before `recovered`."""
+        self.cluster.restore(event)
 
     def recovered(self) -> list[Effect]:
         """All journals are re-applied: rebuilds the cluster part. Nodes count as up until their lease runs out anew.
@@ -141,19 +154,20 @@ class Core:
             What was asked of the outside and not answered yet (questions, timers), and the deletions from the store that the
             crash may have prevented. Nodes are told when they say hello.
         """
-        known = self._known_snapshots()
+        oldest = self._restored_at - FORGET_AGAIN_SECONDS
         effects: list[Effect] = [
-            ForgetSnapshot(owner, s, (), True) for s, owner in self._forgotten.items() if s not in known
+            ForgetSnapshot(owner, sha256, (), True)
+            for (owner, sha256), at in self._forgotten.items()
+            if at >= oldest and not self.experiments[owner].snapshots.holds(sha256)
         ]
         self._forgotten.clear()
         for x in self.experiments.values():
             if x.phase.over:
                 continue
             settings = x.settings
-            tenant = self.cluster.tenants[x.id] = Tenant(settings.weight, settings.slots, x.demand, x.share)
+            self.cluster.enter(x.id, Tenant(settings.weight, settings.slots, x.claimed, x.share))
             for machine in x.machines.values():
                 self.cluster.adopt(x.id, machine.id, machine.node)
-            tenant.share = x.share
             for entry in x.snapshots.entries():
                 for node in entry.nodes:
                     self.cluster.nodes.setdefault(node, ClusterNode(node)).up = True
@@ -164,7 +178,7 @@ class Core:
 
     def _add(self, event: ExperimentCreated) -> None:
         self.experiments[event.experiment] = Experiment(event)
-        self.cluster.tenants[event.experiment] = Tenant(event.settings.weight, event.settings.slots)
+        self.cluster.enter(event.experiment, Tenant(event.settings.weight, event.settings.slots))
 
     def _joined(self, event: NodeJoined) -> None:
         before = self.cluster.nodes.get(event.node)
@@ -173,11 +187,15 @@ class Core:
         if was_up and not same:
             self._lost(event.node, event.at, event.snapshots)
         self._settle_inbox()
+        unannounced = self.cluster.unannounced(event)
         for x in self._involved(event.node, event.snapshots):
             runs = tuple(key for key in event.runs if key.experiment == x.id)
             own = {entry.info.sha256 for entry in x.snapshots.entries()}
             listed = tuple(s for s in event.snapshots if s in own)
-            self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed))
+            gone = tuple(m for m in unannounced if m in x.machines)
+            lost = placement.not_run_any_more(x, event.node, frozenset(runs), frozenset(gone))
+            self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed, lost, gone))
+        self.cluster.remove(unannounced)
         self._settle_inbox()
         unknown = tuple(key for key in event.runs if not self._wanted(key))
         self._effects.append(Welcome(event.node, unknown))
@@ -187,6 +205,14 @@ class Core:
         for sha256 in event.snapshots:
             if sha256 not in known:
                 self._effects.append(ForgetSnapshot("", sha256, (event.node,), False))
+
+    def _drained(self, event: NodeDrained) -> None:
+        self.cluster.drain(event.node)
+        for x in self._holders(event.node):
+            self._inbox.append(NodeDraining(event.at, x.id, event.node))
+
+    def _holders(self, node: str) -> list[Experiment]:
+        return [x for x in self.experiments.values() if any(m.node == node for m in x.machines.values())]
 
     def _known_snapshots(self) -> set[str]:
         return {e.info.sha256 for x in self.experiments.values() for e in x.snapshots.entries()}
@@ -222,23 +248,21 @@ class Core:
                 self._carry(effect)
 
     def _carry(self, effect: Effect) -> None:
-        tenants = self.cluster.tenants
         match effect:
-            case DemandChanged() if effect.experiment in tenants:
-                tenants[effect.experiment].demand = effect.machines
-            case TermsChanged() if effect.experiment in tenants:
-                tenants[effect.experiment].weight, tenants[effect.experiment].cap = effect.weight, effect.cap
+            case DemandChanged():
+                self.cluster.set_demand(effect.experiment, effect.machines)
+            case TermsChanged():
+                self.cluster.set_terms(effect.experiment, effect.weight, effect.cap)
             case MachineReturned():
                 self.cluster.take_back(effect.experiment, effect.machine)
             case ExperimentEnded():
                 self.cluster.leave(effect.experiment)
             case ExperimentRevived():
                 x = self.experiments[effect.experiment]
-                tenants[effect.experiment] = Tenant(x.settings.weight, x.settings.slots)
-            case DemandChanged() | TermsChanged():
-                pass
+                self.cluster.enter(effect.experiment, Tenant(x.settings.weight, x.settings.slots))
             case ForgetSnapshot() if self._needed_elsewhere(effect):
-                pass
+                if effect.stored:  # The store counts who needs the bytes; the copies on nodes stay for the others.
+                    self._effects.append(replace(effect, nodes=()))
             case _:
                 self._effects.append(effect)
 
@@ -249,6 +273,11 @@ class Core:
 
 def outstanding(x: Experiment) -> list[Effect]:
     """What an experiment waits for from the outside: asked again after a recovery, since each is idempotent by its ticket."""
-    effects: list[Effect] = list(x.asks.values())
+    effects: list[Effect] = [
+        FinalPerformance(x.id, call.job, call.metrics)
+        for call in x.generator_calls[x.told_generator :]
+        if call.kind == "final"
+    ]
+    effects += x.asks.values()
     effects += [SetTimer(x.id, ticket, when) for ticket, when in x.timers.items()]
     return effects

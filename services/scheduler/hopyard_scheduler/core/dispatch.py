@@ -24,6 +24,7 @@ from hopyard_scheduler.core.events import (
     JobOperated,
     MachineGranted,
     NodeBack,
+    NodeDraining,
     NodeLost,
     Operated,
     PolicyAnswered,
@@ -37,8 +38,11 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment, Phase
 from hopyard_scheduler.core.model import GeneratorCall
 
-# A policy that proposes, again and again, what cannot be done would keep the core busy for ever.
-FRUITLESS_LIMIT = 20
+CALL_LIMIT = 500
+"""Answers of a policy to one event from outside, beside two for each machine and each job from the generator.
+
+A policy that asks again and again, or proposes what cannot be done, would keep the core busy for ever.
+"""
 
 
 def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
@@ -50,6 +54,8 @@ def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
     x.effects = []
     if _is_news(x, event):
         x.emit(Record(x.id, event))
+        if not isinstance(event, PolicyAnswered | PolicyFailed | MachineGranted | ShareSet):
+            x.answers, x.refusal = 0, ""
         _take(x, event)
         lifecycle.advance(x, event.at)
         x.next_call(event.at)
@@ -92,6 +98,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             placement.node_lost(x, event)
         case NodeBack():
             placement.node_back(x, event)
+        case NodeDraining():
+            placement.node_draining(x, event)
         case ShareSet():
             lifecycle.set_share(x, event)
         case Answered():
@@ -118,12 +126,19 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
     x.in_flight = None
     answer: Answer = event.answer
     accepted: list[Command] = []
+    x.answers += 1
+    limit = CALL_LIMIT + 2 * len(x.machines) + 2 * x.generated
+    if x.answers > limit:
+        last = f"; the last refusal: {x.refusal}" if x.refusal else ""
+        _distrust(x, event.at, f"it does not come to rest: {limit} up-calls followed from one event{last}")
+        return
     for command in answer.commands:
         try:
             commands.carry_out(x, command, event.at)
             accepted.append(command)
         except commands.RefusedError as refused:
-            x.verdicts.append(Verdict(command, False, str(refused)))
+            x.refusal = str(refused)
+            x.verdicts.append(Verdict(command, False, x.refusal))
             x.wake()
     if isinstance(call, IterationFinish) and run is not None:
         if answer.decision is None:
@@ -137,16 +152,7 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
         x.emit(Noted(x.id, "", f"up-call {answer.number} takes no decision; {answer.decision.kind.value} was ignored"))
     if isinstance(call, AllocateJobs):
         lifecycle.answered_allocation(x, accepted)
-        x.fruitless = x.fruitless + 1 if answer.commands and not accepted else 0
-        if x.fruitless >= FRUITLESS_LIMIT:
-            x.fruitless = 0
-            _distrust(
-                x,
-                event.at,
-                f"it was offered machines {FRUITLESS_LIMIT} times and got each command refused, the last: "
-                f"{x.verdicts[-1].reason}",
-            )
-    lifecycle.set_demand(x, event.demand)
+    x.demand = event.demand
 
 
 def _policy_failed(x: Experiment, event: PolicyFailed) -> None:
@@ -173,6 +179,8 @@ def _answered(x: Experiment, event: Answered) -> None:
 
 
 def _created(x: Experiment, name: str, event: Answered) -> None:
+    # The generator is called in order: an answer shows that what it was told before the question has reached it.
+    x.told_generator = max(x.told_generator, x.asked_after.pop(name, 0))
     if not event.error:
         x.generator_calls.append(GeneratorCall("create", name, event.result))
     job = x.jobs.get(name)
@@ -183,7 +191,7 @@ def _created(x: Experiment, name: str, event: Answered) -> None:
         lifecycle.begin_end(x, Phase.FAILED, f"the generator failed: {event.error}", event.at)
     elif event.result is None:
         x.exhausted = True
-        del x.jobs[name]
+        del x.jobs[name], x.open[name]
         x.count(JobState.CREATING, -1)
         x.emit(JobChanged(x.id, name, removed=True))
         x.call(GeneratorExhausted(name))
@@ -197,7 +205,7 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
     if event.ticket == lifecycle.END_TIMER:
         lifecycle.begin_end(x, Phase.COMPLETED, f"its time of {x.settings.max_seconds:g} s is over", event.at)
     elif event.ticket == lifecycle.SHARE_TIMER:
-        lifecycle.preempt(x)
+        x.overdue = True
     else:
         x.call(TimerFired(event.ticket.removeprefix(commands.POLICY)))
 

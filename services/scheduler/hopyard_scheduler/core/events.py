@@ -1,8 +1,8 @@
 """What can happen to the core. Each event carries its time; nothing in the core reads a clock.
 
 Cluster events concern machines; experiment events carry the experiment's id and are journalled in its stream. Those that the
-cluster part makes for an experiment (`MachineGranted`, `NodeLost`, `NodeBack`, `ShareSet`) are journalled there too, so that an
-experiment replays alone.
+cluster part makes for an experiment (`MachineGranted`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`) are journalled there
+too, so that an experiment replays alone.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class NodeExpired:
 
 @dataclass(frozen=True, slots=True)
 class NodeDrained:
-    """A node shall finish what it runs and get nothing more."""
+    """A node gets nothing more, and its runs are suspended at their next boundary, until its agent is started anew."""
 
     at: float
     node: str
@@ -152,13 +152,34 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class NodeBack:
-    """A node opened a session again: these of the experiment's runs and snapshots are really there."""
+    """A node opened a session again: these of the experiment's runs and snapshots are really there.
+
+    Attributes:
+        at: When.
+        experiment: Whose runs and snapshots these are.
+        node: Which node.
+        runs: Channels that the node has.
+        snapshots: What its disk holds.
+        lost: Runs that it had taken over and has not any more.
+        gone: Machines that it has not any more; their runs are lost too.
+    """
 
     at: float
     experiment: str
     node: str
     runs: tuple[RunKey, ...] = ()
     snapshots: tuple[str, ...] = ()
+    lost: tuple[RunKey, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDraining:
+    """A node is drained: the experiment's runs there are suspended at their next boundary, and its machines go back."""
+
+    at: float
+    experiment: str
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +223,11 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStored:
-    """A snapshot of the run arrived in the store; may come after the run ended."""
+    """A snapshot of the run arrived in the store; may come after the run ended. With an `error` it never will."""
 
     position: int
     sha256: str
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +346,7 @@ ExperimentEvent = (
     | MachineGranted
     | NodeLost
     | NodeBack
+    | NodeDraining
     | ShareSet
     | RunMessage
     | PolicyAnswered

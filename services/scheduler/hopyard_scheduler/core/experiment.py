@@ -1,7 +1,7 @@
 """One experiment's part of the core: its state, and the small operations that every handler uses.
 
-`Experiment.handle` takes one event and leaves its effects in `effects`. The handlers stand in modules of their own: `messages`
-(what runs say), `commands` (what the policy and people want), `lifecycle` (pause, end, share), `placement` (nodes).
+`dispatch.handle` takes one event; the handlers leave their effects in `effects`. They stand in modules of their own:
+`messages` (what runs say), `commands` (what the policy and people want), `lifecycle` (pause, end, share), `placement` (nodes).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from hopyard_scheduler.core.effects import (
     SetTimer,
     UpCall,
 )
-from hopyard_scheduler.core.events import ExperimentCreated, RunKey
+from hopyard_scheduler.core.events import ExperimentCreated, RunKey, Updated
+from hopyard_scheduler.core.idle import IdleQueue
 from hopyard_scheduler.core.model import GeneratorCall, HeldMachine, Job, Run
 from hopyard_scheduler.core.snapshots import Dropped, SnapshotBook
 from hopyard_scheduler.core.states import change_state
@@ -72,16 +73,24 @@ class Experiment:
 
         self.jobs: dict[str, Job] = {}
         self.states: dict[JobState, int] = {}
-        self.idle: dict[str, int] = {}
+        self.idle = IdleQueue()
+        self.open: dict[str, Job] = {}
         self.live: dict[str, Run] = {}
         self.machines: dict[str, HeldMachine] = {}
+        self.vacant: set[str] = set()
+        self.draining: set[str] = set()
+        self.busy = 0
         self.snapshots = SnapshotBook(created.settings.keep_latest, created.settings.keep_best)
         self.share = 0
         self.demand: int | None = None
+        self.claimed: int | None = None
+        self.overdue = False
         self.ordinals = 0
         self.generated = 0
         self.exhausted = False
         self.generator_calls: list[GeneratorCall] = []
+        self.told_generator = 0  # So many of these calls are known to have reached it.
+        self.asked_after: dict[str, int] = {}
         self.best: tuple[str, int, float] | None = None
 
         self.calls: deque[tuple[Call, Run | None]] = deque()
@@ -93,9 +102,12 @@ class Experiment:
         self.requests: set[str] = set()
         self.attention = True
         self.at_rest = False
-        self.fruitless = 0
+        self.answers = 0
+        self.refusal = ""
+        self.wound_up = False
+        self.quarantined = False
+        self.deferred: list[Updated] = []
         self.effects: list[Effect] = []
-        self._idle_sequence = 0
 
     # ------------------------------------------------------------------------------------------------------- questions
 
@@ -105,9 +117,19 @@ class Experiment:
         return 0 if self.exhausted else max(self.settings.jobs - self.generated, 0)
 
     @property
-    def busy(self) -> int:
-        """Machines with a run."""
-        return sum(not machine.idle for machine in self.machines.values())
+    def claim(self) -> int | None:
+        """Machines that it can use: none while it does not run; None: as many as it can get."""
+        return self.demand if self.phase is Phase.RUNNING else 0
+
+    @property
+    def held(self) -> int:
+        """Machines that count against its share: all but those of drained nodes that it has yet to leave."""
+        return len(self.machines) - len(self.draining)
+
+    @property
+    def placed(self) -> int:
+        """Machines with a run that count against its share."""
+        return self.busy - sum(self.machines[machine].run is not None for machine in self.draining)
 
     def sign(self, value: float) -> float:
         """A metric's value turned so that higher is better."""
@@ -119,8 +141,7 @@ class Experiment:
 
     def idle_jobs(self) -> list[Job]:
         """Jobs that wait for a machine: highest priority first, then first come."""
-        waiting = [self.jobs[job] for job in self.idle]
-        return sorted(waiting, key=lambda job: (-(job.priority or 0.0), self.idle[job.id]))
+        return [self.jobs[job] for job in self.idle]
 
     def curve(self, job: Job) -> list[Point]:
         """A job's points, beginning with its ancestor's prefix."""
@@ -187,13 +208,14 @@ class Experiment:
         self.count(job.state, -1)
         change_state(job, state, why)
         self.count(state, 1)
+        self.idle.discard(job.id)
         if state.idle:
-            self._idle_sequence += 1
-            self.idle[job.id] = self._idle_sequence
+            self.idle.add(job.id, job.priority)
             self.wake()
+        if not state.ended:
+            self.open[job.id] = job
         else:
-            self.idle.pop(job.id, None)
-        if state.ended:
+            self.open.pop(job.id, None)
             self.unpin_fork(job)
             self.collect(job)
             best = job.curve.points.get(job.best[1]) if job.best is not None else None
@@ -232,20 +254,38 @@ class Experiment:
     def free(self, machine: str) -> None:
         """A run has left a machine."""
         held = self.machines.get(machine)
-        if held is not None:
+        if held is not None and held.run is not None:
             held.run = None
-            held.reserved = False
+            self.busy -= 1
+            self.vacant.add(machine)
             self.wake()
 
+    def occupy(self, machine: HeldMachine, run: Run) -> None:
+        """A run gets a machine."""
+        machine.run, machine.reserved = run, False
+        self.busy += 1
+        self.vacant.discard(machine.id)
+
+    def reserve(self, machine: HeldMachine, reserved: bool) -> None:
+        """The policy keeps an idle machine for itself, or lets it go."""
+        machine.reserved = reserved
+        (self.vacant.discard if reserved else self.vacant.add)(machine.id)
+
+    def give_up(self, machine: str) -> None:
+        """The experiment holds a machine no more."""
+        self.busy -= self.machines.pop(machine).run is not None
+        self.vacant.discard(machine)
+        self.draining.discard(machine)
+
     def shed(self) -> None:
-        """Gives idle machines above the share back to the cluster."""
-        if len(self.machines) <= self.share:
+        """Gives idle machines of drained nodes and those above the share back to the cluster."""
+        if len(self.machines) == self.busy or (self.held <= self.share and not self.draining):
             return
-        for machine in sorted(self.machines.values(), key=lambda m: (m.reserved, m.id)):
-            if len(self.machines) <= self.share:
+        for machine in sorted(self.machines.values(), key=lambda m: (m.id not in self.draining, m.reserved, m.id)):
+            if machine.id not in self.draining and self.held <= self.share:
                 return
             if machine.idle:
-                del self.machines[machine.id]
+                self.give_up(machine.id)
                 self.emit(MachineReturned(self.id, machine.id))
 
     # -------------------------------------------------------------------------------------------------------- up-calls
@@ -262,7 +302,7 @@ class Experiment:
             return
         if not self.attention or self.phase is not Phase.RUNNING:
             return
-        placeable = any(m.idle and not m.reserved for m in self.machines.values()) and self.busy < self.share
+        placeable = bool(self.vacant) and self.placed < self.share
         untold = bool(self.verdicts) and not self.live  # Nothing else would tell the policy what was refused.
         if placeable or untold:
             self.attention = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from hopyard.policy.vocabulary import (
@@ -10,9 +11,9 @@ from hopyard.policy.vocabulary import (
     JobState,
     LabelJob,
     ReleaseMachine,
-    Report,
     ReserveMachine,
     RunEndReason,
+    RunMode,
     ShareChange,
 )
 from hopyard_scheduler.core import commands
@@ -22,11 +23,12 @@ from hopyard_scheduler.core.effects import (
     ExperimentEnded,
     ExperimentRevived,
     MachineReturned,
+    Noted,
     TermsChanged,
 )
 from hopyard_scheduler.core.events import Operated, Settings, ShareSet, Updated
 from hopyard_scheduler.core.experiment import Experiment, Phase
-from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.core.model import ORIGIN_LOST, Job, Run
 
 END_TIMER = "core/end"
 SHARE_TIMER = "core/share"
@@ -63,6 +65,7 @@ def operate(x: Experiment, event: Operated) -> None:
             start_clock(x, event.at)
             x.wake()
             x.call(ExperimentChange("resumed"))
+            check_best(x, event.at)
         case "stop" if not x.phase.over and x.phase is not Phase.ENDING:
             begin_end(x, Phase.STOPPED, "stopped by a person", event.at)
         case _:
@@ -78,20 +81,21 @@ def pause(x: Experiment, at: float, reason: str) -> None:
     x.call(ExperimentChange("paused"))
 
 
-def check_target(x: Experiment, job: Job, report: Report, at: float) -> None:
+def check_target(x: Experiment, job: Job, position: int, value: float, at: float) -> None:
     """Ends the experiment when a job reaches the target; that job is saved and completed, the others are terminated."""
     target = x.settings.target
-    value = report.metrics.get(x.settings.metric)
-    if target is None or value is None or value != value or x.phase is not Phase.RUNNING:
+    if target is None or not math.isfinite(value) or x.phase is not Phase.RUNNING:
         return
     if x.sign(value) >= x.sign(target):
-        begin_end(
-            x,
-            Phase.COMPLETED,
-            f"job {job.id} reached the target {target:g} with {value:g} at {report.position}",
-            at,
-            job,
-        )
+        reason = f"job {job.id} reached the target {target:g} with {value:g} at {position}"
+        begin_end(x, Phase.COMPLETED, reason, at, job)
+
+
+def check_best(x: Experiment, at: float) -> None:
+    """Ends the experiment if its best result reaches the target already: the target was moved, or it was paused then."""
+    if x.best is not None:
+        job, position, value = x.best
+        check_target(x, x.jobs[job], position, value, at)
 
 
 def begin_end(x: Experiment, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
@@ -102,29 +106,37 @@ def begin_end(x: Experiment, phase: Phase, reason: str, at: float, winner: Job |
     enter(x, Phase.ENDING, reason)
     for run in list(x.live.values()):
         keep = winner is not None and run.job == winner.id
+        if keep and run.mode is RunMode.EVALUATE:
+            continue  # It ends by itself, and has nothing to save.
         commands.end_run(x, run, RunEndReason.SUSPENDED if keep else RunEndReason.TERMINATED)
     for job in list(x.jobs.values()):
-        if job.run is None and not job.state.ended:
+        if job.run is None and not job.state.ended and job is not winner:
             x.move(job, JobState.TERMINATED, reason)
 
 
 def advance(x: Experiment, at: float) -> None:
     """Takes the steps that nothing but the state itself calls for."""
     x.shed()
-    if x.phase is Phase.PAUSING and not x.live and _all_stored(x):
+    if x.held <= x.share:
+        x.overdue = False
+        x.set_timer(SHARE_TIMER, None)
+    elif x.overdue:
+        _preempt(x)
+    if x.phase is Phase.PAUSING and not x.live and x.snapshots.settled:
         enter(x, Phase.PAUSED, x.reason)
     if x.phase is Phase.RUNNING and _nothing_left(x):
         x.final = (Phase.COMPLETED, "all jobs ended" if _all_ended(x) else "the policy has nothing left to do")
         stop_clock(x, at)
         enter(x, Phase.ENDING, x.final[1])
     if x.phase is Phase.ENDING and not x.live:
-        _wind_up(x)
-        if _all_stored(x):  # What is kept must outlive the nodes.
+        if not x.wound_up:
+            x.wound_up = True
+            _wind_up(x)
+        if x.snapshots.settled:  # What is kept must outlive the nodes.
             _finish(x, at)
-
-
-def _all_stored(x: Experiment) -> bool:
-    return all(entry.settled for entry in x.snapshots.entries())
+    if x.claim != x.claimed and not x.phase.over:
+        x.claimed = x.claim
+        x.emit(DemandChanged(x.id, x.claimed))
 
 
 def _all_ended(x: Experiment) -> bool:
@@ -167,16 +179,21 @@ def _finish(x: Experiment, at: float) -> None:
     phase, reason = x.final
     x.calls.clear()
     x.asks.clear()
+    x.asked_after.clear()
     x.in_flight = None
     for ticket in list(x.timers):
         x.set_timer(ticket, None)
     for machine in sorted(x.machines):
+        x.give_up(machine)
         x.emit(MachineReturned(x.id, machine))
-    x.machines.clear()
     x.share = 0
+    x.overdue = False
     x.ended_at = at
     enter(x, phase, reason)
     x.emit(ExperimentEnded(x.id))
+    deferred, x.deferred = x.deferred, []
+    for event in deferred:
+        _apply(x, event, at)
 
 
 def _complete_winner(x: Experiment) -> None:
@@ -191,8 +208,20 @@ def _complete_winner(x: Experiment) -> None:
 
 
 def update(x: Experiment, event: Updated) -> None:
-    """Changes the experiment's terms; a finished one goes on if that gives it something to do."""
+    """Changes the experiment's terms; a finished one goes on if that gives it something to do.
+
+    One that is ending ends first. One that was taken out of the core after a mistake there stays as it is.
+    """
     x.requests.add(event.request)
+    if x.quarantined:
+        x.emit(Noted(x.id, "", f"refused Updated: the experiment cannot go on: {x.reason}"))
+    elif x.phase is Phase.ENDING:
+        x.deferred.append(event)
+    else:
+        _apply(x, event, event.at)
+
+
+def _apply(x: Experiment, event: Updated, at: float) -> None:
     settings = x.settings
     longer = event.max_position is not None and event.max_position > settings.max_position
     x.settings = _changed(x, event)
@@ -202,23 +231,36 @@ def update(x: Experiment, event: Updated) -> None:
     if longer:
         for job in list(x.jobs.values()):
             if job.state is JobState.COMPLETED and (job.origin is None or job.forked):
-                source = x.source_of(job)
-                job.position = source[1] if source is not None else 0
-                x.move(
-                    job, JobState.SUSPENDED if source is not None else JobState.PENDING, "the experiment was extended"
-                )
-    if extended and x.phase in (Phase.COMPLETED, Phase.STOPPED):
-        x.final = x.ended_at = None
+                _reopen(x, job)
+    if extended and x.phase.over:
+        x.final = x.ended_at = x.demand = x.claimed = None
+        x.wound_up = False
         enter(x, Phase.RUNNING, "")
         x.emit(ExperimentRevived(x.id))
     if extended or event.target is not None:
         if x.phase is Phase.RUNNING:
             if x.running_since is not None:
-                stop_clock(x, event.at)
-            start_clock(x, event.at)
+                stop_clock(x, at)
+            start_clock(x, at)
         x.wake()
         x.call(ExperimentChange("extended" if extended else "target"))
+    if event.target is not None:
+        check_best(x, at)
     x.emit(ExperimentChanged(x.id))
+
+
+def _reopen(x: Experiment, job: Job) -> None:
+    """A job that had trained to the end goes on from what is left of it."""
+    why = "the experiment was extended"
+    own = x.snapshots.newest(job.id)
+    source = x.source_of(job)
+    job.position = source[1] if source is not None else 0
+    if own is None and source is not None:  # It starts from its origin again, which must stay until then.
+        job.fork_pin = source
+        x.snapshots.pin(source, job.fork_holder)
+    x.move(job, JobState.SUSPENDED if own is not None else JobState.PENDING, why)
+    if job.forked and source is None:
+        x.move(job, JobState.FAILED, ORIGIN_LOST)
 
 
 def _changed(x: Experiment, event: Updated) -> Settings:
@@ -235,23 +277,35 @@ def _changed(x: Experiment, event: Updated) -> Settings:
 
 
 def set_share(x: Experiment, event: ShareSet) -> None:
-    """The share changed: idle machines above it go at once, busy ones when the policy or the deadline frees them."""
-    grown = event.slots > x.share
+    """The share changed: idle machines above it go at once, busy ones when the policy or the deadline frees them.
+
+    While the experiment is above its share the earliest deadline holds; when that has passed, a still smaller share sets
+    a new one.
+    """
+    grown, shrunk = event.slots > x.share, event.slots < x.share
     x.share = event.slots
     x.shed()
-    over = len(x.machines) > x.share
-    deadline = event.at + x.settings.grace if over else None
-    x.set_timer(SHARE_TIMER, deadline)
+    deadline = None
+    if x.held > x.share:
+        deadline = x.timers.get(SHARE_TIMER, event.at)
+        if SHARE_TIMER not in x.timers and (shrunk or not x.overdue):
+            deadline = event.at + x.settings.grace
+            x.overdue = False
+            x.set_timer(SHARE_TIMER, deadline)
     if grown:
         x.wake()
     x.call(ShareChange(event.slots, deadline))
     x.emit(ExperimentChanged(x.id))
 
 
-def preempt(x: Experiment) -> None:
-    """The deadline of a smaller share has passed: the core suspends what the policy did not, newest runs first."""
-    leaving = sum(len(run.machines) for run in x.live.values() if run.ending is not None)
-    surplus = len(x.machines) - x.share - leaving
+def _preempt(x: Experiment) -> None:
+    """The deadline of a smaller share has passed: the core suspends what the policy did not.
+
+    Runs of the lowest priority first, then those of the newest jobs; runs that may not be preempted stay until they end.
+    Asked with each event until the experiment is within its share, since what is left to leave may change.
+    """
+    leaving = sum(_counted(x, run) for run in x.live.values() if run.ending is not None)
+    surplus = x.held - x.share - leaving
     victims = sorted(
         (run for run in x.live.values() if run.ending is None and run.preemptible),
         key=lambda run: (x.jobs[run.job].priority or 0.0, -x.jobs[run.job].ordinal),
@@ -260,11 +314,9 @@ def preempt(x: Experiment) -> None:
         if surplus <= 0:
             return
         commands.end_run(x, run, RunEndReason.PREEMPTED)
-        surplus -= len(run.machines)
+        surplus -= _counted(x, run)
 
 
-def set_demand(x: Experiment, machines: int | None) -> None:
-    """The policy said how many machines it could use."""
-    if machines != x.demand:
-        x.demand = machines
-        x.emit(DemandChanged(x.id, machines))
+def _counted(x: Experiment, run: Run) -> int:
+    """Machines of a run that count against the share."""
+    return sum(machine not in x.draining for machine in run.machines)

@@ -38,9 +38,7 @@ from hopyard_scheduler.core.events import (
     Started,
 )
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import Job, Rank, Run
-
-ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
+from hopyard_scheduler.core.model import ORIGIN_LOST, Job, Rank, Run
 
 
 def is_next(x: Experiment, event: RunMessage) -> bool:
@@ -136,8 +134,9 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
     run.finished = run.finished or report.finished
     if training:
         job.position = report.position
+    value = None
     if new:
-        _accept(x, job, run, report)
+        value = _accept(x, job, run, report)
     elif recorded is not None and not same_metrics(recorded, report.metrics):
         x.emit(
             Noted(
@@ -150,17 +149,17 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
     if not training:
         if report.at_until:
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
-        return
-    if run.ending is None:
+    elif run.ending is None:
         if new or report.at_until:
             x.call(IterationFinish(job.id, report, repeated=not new), run)
         elif report.position >= run.allowed:
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
-    if new:
-        lifecycle.check_target(x, job, report, at)
+    if value is not None:
+        lifecycle.check_target(x, job, report.position, value, at)
 
 
-def _accept(x: Experiment, job: Job, run: Run, report: Report) -> None:
+def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
+    """Records a report. Answers the experiment's metric at its position, evaluations by parts combined."""
     job.losses = 0
     point = job.curve.add(report)
     job.seconds += report.seconds
@@ -168,9 +167,11 @@ def _accept(x: Experiment, job: Job, run: Run, report: Report) -> None:
     if run.mode is RunMode.TRAIN:
         job.high_water = report.position
     x.emit(ReportAccepted(x.id, job.id, run.attempt, report))
-    _judge(x, job, report.position, point.metrics.get(x.settings.metric))
+    value = point.metrics.get(x.settings.metric)
+    _judge(x, job, report.position, value)
     x.emit(JobChanged(x.id, job.id))
     x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
+    return value
 
 
 def _judge(x: Experiment, job: Job, position: int, value: float | None) -> None:
@@ -226,7 +227,15 @@ def taken(x: Experiment, job: Job, snapshot: SnapshotInfo, node: str, attempt: i
 
 
 def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:
-    """A snapshot arrived in the store: from now on it survives its nodes, and a forked job needs its origin no more."""
+    """A snapshot arrived in the store: from now on it survives its nodes, and a forked job needs its origin no more.
+
+    One that its agent could not bring there stays on its node, and nobody waits for it.
+    """
+    if body.error:
+        if x.snapshots.given_up(job.id, body.position, body.sha256, attempt):
+            x.emit(Noted(x.id, job.id, f"the snapshot at {body.position} is not stored: {body.error}"))
+            x.emit(JobChanged(x.id, job.id))
+        return
     if not x.snapshots.stored(job.id, body.position, body.sha256, attempt):
         if not x.snapshots.holds(body.sha256):
             x.emit(ForgetSnapshot(x.id, body.sha256, (), True))

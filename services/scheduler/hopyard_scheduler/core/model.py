@@ -14,6 +14,8 @@ from hopyard_scheduler.core.snapshots import SnapshotId
 
 STORY_LENGTH = 12
 
+ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
+
 
 @dataclass(frozen=True, slots=True)
 class GeneratorCall:

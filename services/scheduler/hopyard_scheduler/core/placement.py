@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import JobState, MachinesChange, RunEnd, RunEndReason
-from hopyard_scheduler.core import messages
+from hopyard_scheduler.core import commands, messages
 from hopyard_scheduler.core.effects import JobChanged
-from hopyard_scheduler.core.events import Ended, MachineGranted, NodeBack, NodeLost, RunKey
+from hopyard_scheduler.core.events import Ended, MachineGranted, NodeBack, NodeDraining, NodeLost, RunKey
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import HeldMachine, Job
+from hopyard_scheduler.core.model import ORIGIN_LOST, HeldMachine, Job
 from hopyard_scheduler.core.snapshots import Entry
 
 
 def granted(x: Experiment, event: MachineGranted) -> None:
     """The cluster gave a machine."""
     x.machines[event.machine] = HeldMachine(event.machine, event.node)
+    x.vacant.add(event.machine)
     x.call(MachinesChange(joined=(event.machine,)))
     x.wake()
 
@@ -23,7 +24,7 @@ def node_lost(x: Experiment, event: NodeLost) -> None:
     lost_snapshots = x.snapshots.node_lost(event.node, frozenset(event.snapshots))
     gone = tuple(sorted(m.id for m in x.machines.values() if m.node == event.node))
     for machine in gone:
-        del x.machines[machine]
+        x.give_up(machine)
     for run in list(x.live.values()):
         job = x.jobs[run.job]
         for rank in run.ranks:
@@ -54,7 +55,7 @@ def _rewind(x: Experiment, job: Job) -> None:
     source = x.source_of(job)
     position = source[1] if source is not None else 0
     if job.forked and source is None:
-        x.move(job, JobState.FAILED, messages.ORIGIN_LOST)
+        x.move(job, JobState.FAILED, ORIGIN_LOST)
         x.call(RunEnd(job.id, job.attempt, RunEndReason.LOST, job.position, 0, job.reason))
         return
     job.position = position
@@ -63,21 +64,47 @@ def _rewind(x: Experiment, job: Job) -> None:
     x.emit(JobChanged(x.id, job.id))
 
 
+def not_run_any_more(x: Experiment, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
+    """Channels of live runs that a node had taken over and does not list any more, and those on machines that are gone.
+
+    Asked when the node says hello, and the answer journalled: what an agent acknowledged is not in the journal.
+    """
+    return tuple(
+        key
+        for run in x.live.values()
+        for index, rank in enumerate(run.ranks)
+        if rank.node == node and not rank.gone
+        for key in (RunKey(x.id, run.job, run.attempt, index),)
+        if rank.machine in gone or (key not in listed and (rank.channel.acknowledged or rank.channel.received))
+    )
+
+
 def node_back(x: Experiment, event: NodeBack) -> None:
-    """A node opened a session again: what it no longer runs is lost, what it has not acknowledged is sent again."""
+    """A node opened a session again: what it no longer has is lost, what it has not acknowledged is sent again."""
     listed = set(event.runs)
     x.snapshots.node_holds(event.node, frozenset(event.snapshots))
     x.snapshots.not_shipping(event.node, lambda job, attempt: RunKey(x.id, job, attempt) not in listed)
     _rewind_all(x, x.snapshots.node_lost(event.node, frozenset(event.snapshots)))
-    for run in list(x.live.values()):
-        for index, rank in enumerate(run.ranks):
-            if rank.node != event.node or rank.gone:
-                continue
-            key = RunKey(x.id, run.job, run.attempt, index)
-            taken_over = rank.channel.acknowledged > 0 or rank.channel.received > 0
-            if key not in listed and taken_over:
-                lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} does not run it any more")
-                messages.rank_ended(x, x.jobs[run.job], run, rank, lost, event.at)
+    for key in event.lost:
+        run = x.live.get(key.job)  # The loss of one rank may have ended the run of another.
+        if run is not None and run.attempt == key.attempt and not run.ranks[key.rank].gone:
+            lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} does not run it any more")
+            messages.rank_ended(x, x.jobs[run.job], run, run.ranks[key.rank], lost, event.at)
+    gone = tuple(m for m in event.gone if m in x.machines)
+    for machine in gone:
+        x.give_up(machine)
+    if gone:
+        x.call(MachinesChange(lost=gone))
+        x.wake()
+
+
+def node_draining(x: Experiment, event: NodeDraining) -> None:
+    """A node gets nothing more: its idle machines go back now, the others when their runs have left."""
+    for machine in x.machines.values():
+        if machine.node == event.node:
+            x.draining.add(machine.id)
+            if machine.run is not None and machine.run.ended is None:
+                commands.end_run(x, machine.run, RunEndReason.SUSPENDED)
 
 
 def wanted(x: Experiment, key: RunKey) -> bool:

@@ -23,6 +23,10 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     x.timers.clear()
     x.live.clear()
     x.machines.clear()
+    x.vacant.clear()
+    x.draining.clear()
+    x.busy = 0
+    x.quarantined = True
     x.in_flight = None
     for job in x.jobs.values():
         job.run = None

@@ -58,10 +58,16 @@ class SnapshotBook:
         self._keep_best = keep_best
         self._entries: dict[str, dict[int, Entry]] = {}
         self._copies: Counter[str] = Counter()
+        self._unsettled: dict[SnapshotId, Entry] = {}
 
     def get(self, job: str, position: int) -> Entry | None:
         """The snapshot of a job at a position."""
         return self._entries.get(job, {}).get(position)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every snapshot is in the store, or will never get there."""
+        return not self._unsettled
 
     def positions(self, job: str) -> list[int]:
         """Positions of a job's available snapshots, ascending."""
@@ -98,7 +104,16 @@ class SnapshotBook:
         entry.nodes.add(node)
         entry.attempts.add(attempt)
         entry.shipper = (node, attempt)
+        self._note(entry)
         return dropped
+
+    def _note(self, entry: Entry) -> None:
+        """Keeps account of what is on its way to the store."""
+        key = (entry.job, entry.info.position)
+        if not entry.settled and self.get(*key) is entry:
+            self._unsettled[key] = entry
+        elif self._unsettled.get(key) is entry:
+            del self._unsettled[key]
 
     def _add(self, entry: Entry) -> Entry:
         self._entries.setdefault(entry.job, {})[entry.info.position] = entry
@@ -125,6 +140,16 @@ class SnapshotBook:
         if entry is None or entry.info.sha256 != sha256 or attempt not in entry.attempts:
             return False
         entry.stored = True
+        self._note(entry)
+        return True
+
+    def given_up(self, job: str, position: int, sha256: str, attempt: int) -> bool:
+        """An attempt's node cannot bring a snapshot to the store: it stays where it is. False if it was not to."""
+        entry = self.get(job, position)
+        if entry is None or entry.info.sha256 != sha256 or entry.shipper is None or entry.shipper[1] != attempt:
+            return False
+        entry.shipper = None
+        self._note(entry)
         return True
 
     def pin(self, snapshot: SnapshotId, holder: str) -> None:
@@ -159,6 +184,7 @@ class SnapshotBook:
         for entry in self.entries():
             if entry.shipper is not None and entry.shipper[0] == node and gone(entry.job, entry.shipper[1]):
                 entry.shipper = None
+                self._note(entry)
 
     def node_holds(self, node: str, sha256s: frozenset[str]) -> None:
         """A node said what its disk holds."""
@@ -193,4 +219,5 @@ class SnapshotBook:
 
     def released(self, entry: Entry) -> list[Dropped]:
         """An entry is no more: its bytes can be deleted, unless another one has the same."""
+        self._note(entry)
         return [Dropped(entry.info.sha256, tuple(sorted(entry.nodes)))] if self._forget(entry.info.sha256) else []

@@ -12,7 +12,7 @@ from hopyard_scheduler.codec import decode, encode, kind_of
 from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.policyhost.view import CoreView
+from hopyard_scheduler.policyhost.view import CoreView, JobViews
 
 
 class Host(Protocol):
@@ -38,6 +38,7 @@ class PolicyHost:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self._views = JobViews()
 
     def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Makes one up-call.
@@ -45,7 +46,7 @@ class PolicyHost:
         Returns:
             The answer, or the failure that pauses the experiment: whatever the policy raised, or an answer of the wrong kind.
         """
-        view = CoreView(experiment, call)
+        view = CoreView(experiment, call, self._views)
         try:
             for verdict in call.verdicts:
                 self._policy.on_refused(view, verdict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
 
 from typing_extensions import override
 
@@ -22,6 +22,7 @@ from hopyard.policy.vocabulary import (
     Command,
     CreateJob,
     ForkJob,
+    JobState,
     LabelJob,
     Predict,
     ReleaseMachine,
@@ -32,7 +33,8 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import HeldMachine, Job
+from hopyard_scheduler.core.model import HeldMachine, Job, Run
+from hopyard_scheduler.core.snapshots import SnapshotId
 
 
 def job_view(job: Job) -> JobView:
@@ -58,14 +60,42 @@ def machine_view(machine: HeldMachine) -> MachineView:
     return MachineView(machine.id, machine.node, machine.run.job if machine.run is not None else "")
 
 
+class JobViews:
+    """One policy's views of its jobs. A view is made anew only when its job has changed: policies look at all jobs again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[JobView, Run | None, SnapshotId | None]] = {}
+
+    def of(self, job: Job) -> JobView:
+        """The view of a job as it is now."""
+        known = self._known.get(job.id)
+        if known is not None:
+            view, run, origin = known
+            if (
+                run is job.run
+                and view.state is job.state
+                and view.position == job.position
+                and view.high_water == job.high_water
+                and view.priority == job.priority
+                and view.attempt == job.attempt
+                and origin is job.origin
+                and (run is None or view.parked is run.parked)
+            ):
+                return view
+        view = job_view(job)
+        self._known[job.id] = (view, job.run, job.origin)
+        return view
+
+
 class _Jobs(Mapping[str, JobView]):
     """Jobs by id, made into views as they are looked at: ten thousand jobs cost nothing until somebody asks."""
 
-    def __init__(self, jobs: Mapping[str, Job]) -> None:
+    def __init__(self, jobs: Mapping[str, Job], views: JobViews) -> None:
         self._jobs = jobs
+        self._views = views
 
     def __getitem__(self, key: str) -> JobView:
-        return job_view(self._jobs[key])
+        return self._views.of(self._jobs[key])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._jobs)
@@ -73,13 +103,34 @@ class _Jobs(Mapping[str, JobView]):
     def __len__(self) -> int:
         return len(self._jobs)
 
+    @override
+    def values(self) -> ValuesView[JobView]:
+        return _Values(self)
+
+    def all(self) -> Iterator[JobView]:
+        """All views in order."""
+        return map(self._views.of, self._jobs.values())
+
+
+class _Values(ValuesView[JobView]):
+    """All views of a mapping, without looking each up by its name."""
+
+    def __init__(self, jobs: _Jobs) -> None:
+        super().__init__(jobs)
+        self._all = jobs.all
+
+    @override
+    def __iter__(self) -> Iterator[JobView]:
+        return self._all()
+
 
 class CoreView(Cluster):
     """The view of one up-call on one experiment of the core."""
 
-    def __init__(self, experiment: Experiment, call: UpCall) -> None:
+    def __init__(self, experiment: Experiment, call: UpCall, views: JobViews | None = None) -> None:
         self._x = experiment
         self._call = call
+        self._views = views or JobViews()
         self._rng: random.Random | None = None
         self._created = 0
         self._tickets = 0
@@ -127,7 +178,7 @@ class CoreView(Cluster):
     @property
     @override
     def jobs(self) -> Mapping[str, JobView]:
-        return _Jobs(self._x.jobs)
+        return _Jobs(self._x.jobs, self._views)
 
     @property
     @override
@@ -136,17 +187,32 @@ class CoreView(Cluster):
 
     @override
     def idle_machines(self) -> Sequence[MachineView]:
-        room = self._x.share - self._x.busy - len(self._used_machines)
-        free = [
-            machine_view(m)
-            for _, m in sorted(self._x.machines.items())
-            if m.idle and m.id not in self._used_machines and (not m.reserved or m.id in self._released)
-        ]
-        return free[: max(room, 0)]
+        room = self._x.share - self._x.placed - len(self._used_machines)
+        if room <= 0:
+            return []
+        free = [self._x.machines[name] for name in sorted((self._x.vacant | self._released) - self._used_machines)]
+        return [machine_view(m) for m in free if m.idle][:room]
 
     @override
     def idle_jobs(self) -> Sequence[JobView]:
-        return [job_view(job) for job in self._x.idle_jobs() if job.id not in self._started]
+        return [self._views.of(job) for job in self._x.idle_jobs() if job.id not in self._started]
+
+    @override
+    def get_idle_job(self) -> str | None:
+        return next((job for job in self._x.idle if job not in self._started), None)
+
+    @override
+    def count(self, *states: JobState) -> int:
+        return sum(self._x.states.get(state, 0) for state in states)
+
+    @override
+    def live_jobs(self) -> Sequence[JobView]:
+        live = sorted((self._x.jobs[job] for job in self._x.live), key=lambda job: job.ordinal)
+        return [self._views.of(job) for job in live]
+
+    @override
+    def open_jobs(self) -> Sequence[JobView]:
+        return [self._views.of(job) for job in sorted(self._x.open.values(), key=lambda job: job.ordinal)]
 
     @override
     def curve(self, job: str) -> Sequence[CurvePoint]:

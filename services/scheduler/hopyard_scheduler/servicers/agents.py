@@ -56,6 +56,10 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
                 f"agent {hello.node} has seen epoch {hello.epoch}; this scheduler's is {self._live.journal.epoch}: "
                 "a newer scheduler has taken over"
             )
+        if not (hello.node and hello.incarnation):
+            raise InvalidInput("hello: node and incarnation are required")
+        if self._sessions.occupied(hello.node, hello.incarnation):
+            raise Conflict(f"node {hello.node} is alive elsewhere; give this agent another name with --node")
         session = Session(hello.node, hello.incarnation, hello.address)
         self._sessions.open(session)
         await self._live.submit(
@@ -98,7 +102,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         idle = sorted(m.id for m in x.machines.values() if m.idle and not m.reserved)
         if not idle:
             raise Exhausted(f"experiment {x.id} has no idle machine; it holds {len(x.machines)}")
-        refused = await self._live.operate_job(JobOperated(self._live.clock(), x.id, ReserveMachine(idle[0])))
+        refused = await self._live.operate(JobOperated(self._live.clock(), x.id, ReserveMachine(idle[0])))
         if refused:
             raise Exhausted(refused)
         if request.request_id:
@@ -117,7 +121,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         self._reservations = {name: held for name, held in self._reservations.items() if held != request.machine}
         if machine.holder:
             event = JobOperated(self._live.clock(), machine.holder, ReleaseMachine(request.machine))
-            refused = await self._live.operate_job(event)
+            refused = await self._live.operate(event)
             if refused:
                 raise Conflict(refused)
         return pb.ReleaseMachineResponse()

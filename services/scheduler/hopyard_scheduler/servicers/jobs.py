@@ -108,7 +108,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         x = experiment_of(self._live.core, name)
         if job not in x.jobs:
             raise NotFound(f"experiment {name} has no job {job!r}")
-        refused = await self._live.operate_job(JobOperated(self._live.clock(), name, command))
+        refused = await self._live.operate(JobOperated(self._live.clock(), name, command))
         if refused:
             raise Conflict(refused)
         return job_to_proto(x, x.jobs[job])

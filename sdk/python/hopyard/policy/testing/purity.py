@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import os
 import random
 import sys
@@ -49,12 +50,16 @@ def impurities() -> Iterator[list[str]]:
             found.append(f"{name} in {caller.f_code.co_name if caller is not None else '?'}")
 
     earlier = sys.getprofile()
+    collecting = gc.isenabled()
+    gc.disable()  # What others do in a callback of the collector is not the watched code's doing.
     before = _numpy_state()
     sys.setprofile(watch)
     try:
         yield found
     finally:
         sys.setprofile(earlier)
+        if collecting:
+            gc.enable()
         if _numpy_state() != before:
             found.append("numpy.random's global state")
 

@@ -226,8 +226,9 @@ class Running:
     # ------------------------------------------------------------------------------------------------------------ share
 
     def _rebalance(self) -> None:
-        """The cluster divides its machines anew: there is nobody else, so the experiment gets what it can use."""
-        share = min(n for n in (len(self.machines), self._cap, self._demand) if n is not None)
+        """The cluster divides its machines anew: nobody else is there, so the experiment gets what it can use; paused, nothing."""
+        demand = 0 if self._paused else self._demand
+        share = min(n for n in (len(self.machines), self._cap, demand) if n is not None)
         if self.share != share:
             self._set_share(share)
         self._grant()

@@ -208,18 +208,20 @@ class VirtualCluster(Commands):
         self._calls.append((ExperimentChange("extended"), None))
 
     def pause(self) -> None:
-        """Suspends all runs at their next boundary and starts none until `resume`."""
+        """Suspends all runs at their next boundary and starts none until `resume`; the machines go back meanwhile."""
         self._paused = True
         for job in self.jobs.values():
             if job.run is not None:
                 self._end(job, job.run, RunEndReason.SUSPENDED)
         self._calls.append((ExperimentChange("paused"), None))
+        self._rebalance()
 
     def resume(self) -> None:
         """Ends a pause."""
         self._paused = False
         self._wake()
         self._calls.append((ExperimentChange("resumed"), None))
+        self._rebalance()
 
     def request(self, ticket: str, hyperparameters: Hyperparameters, position: int) -> None:
         """A client asks for a configuration trained to a position."""

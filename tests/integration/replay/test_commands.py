@@ -1,0 +1,168 @@
+"""`hopyard replay` and `hopyard events` on an experiment that a cluster has run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import Experiment, ExperimentState
+from hopyard.errors import NotFound
+from hopyard_scheduler.commands.events import tell
+from hopyard_scheduler.commands.replay import replay
+from hopyard_scheduler.replaying import parse_until
+from tests.integration.replay.policies import Arrival
+from tests.integration.scheduler.conftest import experiment
+
+POLICY = "policy: 'tests.integration.replay.policies:Arrival'"
+
+
+@dataclass
+class Outcome:
+    """What a command printed."""
+
+    out: str
+    err: str
+    equal: bool = True
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Standard output as the one JSON document that it is."""
+        found = json.loads(self.out)
+        assert isinstance(found, dict)
+        return found
+
+
+class Commands:
+    """The two commands, in this event loop: the cluster runs in it too."""
+
+    def __init__(self, address: str, capfd: pytest.CaptureFixture[str]) -> None:
+        self.address = address
+        self._capfd = capfd
+
+    async def replay(self, name: str | None, until: str | None = None, *, as_json: bool = False) -> Outcome:
+        self._capfd.readouterr()
+        limit = parse_until(until) if until is not None else None
+        equal = await replay(name, limit, self.address, None, as_json)
+        return Outcome(*self._capfd.readouterr(), equal)
+
+    async def events(
+        self, name: str, job: str | None = None, *, follow: bool = False, as_json: bool = False
+    ) -> Outcome:
+        self._capfd.readouterr()
+        await tell(name, job, follow, self.address, None, as_json)
+        return Outcome(*self._capfd.readouterr())
+
+
+@pytest.fixture
+def commands(address: str, capfd: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(address, capfd)
+
+
+@pytest.fixture
+async def raced(client: AsyncClient, tmp_path: Path) -> Experiment:
+    """An experiment whose outcome depended on who came first."""
+    created = await client.create(experiment(tmp_path / "e", jobs=6, length=5, more=POLICY))
+    ended = await client.wait(created.id, timeout=50)
+    assert ended.state is ExperimentState.COMPLETED
+    return ended
+
+
+async def test_a_replay_of_an_arrival_order_policy_equals_the_journal(
+    raced: Experiment, commands: Commands, client: AsyncClient
+) -> None:
+    said = await commands.replay(raced.id)
+    assert (said.equal, said.out) == (True, "")
+    assert said.err.endswith(": every decision is the same\n")
+    document = (await commands.replay(None, as_json=True)).document
+    assert (document["experiment"], document["decisions_equal"], document["first_difference"]) == (raced.id, True, None)
+    state = document["state"]
+    shown = {job.id: (job.state.value, job.position, job.best_value) for job in await client.jobs(raced.id)}
+    assert {job["id"]: (job["state"], job["position"], job["best"]) for job in state["jobs"]} == shown
+    assert (state["state"], state["event"]) == ("COMPLETED", document["events"])
+
+
+async def test_until_shows_the_state_in_between(raced: Experiment, commands: Commands) -> None:
+    events = (await commands.events(raced.id, as_json=True)).document["events"]
+    up = next(event["event"] for event in events if "run 1 of job 2 is up" in event["text"])
+    state = (await commands.replay(raced.id, str(up), as_json=True)).document["state"]
+    job = next(job for job in state["jobs"] if job["id"] == "2")
+    assert (job["state"], job["position"], job["attempt"]) == ("RUNNING", 0, 1)
+    (machine,) = job["machines"]
+    assert (state["event"], state["state"], state["machines"][machine]) == (up, "RUNNING", "2")
+    table = await commands.replay(raced.id, str(up))
+    assert table.equal
+    assert f"after event {up}," in table.out
+    assert f"{machine}: job 2" in table.out
+    whole = (await commands.replay(raced.id, "1h", as_json=True)).document
+    assert whole["events"] >= len(events)  # The store may still have something to say.
+
+
+async def test_a_changed_policy_shows_its_first_other_decision(
+    raced: Experiment, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Arrival, "margin", -1.0)
+    said = await commands.replay(raced.id)
+    assert not said.equal
+    assert "is the first that differs" in said.err
+    assert "then: CONTINUE" in said.out
+    assert "now:  TERMINATE" in said.out
+    first = (await commands.replay(raced.id, as_json=True)).document["first_difference"]
+    events = (await commands.events(raced.id, as_json=True)).document["events"]
+    recorded = events[first["event"] - 1]
+    assert recorded["kind"] == "PolicyAnswered"
+    assert "decided CONTINUE" in recorded["text"]
+    assert "decided" not in "".join(event["text"] for event in events[: first["event"] - 1])
+
+
+async def test_events_tell_the_story_of_an_experiment_and_of_a_job(raced: Experiment, commands: Commands) -> None:
+    lines = (await commands.events(raced.id)).out.splitlines()
+    assert lines[0].lstrip().startswith("1  ")
+    assert lines[0].endswith("the experiment was created: max accuracy, 6 jobs of 5 positions")
+    assert any(line.endswith("the experiment is COMPLETED: all jobs ended") for line in lines)
+    one = await commands.events(raced.id, "1")
+    assert 0 < len(one.out.splitlines()) < len(lines)
+    assert "the policy starts job 1 on n/" in one.out
+    assert "run 1 of job 1 reported 1: accuracy" in one.out
+    assert "job 2" not in one.out
+    assert (await commands.events(raced.id, "1", as_json=True)).document["job"] == "1"
+    with pytest.raises(NotFound, match=f"experiment {raced.id} has no job '77'; it has 1, 2"):
+        await commands.events(raced.id, "77")
+
+
+async def test_events_follow_an_experiment_to_its_end(client: AsyncClient, commands: Commands, tmp_path: Path) -> None:
+    created = await client.create(experiment(tmp_path / "e", jobs=2, length=10, pace=0.05))
+    said = await commands.events(created.id, follow=True)
+    assert "the experiment is COMPLETED: all jobs ended" in said.out
+    assert (await client.get(created.id)).state is ExperimentState.COMPLETED
+
+
+async def test_the_command_line_finds_both_commands(raced: Experiment, address: str) -> None:
+    async def hopyard(*arguments: str) -> tuple[int | None, str, str]:
+        script = "import sys; from hopyard.cli.main import main; main(sys.argv[1:])"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            script,
+            *arguments,
+            cwd=Path(__file__).parents[3],
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+    code, out, _ = await hopyard("replay", raced.id, "--server", address, "--json")
+    assert (code, json.loads(out)["decisions_equal"]) == (0, True)
+    code, out, _ = await hopyard("events", raced.id, "2", "--server", address)
+    assert code == 0
+    assert "run 1 of job 2 is up" in out
+    code, _, err = await hopyard("replay", "--until", "soon")
+    assert code == 2
+    assert "--until: found 'soon', allowed are an event's number" in err

@@ -1,0 +1,105 @@
+"""What an event costs does not depend on how much is over: counted in steps, not in seconds."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopyard.policy.vocabulary import AllocateJobs, JobState, Report, RunEndReason, TerminateJob
+from hopyard_policies.default import DefaultPolicy
+from hopyard_scheduler.core import lifecycle, shares
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import Operated, Reports
+from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.idle import IdleQueue
+from hopyard_scheduler.policyhost import PolicyHost, view
+from tests.unit.core.rig import Rig, snapshot
+
+
+def looked_at(rig: Rig, policy: DefaultPolicy) -> int:
+    """How many views of jobs an up-call of the policy makes."""
+    with mock.patch.object(view, "job_view", wraps=view.job_view) as made:
+        PolicyHost(policy).answer(rig.x, UpCall("x", 1, rig.now, 1, AllocateJobs()))
+    return made.call_count
+
+
+@pytest.mark.parametrize("barrier", [False, True])
+def test_the_default_policy_looks_at_no_job_that_has_ended(barrier: bool) -> None:
+    rig = Rig(jobs=1000)
+    for _ in range(3):
+        rig.create()
+    few = looked_at(rig, DefaultPolicy(barrier=barrier))
+    for _ in range(300):
+        rig.command(TerminateJob(rig.create()))
+    assert looked_at(rig, DefaultPolicy(barrier=barrier)) == few
+
+
+def test_the_greedy_default_policy_looks_at_no_more_idle_jobs_than_it_starts() -> None:
+    rig = Rig(jobs=1000)
+    for _ in range(300):
+        rig.create()
+    assert looked_at(rig, DefaultPolicy()) <= 4
+
+
+def test_machines_are_divided_only_when_something_changed_that_it_depends_on() -> None:
+    rig = Rig()
+    rig.create()
+    rig.start("1")
+    with mock.patch("hopyard_scheduler.core.cluster.water_fill", wraps=shares.water_fill) as divided:
+        rig.report(1)
+        rig.taken(1)
+        assert divided.call_count == 0
+        rig.feed(Operated(rig.now, "x", "pause"))
+        assert divided.call_count > 0
+
+
+def test_an_experiment_that_is_ending_is_wound_up_once() -> None:
+    rig = Rig()
+    rig.create()
+    rig.start("1")
+    rig.feed(Operated(rig.now, "x", "stop"))
+    with mock.patch.object(lifecycle, "_wind_up", wraps=lifecycle._wind_up) as wound:
+        rig.say(rig.key(), Reports((Report(1, {"score": 0.5}),)))
+        rig.taken(1)
+        rig.ended(RunEndReason.TERMINATED, 1, snapshot(2))
+        assert rig.x.phase in (Phase.ENDING, Phase.STOPPED)
+        rig.stored(1)
+        assert wound.call_count == 1
+
+
+def test_what_the_core_counts_is_what_there_is() -> None:
+    rig = Rig(machines=3)
+    for _ in range(4):
+        rig.create()
+    rig.start("1", "n1/0", "n1/1")
+    rig.command(TerminateJob("2"))
+    x = rig.x
+    assert x.busy == sum(not m.idle for m in x.machines.values()) == 2
+    assert x.vacant == {m.id for m in x.machines.values() if m.idle and not m.reserved} == {"n1/2"}
+    assert set(x.open) == {job.id for job in x.jobs.values() if not job.state.ended} == {"1", "3", "4"}
+    assert x.states[JobState.PENDING] == 2
+
+
+Step = tuple[str, int, float]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "label", "discard"]), st.integers(0, 6), st.floats(-2, 2))))
+def test_the_queue_is_ordered_by_priority_then_by_arrival(steps: list[Step]) -> None:
+    queue = IdleQueue()
+    waiting: dict[str, tuple[float, int]] = {}
+    for number, (what, job, priority) in enumerate(steps):
+        name = str(job)
+        if what == "add" and name not in waiting:
+            queue.add(name, priority)
+            waiting[name] = (-priority, number)
+        elif what == "label":
+            queue.label(name, priority)
+            if name in waiting:
+                waiting[name] = (-priority, waiting[name][1])
+        elif what == "discard":
+            queue.discard(name)
+            waiting.pop(name, None)
+        assert list(queue) == sorted(waiting, key=lambda n: waiting[n])

@@ -1,0 +1,232 @@
+"""Machines that come and go, drained nodes, and what is deleted when, by hand-computed cases."""
+
+import pytest
+
+from hopyard.policy.vocabulary import JobState, MachinesChange, RunEnd, RunEndReason, ShareChange
+from hopyard_scheduler.core import CLUSTER_STREAM, Core
+from hopyard_scheduler.core.core import FORGET_AGAIN_SECONDS
+from hopyard_scheduler.core.effects import Decide, ForgetSnapshot, Noted, Record, Welcome
+from hopyard_scheduler.core.events import (
+    ClusterEvent,
+    Event,
+    ExperimentCreated,
+    ExperimentEvent,
+    MachineSpec,
+    NodeBack,
+    NodeDrained,
+    NodeDraining,
+    NodeJoined,
+    Operated,
+    SnapshotStored,
+    TimerElapsed,
+)
+from hopyard_scheduler.core.experiment import Phase
+from tests.simulation import dump
+from tests.unit.core.rig import Rig, settings, snapshot
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig()
+    made.create()
+    made.start("1")
+    return made
+
+
+def recovered(rig: Rig, cluster: tuple[ClusterEvent, ...] = ()) -> Core:
+    """A core that has read the journal."""
+    core = Core()
+    for told in cluster:
+        core.restore_cluster(told)
+    for event in rig.journal:
+        core.restore(_of_experiment(event))
+    core.recovered()
+    return core
+
+
+# ----------------------------------------------------------------------------------------------------- machines that are gone
+
+
+def test_a_machine_that_a_hello_no_longer_lists_is_gone_and_its_run_is_lost() -> None:
+    rig = Rig(machines=2)
+    rig.create()
+    rig.start("1", "n1/1")
+    key = rig.key()
+    rig.join("n1", 1, "a", runs=(key,))
+    assert set(rig.x.machines) == set(rig.core.cluster.machines) == {"n1/0"}
+    assert (rig.job().state, rig.x.busy, rig.x.share) == (JobState.PENDING, 0, 1)
+    assert rig.called(MachinesChange)[-1].lost == ("n1/1",)
+    assert rig.of(Welcome) == [Welcome("n1", (key,))]
+
+
+def test_a_recovered_scheduler_forgets_machines_that_the_node_does_not_have_any_more() -> None:
+    rig = Rig(machines=2)
+    core = recovered(rig)
+    core.handle(NodeJoined(rig.now, "n1", "b", (MachineSpec("n1/0"),)))
+    assert set(core.experiments["x"].machines) == {"n1/0"}
+    assert core.cluster.tenants["x"].held == {"n1/0"}
+
+
+def test_the_runs_that_a_node_has_lost_are_in_the_journal(rig: Rig) -> None:
+    rig.core.acknowledge(rig.key(), 1)  # Not an event: a restored core does not know of it.
+    rig.join("n1", 2, "a")
+    assert rig.job().state is JobState.PENDING
+    assert [e.lost for e in rig.journal if isinstance(e, NodeBack)] == [(rig.key(),)]
+    core = recovered(rig)
+    dump.compare(rig.x, core.experiments["x"])
+
+
+# -------------------------------------------------------------------------------------------------------------------- drain
+
+
+def test_draining_suspends_the_nodes_runs_at_their_next_boundary_and_gives_its_machines_back(rig: Rig) -> None:
+    rig.join("n2", 1)
+    rig.feed(NodeDrained(rig.now, "n1"))
+    assert rig.sent(Decide)
+    assert rig.job().state is JobState.SUSPENDING
+    assert set(rig.x.machines) == {"n1/0", "n2/0"}
+    rig.report(1)
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    assert set(rig.x.machines) == {"n2/0"}
+    assert rig.x.share == 1
+    assert any(isinstance(event, NodeDraining) for event in rig.journal)
+    rig.start("1", "n2/0")
+    assert rig.run().start == 1
+
+
+def test_a_drained_node_stays_drained_after_a_recovery_until_its_agent_is_started_anew(rig: Rig) -> None:
+    def cluster_events() -> tuple[ClusterEvent, ...]:
+        return (NodeJoined(rig.now, "n1", "a", ()), NodeDrained(rig.now, "n1"))
+
+    core = recovered(rig, cluster_events())
+    specs = (MachineSpec("n1/0"), MachineSpec("n1/1"))
+    core.handle(NodeJoined(rig.now, "n1", "a", specs, (rig.key(),)))
+    assert core.experiments["x"].share == 0
+    core.handle(NodeJoined(rig.now, "n1", "b", specs))
+    assert core.experiments["x"].share == 2
+    renewed = recovered(rig, (*cluster_events(), NodeJoined(rig.now, "n1", "b", ())))
+    assert not renewed.cluster.nodes["n1"].draining
+
+
+def test_draining_is_recorded_in_the_clusters_stream() -> None:
+    rig = Rig()
+    rig.feed(NodeDrained(rig.now, "n9"))
+    assert rig.of(Record) == [Record(CLUSTER_STREAM, NodeDrained(rig.now, "n9"))]
+    rig.join("n9", 1)
+    assert rig.x.share == 2
+
+
+# -------------------------------------------------------------------------------------------------------------------- pause
+
+
+def test_a_paused_experiment_gives_its_machines_and_its_share_to_others_and_gets_them_back(rig: Rig) -> None:
+    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    other = rig.core.experiments["y"]
+    rig.feed(Operated(rig.now, "x", "pause"))
+    assert (rig.x.share, other.share, set(rig.x.machines)) == (0, 2, {"n1/0"})
+    rig.ended(RunEndReason.SUSPENDED, 0, snapshot(0))
+    assert (set(rig.x.machines), set(other.machines)) == (set(), {"n1/0", "n1/1"})
+    rig.stored(0)
+    assert rig.x.phase is Phase.PAUSED
+    rig.feed(Operated(rig.now, "x", "resume"))
+    assert (rig.x.share, other.share) == (1, 1)
+
+
+# ------------------------------------------------------------------------------------------------------- shares over time
+
+
+def test_the_earlier_deadline_of_two_smaller_shares_holds() -> None:
+    rig = Rig(machines=3, grace=30.0)
+    for number, machine in enumerate(("n1/0", "n1/1", "n1/2"), 1):
+        rig.create()
+        rig.start(str(number), machine)
+    began = rig.now
+    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    rig.now = began + 20
+    rig.feed(ExperimentCreated(rig.now, "z", settings()))
+    deadlines = [change.deadline for change in rig.called(ShareChange) if change.deadline is not None]
+    assert deadlines == [began + 30, began + 30]
+    assert rig.x.timers["core/share"] == began + 30
+
+
+def test_a_share_that_is_met_forgets_its_deadline() -> None:
+    rig = Rig(machines=2, grace=30.0)
+    rig.create()
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.start("2", "n1/1")
+    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    assert "core/share" in rig.x.timers
+    rig.ended(RunEndReason.LOST, 0, name="2")
+    assert "core/share" not in rig.x.timers
+
+
+def test_what_is_left_above_the_share_after_the_deadline_is_looked_at_again() -> None:
+    rig = Rig(machines=2, grace=30.0)
+    rig.create()
+    rig.create()
+    rig.start("1", "n1/0", preemptible=False)
+    rig.start("2", "n1/1", preemptible=False)
+    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    rig.now += 30
+    rig.feed(TimerElapsed(rig.now, "x", "core/share"))
+    rig.join("n2", 1)
+    assert (rig.x.share, len(rig.x.machines), rig.sent(Decide)) == (2, 2, [])
+    rig.feed(ExperimentCreated(rig.now, "z", settings()))
+    assert rig.x.timers["core/share"] == rig.now + 30  # A still smaller share has a grace of its own.
+    rig.run("1").preemptible = True
+    rig.now += 30
+    rig.feed(TimerElapsed(rig.now, "x", "core/share"))
+    assert [type(body) for body in rig.sent(Decide)] == [Decide]
+
+
+# ---------------------------------------------------------------------------------------------------------- what is deleted
+
+
+def test_bytes_that_another_experiment_needs_lose_an_owner_and_no_copy(rig: Rig) -> None:
+    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    rig.core.experiments["y"].snapshots.taken("1", snapshot(1), "n1", 1)
+    for position in (1, 2):
+        rig.report(position)
+        rig.taken(position)
+        rig.stored(position)
+    assert rig.of(ForgetSnapshot) == [ForgetSnapshot("x", "s1", (), True)]
+
+
+def test_a_recovery_deletes_again_only_what_the_last_batch_may_have_missed(rig: Rig) -> None:
+    for position in (1, 2, 3):
+        rig.report(position)
+        rig.taken(position)
+        rig.stored(position)
+        if position == 2:
+            rig.now += FORGET_AGAIN_SECONDS + 1
+    core = Core()
+    for event in rig.journal:
+        core.restore(_of_experiment(event))
+    assert [e.sha256 for e in core.recovered() if isinstance(e, ForgetSnapshot)] == ["s2"]
+
+
+def test_a_snapshot_that_cannot_be_stored_stays_on_its_node_and_nobody_waits_for_it(rig: Rig) -> None:
+    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    assert rig.x.phase is Phase.PAUSING
+    rig.say(rig.key(), SnapshotStored(1, "s1", "it is larger than the store takes"))
+    entry = rig.x.snapshots.get("1", 1)
+    assert entry is not None
+    assert (str(rig.x.phase), entry.stored, entry.nodes) == ("Phase.PAUSED", False, {"n1"})
+    assert [note.text for note in rig.of(Noted)] == [
+        "the snapshot at 1 is not stored: it is larger than the store takes"
+    ]
+
+
+def test_a_lost_rank_of_a_gang_on_a_machine_that_is_gone_ends_the_run_once() -> None:
+    rig = Rig(machines=2)
+    rig.create()
+    rig.start("1", "n1/0", "n1/1")
+    rig.join("n1", 0, "a")
+    assert (rig.x.busy, dict(rig.x.machines), rig.job().state) == (0, {}, JobState.PENDING)
+    assert len(rig.called(RunEnd)) == 1
+
+
+def _of_experiment(event: Event) -> ExperimentEvent:
+    return event  # type: ignore[return-value]

@@ -1,0 +1,238 @@
+"""Targets, extensions, generators and policies that do not come to rest, by hand-computed cases."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from hopyard.policy.vocabulary import (
+    SUSPEND,
+    AmendRun,
+    Call,
+    Command,
+    CreateJob,
+    ForkJob,
+    IterationFinish,
+    JobState,
+    LabelJob,
+    ReleaseMachine,
+    Report,
+    RequestMade,
+    ReserveMachine,
+    RunEndReason,
+    RunMode,
+    TerminateJob,
+    WakeAt,
+)
+from hopyard_scheduler.core import outstanding, quarantine
+from hopyard_scheduler.core.effects import Amend, FinalPerformance, Noted
+from hopyard_scheduler.core.events import Amended, Answered, Operated, Reports, Requested, Updated
+from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.model import GeneratorCall
+from tests.unit.core.rig import Rig, quiet, snapshot
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig()
+    made.create()
+    made.start("1")
+    return made
+
+
+# -------------------------------------------------------------------------------------------------------------------- target
+
+
+def evaluated(rig: Rig, part: str, value: float, examples: int) -> None:
+    rig.start("1", mode=RunMode.EVALUATE, inputs={"n1/0": part})
+    rig.say(rig.key(), Reports((Report(1, {"val": value}, part=part, examples=examples, at_until=True),)))
+
+
+def test_an_evaluation_whose_combined_value_reaches_the_target_ends_the_experiment() -> None:
+    rig = Rig(metric="val", target=0.75)
+    rig.create()
+    rig.start("1", until=1)
+    rig.report(1, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1))
+    rig.stored(1)
+    evaluated(rig, "a", 0.6, 10)
+    rig.ended(RunEndReason.UNTIL, 1)
+    assert rig.x.phase is Phase.RUNNING
+    evaluated(rig, "b", 0.9, 10)
+    assert str(rig.x.phase) == "Phase.ENDING"
+    assert rig.x.reason == "job 1 reached the target 0.75 with 0.75 at 1"
+    rig.ended(RunEndReason.UNTIL, 1)
+    assert (rig.x.phase, rig.job().state) == (Phase.COMPLETED, JobState.COMPLETED)
+
+
+def test_a_target_that_is_lowered_below_the_present_best_ends_the_experiment(rig: Rig) -> None:
+    rig.report(1, 0.5)
+    rig.feed(Updated(rig.now, "x", "u", target=0.4))
+    assert rig.x.phase is Phase.ENDING
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    rig.stored(1)
+    assert (str(rig.x.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+
+
+def test_a_target_that_was_reached_during_a_pause_counts_when_it_is_over() -> None:
+    rig = Rig(target=0.9)
+    rig.create()
+    rig.start("1")
+    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.report(1, 0.95)
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    rig.stored(1)
+    assert rig.x.phase is Phase.PAUSED
+    rig.feed(Operated(rig.now, "x", "resume"))
+    assert (str(rig.x.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+
+
+def test_a_value_that_is_not_finite_reaches_no_target() -> None:
+    rig = Rig(target=0.9)
+    rig.create()
+    rig.start("1")
+    rig.report(1, math.inf)
+    assert rig.x.phase is Phase.RUNNING
+
+
+# ------------------------------------------------------------------------------------------------------------- extensions
+
+
+def test_an_extension_of_an_experiment_that_is_ending_revives_it_when_it_has_ended(rig: Rig) -> None:
+    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
+    rig.feed(Updated(rig.now, "x", "u", more_jobs=2))
+    assert (rig.x.phase, rig.x.settings.jobs) == (Phase.ENDING, 8)
+    rig.ended(RunEndReason.TERMINATED, 0)
+    assert (str(rig.x.phase), rig.x.settings.jobs, rig.x.share) == ("Phase.RUNNING", 10, 2)
+
+
+def test_an_extension_revives_a_failed_experiment() -> None:
+    rig = Rig()
+    rig.command(CreateJob("1"))
+    rig.feed(Answered(rig.now, "x", "create/1", None, "the space is empty"))
+    assert rig.x.phase is Phase.FAILED
+    rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
+    rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
+    assert str(rig.x.phase) == "Phase.RUNNING"
+
+
+def test_an_experiment_that_was_taken_out_of_the_core_stays_as_it_is(rig: Rig) -> None:
+    quarantine(rig.core, "x", "a mistake", rig.now)
+    rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
+    assert rig.x.phase is Phase.FAILED
+    assert [note.text for note in rig.of(Noted)] == ["refused Updated: the experiment cannot go on: a mistake"]
+
+
+def test_a_completed_fork_whose_state_and_origin_are_lost_does_not_train_from_scratch_when_extended() -> None:
+    rig = Rig(machines=1, max_position=2)
+    rig.join("n2")
+    rig.create()
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.script = lambda call: (SUSPEND if isinstance(call, IterationFinish) else None, [])
+    rig.report(1)
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    rig.command(ForkJob("3", "1", 1, {"lr": 0.5}))
+    rig.start("3", "n1/0")
+    rig.report(2, name="3", at_until=True)
+    rig.ended(RunEndReason.UNTIL, 2, snapshot(2, "of 3"), "3")
+    assert rig.job("3").state is JobState.COMPLETED
+    rig.expire("n1")  # Before anything was stored.
+    rig.feed(Updated(rig.now, "x", "u", max_position=4))
+    assert rig.job("3").state is JobState.FAILED
+    assert rig.job("3").reason == "the snapshot it was forked from was lost before it was stored"
+
+
+# -------------------------------------------------------------------------------------------------------------- generators
+
+
+def test_the_generators_calls_are_kept_in_the_order_of_their_answers_whatever_became_of_the_jobs(rig: Rig) -> None:
+    rig.command(CreateJob("2"), CreateJob("3"), CreateJob("4"))
+    rig.command(TerminateJob("3"))
+    for job, result in (("3", {"lr": 3}), ("2", {"lr": 2}), ("4", None)):
+        rig.feed(Answered(rig.now, "x", f"create/{job}", result))
+    assert rig.x.generator_calls == [
+        GeneratorCall("final", "3"),
+        GeneratorCall("create", "3", {"lr": 3}),
+        GeneratorCall("create", "2", {"lr": 2}),
+        GeneratorCall("create", "4"),
+    ]
+    assert [e for e in outstanding(rig.x) if isinstance(e, FinalPerformance)] == [FinalPerformance("x", "3", {})]
+
+
+def test_the_generator_is_told_again_only_what_it_may_not_have_heard(rig: Rig) -> None:
+    rig.create()
+    rig.command(TerminateJob("2"))
+    rig.command(CreateJob("3"))
+    rig.command(TerminateJob("3"))
+    rig.feed(Answered(rig.now, "x", "create/3", {"lr": 3}))  # It was asked after it was told of job 2.
+    assert [e.job for e in outstanding(rig.x) if isinstance(e, FinalPerformance)] == ["3"]
+
+
+# ------------------------------------------------------------------------------------ policies that do not come to rest
+
+
+def test_a_policy_that_reserves_and_releases_for_ever_is_paused() -> None:
+    rig = Rig()
+    rig.script = lambda call: (None, [ReserveMachine("n1/0"), ReleaseMachine("n1/0")])
+    rig.feed(Requested(rig.now, "x", "r", {}, 1))
+    assert rig.x.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert "does not come to rest: 504 up-calls followed from one event" in rig.x.reason
+
+
+def test_a_policy_that_amends_again_whenever_it_is_too_late_is_paused(rig: Rig) -> None:
+    rig.report(1)
+
+    def again(call: Call) -> tuple[object, list[Command]]:
+        return quiet(call)[0], [AmendRun("1", f"t{len(rig.calls)}", 1)] if rig.x.phase is Phase.RUNNING else []
+
+    rig.script = again  # type: ignore[assignment]
+    rig.feed(Requested(rig.now, "x", "r", {}, 1))
+    assert "does not come to rest" in rig.x.reason
+
+
+def test_a_policy_that_forks_at_each_fork_is_paused_and_forks_no_more(rig: Rig) -> None:
+    rig.report(1)
+    rig.taken(1)
+    rig.script = lambda call: (quiet(call)[0], [ForkJob(str(rig.x.ordinals + 1), "1", 1, {})])
+    rig.feed(Requested(rig.now, "x", "r", {}, 1))
+    assert "does not come to rest" in rig.x.reason
+    assert len(rig.x.jobs) < 600
+
+
+def test_a_policy_whose_demand_swings_for_ever_is_paused() -> None:
+    rig = Rig()
+    answer = rig.answer
+    rig.answer = lambda call: replace(answer(call), demand=call.number % 2)  # type: ignore[method-assign]
+    rig.feed(Requested(rig.now, "x", "r", {}, 1))
+    assert "does not come to rest" in rig.x.reason
+
+
+def test_many_up_calls_that_each_follow_from_an_event_of_their_own_are_fine(rig: Rig) -> None:
+    before = len(rig.called(RequestMade))
+    for number in range(1100):
+        rig.feed(Requested(rig.now, "x", f"r{number}", {}, 1))
+    assert len(rig.called(RequestMade)) == before + 1100
+    assert rig.x.phase is Phase.RUNNING
+
+
+# -------------------------------------------------------------------------------------------------------- gangs and labels
+
+
+def test_all_ranks_of_a_gang_hear_of_a_moved_end_and_only_rank_0s_answer_counts() -> None:
+    rig = Rig(machines=2)
+    rig.create()
+    rig.start("1", "n1/0", "n1/1", until=2)
+    rig.command(AmendRun("1", "t", 5, (4,)))
+    assert rig.sent(Amend) == [Amend("t", 5, (4,)), Amend("t", 5, ())]
+    rig.say(rig.key(rank=1), Amended("t", True, 0))
+    assert rig.run().until == 2
+    rig.say(rig.key(), Amended("t", True, 0))
+    assert rig.run().until == 5
+
+
+def test_a_priority_that_is_not_a_number_is_refused(rig: Rig) -> None:
+    rig.create()
+    rig.command(LabelJob("2", math.nan))
+    assert rig.job("2").priority is None

@@ -1,0 +1,42 @@
+"""A view that is kept is always what a fresh one would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hopyard.policy.vocabulary import AmendRun, AnswerJob, ForkJob, LabelJob, RunEndReason, TerminateJob
+from hopyard_scheduler.core.events import Operated, Updated
+from hopyard_scheduler.policyhost.view import JobViews, job_view
+from tests.unit.core.rig import Rig, snapshot
+
+
+def test_a_kept_view_is_what_a_fresh_one_would_be() -> None:
+    rig, views = Rig(machines=2), JobViews()
+    steps: list[Callable[[], object]] = [
+        rig.create,
+        rig.create,
+        lambda: rig.start("1", "n1/0", until=4),
+        lambda: rig.report(1),
+        lambda: rig.command(LabelJob("1", 2.0), LabelJob("2", 1.0)),
+        lambda: rig.taken(1),
+        lambda: rig.report(4, at_until=True),
+        lambda: rig.command(AmendRun("1", "t", until=6)),
+        lambda: rig.ended(RunEndReason.UNTIL, 4, snapshot(4)),
+        lambda: rig.command(ForkJob("3", "1", 4, {"lr": 0.7})),
+        lambda: rig.command(AnswerJob("2", "1", 4)),
+        lambda: rig.start("3", "n1/1"),
+        lambda: rig.report(10, 0.9, "3", at_until=True, finished=True),
+        lambda: rig.ended(RunEndReason.UNTIL, 10, snapshot(10), "3"),
+        lambda: rig.feed(Updated(rig.now, "x", "u", max_position=20)),
+        lambda: rig.start("3", "n1/1"),
+        lambda: rig.expire("n1"),
+        lambda: rig.join("n2", 2),
+        lambda: rig.command(TerminateJob("1")),
+        lambda: rig.feed(Operated(rig.now, "x", "stop")),
+    ]
+    for number, step in enumerate(steps):
+        step()
+        for job in rig.x.jobs.values():
+            assert views.of(job) == job_view(job), f"after step {number}"
+            assert views.of(job) is views.of(job)
+    assert all(job.state.ended for job in rig.x.jobs.values())

@@ -1,0 +1,348 @@
+"""Replays of hand-made journals: the same policy decides the same; another one is found out at its first other decision."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+
+import pytest
+
+from hopyard.errors import Internal, InvalidInput
+from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy
+from hopyard.policy.vocabulary import Answer, CreateJob, ExperimentChange, Report, RunEndReason
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import Record, UpCall
+from hopyard_scheduler.core.events import (
+    Answered,
+    Event,
+    ExperimentCreated,
+    MachineSpec,
+    NodeExpired,
+    NodeJoined,
+    Operated,
+    PolicyAnswered,
+    PolicyFailed,
+    Reports,
+    RunBody,
+    RunMessage,
+    ShareSet,
+    Started,
+)
+from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.policyhost import Host, PolicyHost
+from hopyard_scheduler.replaying import OBJECTION, Objecting, Replay, Until, objection, parse_until, same, state_of
+from tests.unit.core.rig import settings
+
+
+class First(Policy):
+    """Decides by arrival order: the first job at a position goes on, each later one is terminated if it is worse."""
+
+    margin = 0.0
+    breaks_at: int | None = None
+
+    def __init__(self) -> None:
+        self.seen: dict[int, float] = {}
+        self.broken = False
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        for machine in cluster.idle_machines():
+            job = cluster.get_idle_job()
+            if job is None:
+                break
+            cluster.start_job(job, machine.id)
+        while cluster.experiment.jobs_left:
+            cluster.create_job()
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        value = event.report.metrics["score"]
+        if self.breaks_at == event.position:
+            raise ValueError("cannot decide")
+        first = self.seen.setdefault(event.position, value)
+        return TERMINATE if value < first - self.margin else CONTINUE
+
+
+class Stricter(First):
+    """The same policy after somebody changed it."""
+
+    margin = -0.05
+
+
+class Cluster_:
+    """A live cluster in small: the core, a host, the journal that it would write."""
+
+    def __init__(self, host: Host, journal: Iterable[Event] = (), core: Core | None = None) -> None:
+        self.core, self.host, self.now = core or Core(), host, 100.0
+        self.journal: list[Event] = list(journal)
+        self.sequences: dict[tuple[str, int], int] = {}
+
+    @property
+    def x(self) -> Experiment:
+        return self.core.experiments["x"]
+
+    def feed(self, event: Event) -> None:
+        waiting, calls = deque([event]), deque[UpCall]()
+        while waiting or calls:
+            if not waiting:
+                call = calls.popleft()
+                if self.x.in_flight is not None and self.x.in_flight[0] == call.number:
+                    waiting.append(self.host.answer(self.x, call))
+                continue
+            for effect in self.core.handle(waiting.popleft()):
+                if isinstance(effect, Record) and effect.stream == "x":
+                    self.journal.append(effect.event)
+                elif isinstance(effect, UpCall):
+                    calls.append(effect)
+
+    def say(self, job: str, body: RunBody) -> None:
+        self.now += 1.0
+        attempt = self.x.jobs[job].attempt
+        number = self.sequences[job, attempt] = self.sequences.get((job, attempt), 0) + 1
+        self.feed(RunMessage(self.now, "x", job, attempt, 0, number, body))
+
+    def report(self, job: str, position: int, score: float) -> None:
+        self.say(job, Reports((Report(position, {"score": score}),)))
+
+
+def begun(policy: Policy, machines: int = 2) -> Cluster_:
+    """Two jobs that train on two machines."""
+    live = Cluster_(PolicyHost(policy))
+    live.feed(NodeJoined(live.now, "n", "i", tuple(MachineSpec(f"n/{i}") for i in range(machines))))
+    live.feed(ExperimentCreated(live.now, "x", settings(jobs=2), None))
+    for job in ("1", "2"):
+        live.feed(Answered(live.now, "x", f"create/{job}", {"lr": 0.1}))
+    for job in ("1", "2"):
+        live.say(job, Started(0))
+    return live
+
+
+def raced(policy: Policy) -> Cluster_:
+    live = begun(policy)
+    live.report("1", 1, 0.50)
+    live.report("2", 1, 0.52)
+    live.report("2", 2, 0.60)
+    live.report("1", 2, 0.58)
+    return live
+
+
+def replayed(events: Iterable[Event], policy: Policy) -> Replay:
+    driven = Replay(Core(), lambda x: PolicyHost(policy))
+    for event in events:
+        driven.take(event)
+    return driven
+
+
+# ------------------------------------------------------------------------------------------------------------ equality
+
+
+def test_a_policy_that_decides_by_arrival_order_decides_the_same() -> None:
+    live = raced(First())
+    driven = replayed(live.journal, First())
+    assert driven.first is None
+    assert driven.number == len(live.journal)
+    assert driven.up_calls == sum(isinstance(event, PolicyAnswered) for event in live.journal)
+    assert state_of(driven.experiment or live.x, 1, 0.0) == state_of(live.x, 1, 0.0)
+
+
+def test_a_changed_policy_is_found_out_at_its_first_other_decision() -> None:
+    live = raced(First())
+    driven = replayed(live.journal, Stricter())
+    first = driven.first
+    assert first is not None
+    recorded = live.journal[first.event - 1]
+    assert first.recorded is recorded
+    assert isinstance(first.call, IterationFinish)
+    assert (first.call.job, first.call.position) == ("1", 1)
+    assert first.then.startswith("CONTINUE")
+    assert first.now.startswith("TERMINATE")
+    assert first.text.startswith(f"event {first.event} (asked about job 1 at 1): recorded is CONTINUE")
+    assert driven.unseen == first
+
+
+def test_the_recorded_decisions_hold_all_the_same() -> None:
+    live = raced(First())
+    driven = replayed(live.journal, Stricter())
+    assert driven.experiment is not None
+    assert state_of(driven.experiment, 1, 0.0) == state_of(live.x, 1, 0.0)
+
+
+def test_answers_are_compared_as_the_journal_writes_them() -> None:
+    def made(**hyperparameters: object) -> PolicyAnswered:
+        return PolicyAnswered(1.0, "x", Answer(1, None, (CreateJob("1", hyperparameters),)), 2)
+
+    assert same(made(a=(1, 2), b=math.nan), made(a=[1, 2], b=math.nan))
+    assert not same(made(a=1.0), made(a=2.0))
+    assert not same(made(a=1.0), made(a=object()))
+    assert not same(made(), PolicyFailed(1.0, "x", 1, "no"))
+
+
+def test_an_answer_to_nothing_is_a_difference() -> None:
+    live = raced(First())
+    live.journal.insert(4, PolicyAnswered(live.now, "x", Answer(99), None))
+    driven = replayed(live.journal, First())
+    assert driven.first is not None
+    assert (driven.first.event, driven.first.computed) == (5, None)
+    assert "the core does not take it any more" in driven.first.text
+
+
+def test_a_failure_that_fails_again_and_one_that_does_not_are_no_differences() -> None:
+    broken = First()
+    broken.breaks_at = 2
+    live = begun(broken)
+    live.report("1", 1, 0.5)
+    live.report("1", 2, 0.5)
+    assert live.x.phase is Phase.PAUSING
+    again = First()
+    again.breaks_at = 2
+    for policy in (again, First()):
+        driven = replayed(live.journal, policy)
+        assert (driven.first, driven.failures) == (None, 1)
+
+
+def test_the_cluster_s_events_are_refused() -> None:
+    with pytest.raises(Internal, match="event 1: NodeExpired belongs to the stream of the cluster"):
+        replayed([NodeExpired(1.0, "n")], First())
+
+
+def test_an_up_call_without_an_answer_is_answered_at_the_end() -> None:
+    live = raced(First())
+    cut = max(i for i, event in enumerate(live.journal) if isinstance(event, PolicyAnswered))
+    driven = replayed(live.journal[:cut], First())
+    assert driven.unanswered() == live.journal[cut]
+    assert replayed(live.journal, First()).unanswered() is None
+
+
+# ----------------------------------------------------------------------------------------------- pause, and going on
+
+
+def recovered(live: Cluster_, policy: Policy) -> tuple[Cluster_, Replay]:
+    """What a restart makes of a journal: the experiment, with an objecting host if there is an unseen difference."""
+    core = Core()
+    driven = Replay(core, lambda x: PolicyHost(policy))
+    for event in live.journal:
+        driven.take(event)
+    core.recovered()
+    host = driven.host
+    assert host is not None
+    if driven.unseen is not None:
+        host = Objecting(host, driven.unseen)
+    again = Cluster_(host, live.journal, core)
+    again.now, again.sequences = live.now, live.sequences
+    return again, driven
+
+
+def test_a_difference_pauses_the_running_experiment_and_says_what_differs() -> None:
+    live, driven = recovered(raced(First()), Stricter())
+    live.feed(ShareSet(live.now, "x", live.x.share))
+    assert live.x.phase is Phase.PAUSING
+    assert driven.first is not None
+    assert live.x.reason == f"policy error: {objection(driven.first)}"
+    assert f"event {driven.first.event} (asked about job 1 at 1)" in live.x.reason
+
+
+def test_after_a_resume_it_goes_on_from_the_recorded_decisions_and_is_not_paused_again() -> None:
+    live, _ = recovered(raced(First()), Stricter())
+    live.feed(ShareSet(live.now, "x", live.x.share))
+    again, driven = recovered(live, Stricter())
+    assert driven.first is not None
+    assert driven.unseen is None  # It stands in the reason of the pause already.
+    again.feed(Operated(again.now, "x", "resume"))
+    assert again.x.phase is Phase.RUNNING
+    third, driven = recovered(again, Stricter())
+    assert driven.unseen is None
+    assert driven.unanswered() is None
+    third.feed(ShareSet(third.now, "x", third.x.share))
+    assert third.x.phase is Phase.RUNNING
+
+
+def test_a_policy_that_is_changed_once_more_is_paused_once_more() -> None:
+    live, _ = recovered(raced(First()), Stricter())
+    live.feed(ShareSet(live.now, "x", live.x.share))
+    live.feed(Operated(live.now, "x", "resume"))
+
+    class Other(First):
+        def demand(self, cluster: Cluster) -> int:
+            return 7
+
+    third, driven = recovered(live, Other())
+    assert driven.unseen is not None
+    assert driven.unseen.event < (driven.number - 3)
+    third.feed(ShareSet(third.now, "x", third.x.share))
+    assert third.x.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert "it could use 7 machines" in third.x.reason
+
+
+def test_a_difference_after_an_accepted_one_counts() -> None:
+    live, _ = recovered(raced(First()), Stricter())
+    live.feed(ShareSet(live.now, "x", live.x.share))
+    live.feed(Operated(live.now, "x", "resume"))
+    live.say("1", Started(0))
+    driven = replayed([*live.journal, PolicyAnswered(live.now, "x", Answer(999), None)], Stricter())
+    assert driven.unseen is not None
+    assert driven.unseen.event == len(live.journal) + 1
+
+
+def test_one_that_is_paused_already_is_paused_again_when_it_is_resumed() -> None:
+    live = raced(First())
+    live.feed(Operated(live.now, "x", "pause"))
+    again, _ = recovered(live, Stricter())
+    again.feed(Operated(again.now, "x", "resume"))
+    assert (again.x.phase is not Phase.RUNNING, OBJECTION in again.x.reason) == (True, True)
+    again.feed(Operated(again.now, "x", "resume"))
+    assert again.x.phase is Phase.RUNNING
+
+
+def test_only_the_first_up_call_fails_the_others_reach_the_policy() -> None:
+    heard: list[str] = []
+
+    class Hearing(Stricter):
+        def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
+            heard.append(change.change)
+
+    live, _ = recovered(raced(First()), Hearing())
+    live.feed(ShareSet(live.now, "x", live.x.share))
+    live.feed(Operated(live.now, "x", "resume"))
+    assert heard == ["paused", "resumed"]
+
+
+# ------------------------------------------------------------------------------------------------------ until and state
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("120", Until(event=120)),
+        ("90s", Until(seconds=90.0)),
+        ("2.5m", Until(seconds=150.0)),
+        ("1h", Until(seconds=3600.0)),
+        ("12.5", Until(seconds=12.5)),
+        ("2026-01-31T12:00:00+00:00", Until(at=1769860800.0)),
+    ],
+)
+def test_until_is_an_event_or_a_time(text: str, expected: Until) -> None:
+    assert parse_until(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-3", "5 minutes", "1.2.3"])
+def test_until_that_is_neither_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="allowed are an event's number"):
+        parse_until(text)
+
+
+def test_until_stops_behind_its_event() -> None:
+    event = NodeExpired(110.0, "n")
+    assert not Until(event=3).passed(3, event, 100.0)
+    assert Until(event=3).passed(4, event, 100.0)
+    assert not Until(seconds=10.0).passed(9, event, 100.0)
+    assert Until(seconds=9.0).passed(9, event, 100.0)
+    assert Until(at=109.0).passed(9, event, 100.0)
+
+
+def test_the_state_shows_jobs_machines_and_snapshots() -> None:
+    live = raced(First())
+    state = state_of(live.x, len(live.journal), live.now)
+    assert (state.state, state.share, state.machines) == ("RUNNING", 2, {"n/0": "1", "n/1": "2"})
+    one, two = state.jobs
+    assert (one.state, one.position, one.attempt, one.machines) == ("SUSPENDING", 2, 1, ("n/0",))
+    assert (two.state, two.position, two.best, two.snapshots) == ("RUNNING", 2, 0.6, ())
+    assert RunEndReason.TERMINATED.value.lower() in one.reason

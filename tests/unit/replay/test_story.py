@@ -1,0 +1,344 @@
+"""Every event has its sentence, and the sentences say what happened."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    AmendRun,
+    Answer,
+    AnswerReady,
+    ApplicationStat,
+    Call,
+    Command,
+    CreateJob,
+    Decision,
+    DecisionKind,
+    ExperimentChange,
+    IterationFinish,
+    JobCreated,
+    MachinesChange,
+    PredictionReady,
+    Report,
+    RequestMade,
+    RunEnd,
+    RunEndReason,
+    RunMode,
+    ShareChange,
+    StartJob,
+    TerminateJob,
+    TimerFired,
+)
+from hopyard_scheduler import words
+from hopyard_scheduler.core.events import (
+    Amended,
+    Answered,
+    ClusterEvent,
+    Ended,
+    Event,
+    ExperimentEvent,
+    JobOperated,
+    MachineSpec,
+    NodeDrained,
+    NodeDraining,
+    NodeExpired,
+    NodeJoined,
+    Operated,
+    PolicyFailed,
+    Reports,
+    Requested,
+    RunBody,
+    RunMessage,
+    ShareSet,
+    Started,
+    TimerElapsed,
+    Updated,
+)
+from hopyard_scheduler.replaying import OBJECTION
+from hopyard_scheduler.story import Line, Story
+from tests.unit.core.rig import Rig, settings, snapshot
+
+
+def told(rig: Rig) -> list[Line]:
+    """The whole story of a rig's experiment."""
+    story = Story()
+    return [story.tell(event) for event in rig.journal]
+
+
+def last(rig: Rig, kind: type[Event] = RunMessage) -> str:
+    """What the last event of a kind says."""
+    return [line.text for line in told(rig) if line.kind == kind.__name__][-1]
+
+
+def quiet(rig: Rig, event: Event) -> str:
+    """The sentence of an event that is fed to the rig, without what the policy is told afterwards."""
+    before = len(rig.journal)
+    rig.feed(event)
+    return told(rig)[before].text
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(machines=2)
+
+
+# ---------------------------------------------------------------------------------------------------------- completeness
+
+
+def _eventful() -> Rig:
+    """An experiment with every class of event and of message in its journal."""
+    rig = Rig(machines=2, max_seconds=1e6, grace=5.0)
+    rig.create()
+    rig.create(0.2)
+    rig.command(CreateJob(str(rig.x.ordinals + 1)))
+    rig.feed(Answered(rig.now, "x", f"create/{rig.x.ordinals}", {"lr": 0.3}))
+    rig.start("1", "n1/0", until=6)
+    rig.report(1)
+    rig.taken(1)
+    rig.stored(1)
+    rig.command(AmendRun("1", "t1", until=8))
+    rig.say(rig.key(), Amended("t1", True, 1))
+    rig.join("n1", 2, runs=(rig.key(),), snapshots=("s1",))
+    rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
+    rig.feed(Updated(rig.now, "x", "u", more_jobs=2, weight=2.0, target=0.99))
+    rig.feed(NodeDraining(rig.now, "x", "n9"))
+    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
+    rig.stored(2)
+    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.expire("n1")
+    rig.feed(TimerElapsed(1e9, "x", "policy/keep"))
+    rig.hold = True
+    rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
+    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "Mine on up-call 9: ValueError: no"))
+    return rig
+
+
+def test_every_event_of_an_experiment_has_a_sentence() -> None:
+    rig = _eventful()
+    lines = told(rig)
+    assert {line.kind for line in lines} == {cls.__name__ for cls in get_args(ExperimentEvent)}
+    bodies = {type(event.body) for event in rig.journal if isinstance(event, RunMessage)}
+    assert bodies == set(get_args(RunBody))
+    assert [line.number for line in lines] == list(range(1, len(rig.journal) + 1))
+    for line in lines:
+        assert line.text.strip()
+        assert "repetition" not in line.text
+        assert "None" not in line.text, line
+
+
+def test_every_event_of_the_cluster_has_a_sentence() -> None:
+    story = Story()
+    events: list[Event] = [
+        NodeJoined(1.0, "n", "i", (MachineSpec("n/0"), MachineSpec("n/1"))),
+        NodeDrained(2.0, "n"),
+        NodeExpired(3.0, "n"),
+    ]
+    assert {type(event) for event in events} == set(get_args(ClusterEvent))
+    assert [story.tell(event).text for event in events] == [
+        "node n joined with n/0, n/1 and 0 runs",
+        "node n is drained: it finishes what it runs",
+        "node n was silent beyond its lease and is lost",
+    ]
+
+
+_VALUES: dict[str, Any] = {
+    "job": "3", "ticket": "7.1", "machine": "n/0", "machines": ("n/0",), "source": "1", "parent": "1", "position": 4,
+    "hyperparameters": {"lr": 0.5}, "priority": 2.0, "kind": "milp", "at": 9.0, "report": Report(4, {"score": 0.5}),
+    "attempt": 2, "reason": RunEndReason.LOST, "resume_position": 2, "slots": 2, "change": "paused",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", [*get_args(Call), *get_args(Command)], ids=lambda cls: cls.__name__)
+def test_every_up_call_and_command_has_words(cls: type) -> None:
+    made = cls(**{name: _VALUES[name] for name in cls.__dataclass_fields__ if name in _VALUES})  # type: ignore[attr-defined]
+    said = words.told(made) if isinstance(made, Call) else words.command(made)
+    assert said
+    assert "None" not in said
+
+
+def test_up_calls_are_told_with_what_they_carry() -> None:
+    report = Report(6, {"score": 0.5}, at_until=True)
+    assert [
+        words.told(call)
+        for call in (
+            AllocateJobs(),
+            ApplicationStat("3", report),
+            IterationFinish("3", report, repeated=True),
+            RunEnd("3", 2, RunEndReason.LOST, 7, 5),
+            JobCreated("4"),
+            PredictionReady("7.1", "3", error="no predictor"),
+            AnswerReady("7.2"),
+            RequestMade("r", {"lr": 0.5}, 9),
+            ShareChange(1, 10.0),
+            MachinesChange(("n/0",), ("n/1",)),
+            ExperimentChange("target"),
+            TimerFired("t"),
+        )
+    ] == [
+        "offered idle machines",
+        "told of job 3 at 6",
+        "asked again about job 3 at its until 6",
+        "told that run 2 of job 3 ended LOST at 7",
+        "told of the new job 4",
+        "given the prediction for job 3, which failed: no predictor",
+        "given the answer to 7.2",
+        "asked for lr=0.5 at 9",
+        "told that its share is 1 machine",
+        "told that n/0 came and n/1 went",
+        "told that the experiment is retargeted",
+        "told that the time of t has come",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- sentences
+
+
+def test_a_start_says_where_which_attempt_and_from_what(rig: Rig) -> None:
+    rig.create()
+    rig.start("1", "n1/0", until=5, allowed=3)
+    start, up = told(rig)[-2:]
+    assert start.text.endswith(
+        "the policy starts job 1 on n1/0 up to 5 without a decision before 3 (attempt 1, from the start)"
+    )
+    assert up.text == "run 1 of job 1 is up from the start"
+
+
+def test_reports_and_decisions(rig: Rig) -> None:
+    rig.create()
+    rig.start()
+    rig.script = lambda call: (Decision(DecisionKind.CONTINUE, 8) if isinstance(call, IterationFinish) else None, [])
+    rig.report(6, 0.91)
+    texts = [line.text for line in told(rig)[-3:]]
+    assert texts == [
+        "run 1 of job 1 reported 6: score 0.91",
+        "the policy was told of job 1 at 6",
+        "the policy was asked about job 1 at 6 and decided CONTINUE up to 8",
+    ]
+
+
+def test_a_lost_node_tells_what_was_lost_and_where_it_goes_on(rig: Rig) -> None:
+    rig.create()
+    rig.start(until=9)
+    rig.report(5)
+    rig.taken(5)
+    rig.stored(5)
+    rig.report(7)
+    before = len(rig.journal)
+    rig.expire("n1")
+    assert told(rig)[before].text == (
+        "node n1 is lost, so run 1 of job 1 was lost at 7; job 1 is SUSPENDED and goes on from the snapshot at 5"
+    )
+
+
+def test_a_late_message_of_an_old_attempt_is_told_as_refused(rig: Rig) -> None:
+    rig.create()
+    rig.start(until=9)
+    rig.report(5)
+    old = rig.key()
+    rig.expire("n1")
+    rig.join("n2")
+    rig.start("1", "n2/0")
+    rig.say(old, Reports((Report(6, {"score": 0.1}),)))
+    assert last(rig) == "a late message of run 1 of job 1 was refused (reported 6: score 0.1); the job is at attempt 2"
+
+
+def test_what_is_trained_again_and_differs_is_told(rig: Rig) -> None:
+    rig.create()
+    rig.start(until=9)
+    rig.report(5, 0.5)
+    rig.expire("n1")
+    rig.join("n2")
+    rig.start("1", "n2/0")
+    rig.report(5, 0.6)
+    assert last(rig).startswith(
+        "run 2 of job 1 reported 5: score 0.6 (again) (position 5 was trained again and differs"
+    )
+
+
+def test_a_refused_command_says_why(rig: Rig) -> None:
+    rig.command(StartJob("9", ("n1/0",)))
+    (line,) = (line for line in told(rig) if "starts job 9" in line.text)
+    assert line.text.endswith("the policy starts job 9 on n1/0, refused: there is no job '9'")
+    assert line.jobs == ("9",)
+
+
+def test_a_failing_policy_pauses_with_its_error(rig: Rig) -> None:
+    rig.hold = True
+    rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
+    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "Mine: ValueError: no"))
+    assert last(rig, PolicyFailed) == (
+        "the policy was asked for lr=1 at 3 and failed; the experiment is PAUSED: policy error: Mine: ValueError: no"
+    )
+
+
+def test_a_policy_that_changed_is_told(rig: Rig) -> None:
+    rig.hold = True
+    rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
+    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, f"{OBJECTION}: event 3"))
+    assert last(rig, PolicyFailed).startswith(
+        "the scheduler restarted and found that the policy decides otherwise now; the experiment"
+    )
+
+
+def test_shares_and_people(rig: Rig) -> None:
+    assert quiet(rig, ShareSet(rig.now, "x", 4)) == "the share changed 2 -> 4 machines"
+    assert quiet(rig, ShareSet(rig.now, "x", 4)) == "the share is 4 machines as before"
+    assert quiet(rig, Operated(rig.now, "x", "pause")).startswith(
+        "a person paused the experiment; the experiment is PAUS"
+    )
+    assert quiet(rig, Operated(rig.now, "x", "pause")) == "a person paused the experiment again, which changed nothing"
+    assert quiet(rig, JobOperated(rig.now, "x", TerminateJob("7"))) == (
+        "a person terminates job 7 (refused TerminateJob: there is no job '7')"
+    )
+
+
+def test_an_end_says_where_the_job_stands(rig: Rig) -> None:
+    rig.create()
+    rig.start(until=4)
+    rig.report(4, at_until=True)
+    before = len(rig.journal)
+    rig.ended(RunEndReason.UNTIL, 4, snapshot(4))
+    assert told(rig)[before].text == (
+        "run 1 of job 1 left its machine at 4 (UNTIL, its state saved): told; "
+        "job 1 is SUSPENDED and goes on from the snapshot at 4: reached position 4"
+    )
+
+
+def test_a_line_about_one_job_leaves_the_others_out() -> None:
+    rig = Rig(machines=2)
+    rig.create()
+    rig.create(0.2)
+    rig.command(StartJob("1", ("n1/0",)), StartJob("2", ("n1/1",)))
+    line = next(line for line in told(rig) if line.jobs == ("1", "2"))
+    about = line.about("2")
+    assert about is not None
+    assert about.text == "the policy starts job 2 on n1/1 (attempt 1, from the start)"
+    assert line.about("3") is None
+
+
+def test_bodies_that_a_rig_does_not_say() -> None:
+    rig = Rig(machines=2)
+    rig.create()
+    rig.command(StartJob("1", ("n1/0", "n1/1"), mode=RunMode.TRAIN))
+    rig.say(rig.key(rank=1), Started(0))
+    assert last(rig) == "run 1 of job 1 (rank 1) is up from the start"
+    rig.command(AmendRun("1", "t", until=9))
+    rig.say(rig.key(), Amended("t", False, 9))
+    assert "run 1 of job 1 was already at 9: amendment t came too late" in [line.text for line in told(rig)]
+    before = len(rig.journal)
+    rig.say(rig.key(), Ended(RunEndReason.FAILED, 3, None, True, "train at position 3: ValueError: no\n  File ..."))
+    assert told(rig)[before].text == "run 1 of job 1 failed at 3: train at position 3: ValueError: no"
+
+
+def test_terms_and_answers() -> None:
+    rig = _eventful()
+    texts = [line.text for line in told(rig)]
+    assert "a person changed the terms: 2 more jobs, target 0.99, weight 2" in texts
+    assert "the generator proposed job 3: lr=0.3" in texts
+    assert "the policy's timer keep elapsed" in texts
+    assert f"max {settings().metric}, 8 jobs of 10 positions, for 11d 13h" in texts[0]
+    assert Answer(1).commands == ()

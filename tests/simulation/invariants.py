@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hopyard.policy.vocabulary import JobState
-from hopyard_scheduler.core import Core
+from hopyard_scheduler.core import Core, losses
 from hopyard_scheduler.core.effects import (
     Effect,
     ForgetSnapshot,
@@ -245,7 +245,8 @@ def _check_jobs(x: Experiment) -> None:
         require((job.run is not None) == live, f"job {job.id} is {job.state.value} with run {job.run}")
         require((job.id in x.live) == live, f"job {job.id} is {job.state.value}, live: {job.id in x.live}")
         if job.state.idle:
-            waiting.add(job.id)
+            if not losses.held(x, job):
+                waiting.add(job.id)
             _check_idle(x, job)
     require(waiting == set(x.idle) == set(x.idle._keys), f"idle jobs are {waiting}, the queue has {set(x.idle)}")
     require(set(x.open) == {j.id for j in x.jobs.values() if not j.state.ended}, f"open jobs are {list(x.open)}")

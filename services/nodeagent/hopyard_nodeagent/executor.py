@@ -8,7 +8,7 @@ import shutil
 from contextlib import ExitStack
 
 from hopyard.bundle import BundleError
-from hopyard.errors import HopyardError
+from hopyard.errors import HopyardError, NotFound
 from hopyard.runner.watch import EXIT_HUNG
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -71,7 +71,10 @@ class Executor:
             snapshot_file = ""
             if start.HasField("snapshot"):
                 snapshot_file = str(stack.enter_context(self._snapshots.use(start.snapshot.sha256)))
-                await self._snapshots.fetch(start.snapshot.sha256, start.snapshot_peers)
+                try:
+                    await self._snapshots.fetch(start.snapshot.sha256, start.snapshot_peers)
+                except NotFound as error:
+                    return run.lost(str(error), snapshot_missing=True)
             code_folder = (
                 await self._bundles.folder(start.program.bundle) if start.program.bundle else self._folders.data
             )

@@ -158,13 +158,14 @@ class Run:
         found.stored = False
         return found
 
-    def lost(self, message: str) -> resource_manager_pb2.RunEnded:
-        """An end that is nobody's code's fault: the job goes back to its last snapshot."""
+    def lost(self, message: str, *, snapshot_missing: bool = False) -> resource_manager_pb2.RunEnded:
+        """An end that is nobody's code's fault: the job goes back to its last snapshot, or, if that is missing, another."""
         return resource_manager_pb2.RunEnded(
             reason=common_pb2.RUN_END_REASON_LOST,
             position=self.position,
             failure=common_pb2.FAILURE_CLASS_INFRASTRUCTURE,
             message=message,
+            snapshot_missing=snapshot_missing,
         )
 
     def failed(self, message: str) -> resource_manager_pb2.RunEnded:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import contextmanager
 from pathlib import Path
 
-from hopyard.errors import HopyardError, Unavailable
+from hopyard.errors import DataLoss, HopyardError, NotFound, Unavailable
 from hopyard.rpc import channel
 from hopyard.snapshotfile import hash_file
 from hopyard.v1 import node_agent_pb2, node_agent_pb2_grpc
@@ -91,7 +91,8 @@ class Snapshots:
         """Have a snapshot here: from the disk, from the first peer that gives it, or from the store.
 
         Raises:
-            HopyardError: nobody gave it; the message says what each one answered.
+            NotFound: nobody that answered has it, and the store has not; the message says what each one answered.
+            Unavailable: nobody gave it, and the store could not be asked.
         """
         path = self.path(sha256)
         async with self._fetches.setdefault(sha256, asyncio.Lock()):
@@ -109,7 +110,8 @@ class Snapshots:
                 await self._store.get(sha256, path)
             except HopyardError as error:
                 tried.append(f"store: {error}")
-                raise Unavailable(f"snapshot {sha256} cannot be got: {'; '.join(tried)}") from error
+                kind = NotFound if isinstance(error, NotFound | DataLoss) else Unavailable
+                raise kind(f"snapshot {sha256} cannot be got: {'; '.join(tried)}") from error
 
     async def discard_if_corrupt(self, sha256: str) -> bool:
         """Delete a snapshot whose bytes are not what its hash promises, so that the next start gets another copy.

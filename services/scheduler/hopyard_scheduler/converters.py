@@ -106,7 +106,8 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
     reason: RunEndReason = RUN_END_REASONS.from_proto(ended.reason, field="ended.reason")
     snapshot = snapshot_from_proto(ended.snapshot) if ended.HasField("snapshot") else None
     user_code = ended.failure == common_pb2.FAILURE_CLASS_USER_CODE
-    return Ended(reason, ended.position, snapshot, user_code, ended.message[:MAX_MESSAGE])
+    message = ended.message[:MAX_MESSAGE]
+    return Ended(reason, ended.position, snapshot, user_code, message, ended.snapshot_missing)
 
 
 def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | Ended:

@@ -1,6 +1,7 @@
 """A cluster in one process that trains nothing: its jobs' metrics are a formula.
 
-It serves what the client and the command line speak to, on real gRPC, and keeps its experiments in memory.
+It serves what the client and the command line speak to, on real gRPC, and keeps its experiments in memory. All jobs of
+an experiment named "failing" fail; a metric named "nothing" is reported as NaN; jobs of one named "silent" print nothing.
 
 `python -m tests.integration.cli.fake --data DIR --port N` runs it alone.
 """
@@ -125,8 +126,14 @@ class FakeCluster(_Services):
         return self.searches[experiment]
 
     async def _train(self, search: Search) -> None:
-        for job in search.jobs.values():
+        for job in list(search.jobs.values()):
+            if job.state == common_pb2.JOB_STATE_COMPLETED:
+                continue
             job.state, job.attempt = common_pb2.JOB_STATE_RUNNING, 1
+            if search.experiment.name == "failing":
+                job.state, job.reason = common_pb2.JOB_STATE_FAILED, "KeyError: 'lr'\n  in line 3"
+                search.tell(job=job)
+                continue
             job.machines.append("local/0")
             search.experiment.machines = 1
             while job.position < search.longest and search.experiment.state not in ENDED:
@@ -145,13 +152,16 @@ class FakeCluster(_Services):
     def _report(self, search: Search, job: experiment_pb2.Job) -> None:
         job.position += 1
         value = 1.0 - math.exp(-job.position / 4.0) / int(job.id)
-        job.last_value = value
-        if not job.HasField("best_value") or value > job.best_value:
-            job.best_value, job.best_position = value, job.position
         experiment = search.experiment
-        if not experiment.HasField("best_value") or value > experiment.best_value:
+        metrics = {"accuracy": value, "loss": 1.0 - value, "nothing": math.nan}
+        ours = experiment.metric.name == "accuracy"
+        if ours:
+            job.last_value = value
+        if ours and (not job.HasField("best_value") or value > job.best_value):
+            job.best_value, job.best_position = value, job.position
+        if ours and (not experiment.HasField("best_value") or value > experiment.best_value):
             experiment.best_job, experiment.best_value, experiment.best_position = job.id, value, job.position
-        report = common_pb2.Report(position=job.position, metrics={"accuracy": value}, seconds=search.pace)
+        report = common_pb2.Report(position=job.position, metrics=metrics, seconds=search.pace)
         search.statistics.append(appstat_pb2.Statistic(experiment=experiment.id, job=job.id, attempt=1, report=report))
         search.tell(job=job)
         search.tell(report=experiment_pb2.JobReport(job=job.id, report=report))
@@ -255,6 +265,19 @@ class FakeCluster(_Services):
         search.going.set()
         return experiment_pb2.StopExperimentResponse(experiment=search.experiment)
 
+    async def ExtendExperiment(self, request: Any, context: Context) -> experiment_pb2.ExtendExperimentResponse:
+        search = self.search(request.experiment)
+        if not request.request_id:
+            raise InvalidInput("request_id: is required")
+        for number in range(len(search.jobs) + 1, len(search.jobs) + 1 + request.jobs):
+            search.jobs[str(number)] = experiment_pb2.Job(
+                experiment=search.experiment.id, id=str(number), state=common_pb2.JOB_STATE_PENDING
+            )
+        search.longest = request.max_iterations or search.longest
+        search.enter(RUNNING)
+        self.background.start(self._train(search), name=f"{search.experiment.id} again")
+        return experiment_pb2.ExtendExperimentResponse(experiment=search.experiment)
+
     async def GetCluster(self, request: Any, context: Context) -> experiment_pb2.GetClusterResponse:
         return experiment_pb2.GetClusterResponse(epoch=1, appstat_address=self.server.address, version="0")
 
@@ -306,6 +329,8 @@ class FakeCluster(_Services):
             yield appstat_pb2.GetBlobResponse(data=data[begin : begin + 1000])
 
     async def StreamLogs(self, request: Any, context: Context) -> AsyncIterator[node_agent_pb2.StreamLogsResponse]:
+        if self.search(request.experiment).experiment.name == "silent":
+            raise NotFound("no log on this node")
         lines = [f"job {request.job} line {number}\n".encode() for number in range(3)]
         offset = 0
         for line in lines:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hopyard.cli.commands.files import _beside_best
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, Job, JobReport, JobState
 from hopyard.errors import AlreadyExists, DataLoss, NotFound, TimedOut, Unavailable
@@ -38,6 +39,22 @@ async def test_an_experiment_from_its_file_to_its_best_state(
     assert (got.folder / "weights.txt").read_text() == "job 3 at 8"
     with pytest.raises(AlreadyExists, match=r"best exists already"):
         await client.download(ended, to=tmp_path / "best")
+
+
+async def test_a_snapshot_that_is_not_the_best_says_so(
+    fake: FakeCluster, client: AsyncClient, experiment_file: Path, tmp_path: Path
+) -> None:
+    ended = await client.wait(await client.create(experiment_file), timeout=20)
+    at_best = await client.download(ended, to=tmp_path / "best")
+    assert (at_best.metric, at_best.value, at_best.best_missing) == ("accuracy", at_best.best_value, False)
+    job = fake.search(ended.id).jobs["3"]
+    job.best_position, job.best_value = 5, 0.99
+    other = await client.download(ended, to=tmp_path / "other")
+    assert other.best_missing
+    assert (other.position, other.best_position, other.best_value) == (8, 5, 0.99)
+    assert other.value == at_best.value
+    assert _beside_best(other) == " (accuracy 0.9549 there; the best, 0.99 at 5, has no snapshot)"
+    assert _beside_best(at_best) == ""
 
 
 async def test_watch_brings_the_present_state_then_every_change_and_ends(

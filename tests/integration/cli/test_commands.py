@@ -140,7 +140,7 @@ def test_looking_at_a_cluster_that_is_not_running_opens_it_for_the_moment(
     assert run(["experiments", "--data", str(data)]) == 0
     out, err = capsys.readouterr()
     assert "no experiments yet" in out
-    assert f"opening {data}" in err
+    assert err == ""  # it takes a moment, and no words
     assert not is_locked(data)
 
 
@@ -198,6 +198,100 @@ def test_two_clusters_never_share_a_directory(
     finally:
         lock.release()
     assert f"hopyard run (process {os.getpid()}) holds this data directory" in capsys.readouterr().err
+
+
+def _variant(file: Path, name: str = "small", metric: str = "accuracy") -> Path:
+    changed = file.read_text().replace("name: small", f"name: {name}").replace("name: accuracy", f"name: {metric}")
+    variant = file.with_name(f"{name}-{metric}.yaml")
+    variant.write_text(changed)
+    return variant
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "expected"),
+    [
+        ("small", "acuracy", "error: acuracy is not reported; reported are accuracy, loss, nothing (did you mean accu"),
+        ("small", "nothing", "error: nothing is reported, but never finite"),
+        ("failing", "accuracy", "error: every job failed, the first with: KeyError: 'lr'"),
+    ],
+)
+def test_an_experiment_that_came_to_nothing_ends_with_one_error(
+    name: str, metric: str, expected: str, experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = _variant(experiment_file, name, metric)
+    with _Serving(tmp_path / "data"):
+        where = ["--data", str(tmp_path / "data")]
+        for arguments in (["run", str(file)], ["wait"], ["resume"]):
+            assert run([*arguments, *where]) == 1
+            out, err = capsys.readouterr()
+            if arguments != ["resume"]:
+                assert err.count("error: ") == 1
+                assert expected in err
+            assert (out + err).count("KeyError") <= 1
+
+
+def test_extend_goes_on_with_what_has_ended(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _Serving(tmp_path / "data"):
+        where = ["--data", str(tmp_path / "data")]
+        assert run(["run", str(experiment_file), *where]) == 0
+        capsys.readouterr()
+        assert run(["resume", *where]) == 0
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("small (e1) has ended already, COMPLETED: hopyard jobs e1")
+        assert len(err.splitlines()) == 1
+        assert run(["extend", "small", "--jobs", "2", "--watch", "--json", *where]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert len(result["jobs"]) == 5
+        assert run(["extend", *where]) == 2
+        assert "extend by --jobs N, --max-iterations M or --time TIME" in capsys.readouterr().err
+        assert run(["extend", "--time", "soon", *where]) == 2
+        assert "error: --time: needs a length of time" in capsys.readouterr().err
+        assert run(["extend", "--time", "10m", *where]) == 0
+        assert "small (e1) is RUNNING" in capsys.readouterr().err
+        assert run(["wait", *where]) == 0
+
+
+def test_what_is_paused_is_not_waited_for_and_the_newest_is_resumed(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
+    data = tmp_path / "data"
+    with _Serving(data):
+        where = ["--data", str(data)]
+        for _ in range(2):
+            assert run(["run", str(experiment_file), *where]) == 130
+        monkeypatch.setattr(session, "LiveModel", LiveModel)
+        capsys.readouterr()
+        assert run(["wait", *where]) == 1
+        assert capsys.readouterr().err == f"small (e2) is PAUSED: hopyard resume e2 --data {data}\n"
+        assert run(["wait", "--timeout", "0.2", *where]) == 1
+        err = capsys.readouterr().err
+        assert err.count("is PAUSED") == 1
+        assert "error: experiment e2: still PAUSED after" in err
+        assert run(["resume", *where]) == 0
+        err = capsys.readouterr().err
+        assert "going on with small (e2); not with small (e1, PAUSED): hopyard resume ID" in err
+        assert run(["resume", *where]) == 0
+        assert "not with" not in capsys.readouterr().err
+
+
+def test_what_is_not_there_is_told(experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    with _Serving(data):
+        where = ["--data", str(data)]
+        assert run(["run", str(_variant(experiment_file, "silent")), *where]) == 0
+        capsys.readouterr()
+        assert run(["logs", "1", *where]) == 0
+        assert capsys.readouterr() == ("", "the job printed nothing\n")
+        assert run(["curve", "1", "--metric", "foo", *where]) == 1
+        assert "job 1 of silent (e1): foo is not reported; reported are accuracy, loss" in capsys.readouterr().err
+    assert run(["nodes", *where]) == 0
+    assert f"no cluster runs in {data}" in capsys.readouterr().out
+    assert run(["nodes", "--json", *where]) == 0
+    assert json.loads(capsys.readouterr().out) == []
 
 
 class _Serving:

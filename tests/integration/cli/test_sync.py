@@ -62,6 +62,8 @@ def test_the_synchronous_client_has_all_of_the_asynchronous_one(experiment_file:
         client.pause(second)
         client.resume(second)
         assert client.stop(second).state is ExperimentState.STOPPED
+        assert client.extend(created, jobs=1).state is ExperimentState.RUNNING
+        assert len(client.jobs(client.wait(created, timeout=20))) == 4
         client.pause(third := client.create(experiment_file))
         with pytest.raises(TimedOut):
             client.wait(third, timeout=0.1)

@@ -65,7 +65,7 @@ def test_the_header_says_what_matters() -> None:
     made = model(job("1", best=0.5), job("2", JobState.PENDING, 0), best_job="1", best_value=0.5, best_position=5)
     lines = drawn(made, 110, 20)
     assert lines[0].startswith("digits  e1  RUNNING  20s")
-    assert "machines 1 busy, 2 held of 2" in lines[1]
+    assert "machines 1 busy, 2 held of 2   " in lines[1]
     assert "▶ 1 running" in lines[1]
     assert "○ 1 pending" in lines[1]
     assert lines[2].startswith("best accuracy 0.5  job 1 at 5")
@@ -153,3 +153,24 @@ def test_plain_lines() -> None:
 def test_smaller_is_better_when_the_metric_says_so() -> None:
     made = model(job("1", best=0.5), job("2", best=0.1), job("3", best=math.nan), metric=Metric("loss", "min"))
     assert [one.id for one in interesting(made)] == ["2", "1", "3"]
+
+
+def test_a_metric_that_is_not_reported_is_named_while_it_trains() -> None:
+    made = model(job("1"), metric=Metric("acuracy", "max"))
+    assert "no report yet" in plain_line(made, 100.0)
+    made.apply(JobReport("1", Report(1, {"accuracy": 0.5, "loss": 1.0})), 100.0)
+    expected = "acuracy is not reported; reported are accuracy, loss (did you mean accuracy?)"
+    assert expected in plain_line(made, 100.0)
+    assert drawn(made, 110, 20)[2].rstrip() == expected
+
+
+def test_a_metric_that_is_never_finite_is_no_best_value() -> None:
+    made = model(job("1", best=math.nan), best_job="1", best_value=math.nan)
+    made.apply(JobReport("1", Report(1, {"accuracy": math.nan})), 100.0)
+    assert drawn(made, 110, 20)[2].rstrip() == "accuracy is reported, but never finite"
+    made.load_metrics({"accuracy": True})
+    assert "never finite" not in plain_line(made, 100.0)
+
+
+def test_machines_are_held_only_when_they_do_not_train() -> None:
+    assert "machines 1 busy of 2 " in drawn(model(job("1"), machines=1), 110, 20)[1]

@@ -10,13 +10,14 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 
 from hopyard.cli.app import load_command
-from hopyard.cli.connect import choose
+from hopyard.cli.connect import choose, where
 from hopyard.cli.errors import WrongUse, explain
 from hopyard.cli.main import run
 from hopyard.cli.names import experiment_and_job
-from hopyard.cli.output import plain
+from hopyard.cli.output import emit, plain
 from hopyard.client.types import Job, JobState
 from hopyard.errors import Conflict, Internal, InvalidInput, NotFound
 from hopyard.spec import SpecError, load_spec
@@ -75,6 +76,25 @@ def test_what_was_typed_wins_over_the_environment(monkeypatch: pytest.MonkeyPatc
     assert choose(None, None) == (None, Path("hopyard-data"))
 
 
+def test_the_next_command_is_told_what_this_one_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("HOPYARD_SERVER", "HOPYARD_DATA"):
+        monkeypatch.delenv(variable, raising=False)
+    assert where(None, None) == ""
+    assert where("host:1", None) == " --server host:1"
+    assert where(None, Path("my data")) == " --data 'my data'"
+    monkeypatch.setenv("HOPYARD_DATA", "d")
+    assert where(None, Path("d")) == ""
+    monkeypatch.setenv("HOPYARD_SERVER", "host:1")
+    assert where("host:1", None) == ""
+
+
+def test_nothing_is_cut_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("address", box=None)
+    table.add_row("x" * 300)
+    emit(table)
+    assert "x" * 300 in capsys.readouterr().out
+
+
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WrongUse, match=r"hopyard scheduler is not installed: pip install 'hopyard\[scheduler\]'"):
         load_command("scheduler", None)
@@ -87,6 +107,16 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 0
     assert "Usage: hopyard" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("service", ["scheduler", "agent", "appstat", "hpgen"])
+def test_services_share_their_common_options(service: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([service, "--help"]) == 0
+    out = capsys.readouterr().out
+    for option in ("--data", "--host", "--port", "--insecure", "--log-format", "--log-level"):
+        assert f"{option} " in out, option
+    assert "-completion" not in out
+    assert "--no-insecure" not in out
 
 
 def test_every_command_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +137,7 @@ def test_every_command_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> Non
             "best",
             "curve",
         ),
-        *("logs", "wait", "download", "pause", "stop"),
+        *("logs", "wait", "download", "pause", "stop", "extend"),
     ):
         assert f" {name} " in out
 

@@ -38,13 +38,14 @@ def shown(renderable: RenderableType) -> list[str]:
 def test_jobs_are_listed_the_best_first() -> None:
     lines = shown(tables.jobs_table(EXPERIMENT, JOBS))
     assert lines[0].split() == ["job", "state", "position", "best", "loss", "at", "last", "hyperparameters"]
-    assert [line.split()[0] for line in lines[1:]] == ["2", "1", "3"]
+    assert [line.split()[0] for line in lines[1:4]] == ["2", "1", "3"]
     assert "trained to its end" not in "".join(lines)
-    assert lines[3].endswith("lr=9  train at position 2: ValueError: no")
+    assert lines[3].endswith("lr=9")
+    assert lines[4] == "! 3  train at position 2: ValueError: no"
 
 
 def test_a_long_list_is_cut_and_says_how_to_get_the_rest() -> None:
-    assert shown(tables.jobs_table(EXPERIMENT, JOBS, most=1))[-1] == "and 2 more jobs: hopyard jobs e1"
+    assert shown(tables.jobs_table(EXPERIMENT, JOBS, most=1))[-2] == "and 2 more jobs: hopyard jobs e1"
 
 
 def test_a_summary_ends_with_the_best_values_in_full() -> None:
@@ -79,3 +80,37 @@ def test_a_curve_has_its_ends_below_it() -> None:
     lines = shown(tables.curve_text(EXPERIMENT, "1", "loss", [Point(1, 1.0), Point(9, 0.5)]))
     assert lines[0] == "digits, job 1: loss"
     assert lines[-1].split() == ["1", "9"]
+
+
+def test_equal_reasons_are_told_once_and_what_the_state_says_not_at_all() -> None:
+    failed = [Job("e1", str(number), JobState.FAILED, "\nKeyError: 'lr'\n  traceback") for number in range(1, 8)]
+    quiet = [
+        Job("e1", "8", JobState.SUSPENDED, "reached position 5"),
+        Job("e1", "9", JobState.COMPLETED, "trained to its end"),
+        Job("e1", "10", JobState.PENDING, "waits for its first machine"),
+        Job("e1", "11", JobState.TERMINATED, "terminated"),
+    ]
+    lost = Job("e1", "12", JobState.SUSPENDED, "its run was lost: node n is silent")
+    lines = shown(tables.jobs_table(EXPERIMENT, [lost, *quiet, *failed]))
+    assert lines[-2:] == ["! 1, 2, 3, 4, 5 and 2 more  KeyError: 'lr'", "‖ 12  its run was lost: node n is silent"]
+    # When every job failed alike, the command's closing line says how.
+    assert "KeyError" not in "".join(shown(tables.summary(EXPERIMENT, failed)))
+
+
+def test_a_long_error_is_one_line() -> None:
+    failed = Job("e1", "1", JobState.FAILED, "no " * 200)
+    assert len(shown(tables.jobs_table(EXPERIMENT, [failed]))) == 3
+
+
+def test_a_node_that_never_spoke_and_a_machine_that_waits_for_its_job() -> None:
+    up = Node("n", "a:1", NodeState.UP, (Machine("n/0", "n", "e1"),))
+    lost = Node("m", "b:1", NodeState.LOST, (Machine("m/0", "m"),), silent_seconds=1e9)
+    lines = shown(tables.nodes_table([up, lost]))
+    assert "held by e1" in lines[1]
+    assert "idle" not in lines[2]
+    assert lines[2].endswith("never")
+
+
+def test_jobs_of_an_extended_experiment_are_never_beyond_their_length() -> None:
+    (line,) = shown(tables.jobs_table(EXPERIMENT, [Job("e1", "1", JobState.COMPLETED, position=12)]))[1:]
+    assert "12/12" in line

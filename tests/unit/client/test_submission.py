@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hopyard import bundle
 from hopyard.client.submission import pack, prepare
 from hopyard.errors import InvalidInput
 from hopyard.spec import SpecError
@@ -95,3 +96,24 @@ def test_what_is_not_there_is_named(folder: Path, tmp_path: Path) -> None:
 def test_the_code_is_packed(folder: Path) -> None:
     assert "train.py" in pack(folder).files
     assert pack(folder).sha256 == pack(folder).sha256
+
+
+@pytest.mark.parametrize("vanishing", [1, 99])
+def test_a_file_that_vanishes_while_packing_is_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, vanishing: int
+) -> None:
+    real, left = bundle.pack, vanishing
+
+    def busy(given: Path) -> bundle.Bundle:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise FileNotFoundError(2, "No such file or directory", "code/.train.py.swp")
+        return real(given)
+
+    monkeypatch.setattr(bundle, "pack", busy)
+    if vanishing == 1:
+        assert "train.py" in pack(folder).files
+    else:
+        with pytest.raises(InvalidInput, match=r"files vanish while they are read, code/.train.py.swp last; list them"):
+            pack(folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.errors import DataLoss, Exhausted, HopyardError, TimedOut, Unavailable
+from hopyard.errors import DataLoss, Exhausted, HopyardError, NotFound, TimedOut, Unavailable
 from hopyard.rpc import Backoff
 from hopyard.serving import Background
 from hopyard_nodeagent.keys import RunKey
@@ -139,5 +139,5 @@ async def test_a_deletion_that_waits_is_taken_back_by_a_new_use(node: Node) -> N
 
 
 async def test_a_snapshot_nobody_has_names_everyone_who_was_asked(node: Node) -> None:
-    with pytest.raises(Unavailable, match=r"cannot be got: .*port.*; store: no blob"):
+    with pytest.raises(NotFound, match=r"cannot be got: .*port.*; store: no blob"):
         await node.snapshots.fetch("0" * 64, ["no-port"])

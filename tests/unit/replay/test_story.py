@@ -140,7 +140,7 @@ def test_every_event_of_the_cluster_has_a_sentence() -> None:
     assert {type(event) for event in events} == set(get_args(ClusterEvent))
     assert [story.tell(event).text for event in events] == [
         "node n joined with n/0, n/1 and 0 runs",
-        "node n is drained: it finishes what it runs",
+        "node n is drained: its runs are suspended at their next boundary",
         "node n was silent beyond its lease and is lost",
     ]
 

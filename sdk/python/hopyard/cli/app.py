@@ -86,7 +86,11 @@ def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
     if isinstance(loaded, typer.Typer):
         command: Callable[..., Any] = typer.main.get_command(loaded)
     elif callable(loaded) and not hasattr(loaded, "make_context"):
-        app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
+        app = typer.Typer(
+            add_completion=False,
+            pretty_exceptions_enable=False,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
         app.command(name)(loaded)
         command = typer.main.get_command(app)
     else:

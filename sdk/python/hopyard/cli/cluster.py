@@ -11,7 +11,7 @@ from typing import Final
 from hopyard.cli import text
 from hopyard.cli.errors import EXIT_DONE, Interrupted
 from hopyard.cli.interrupts import Interrupts
-from hopyard.cli.output import say
+from hopyard.cli.output import say, show
 from hopyard.client.embedded import agent_service
 from hopyard.client.lock import DataLock
 from hopyard.client.processes import Service, ServiceProcess
@@ -225,7 +225,6 @@ def run_cluster(data: Path, *, slots: int, agents: int, host: str, port: int, in
 
 
 def _show(cluster: Cluster) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -233,6 +232,6 @@ def _show(cluster: Cluster) -> None:
         table.add_column(column, no_wrap=True)
     for row in cluster.status():
         table.add_row(*row)
-    Console(stderr=True, highlight=False).print(table)
+    show(table, stderr=True)
     scheduler = next(one.process.address for one in cluster.supervisors if one.name == "scheduler")
     say(f"the cluster is up: hopyard run FILE --server {scheduler}   (Ctrl-C stops it)")

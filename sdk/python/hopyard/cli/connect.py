@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 _SETTLE_SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.1
+_QUIET_SECONDS: Final = 2.0
 
 
 def choose(server: str | None, data: Path | None) -> tuple[str | None, Path]:
@@ -40,6 +42,20 @@ def choose(server: str | None, data: Path | None) -> tuple[str | None, Path]:
             return server, data
         raise WrongUse("--server and --data cannot be given together: a server knows its own data directory")
     return server, data if data is not None else DEFAULT_DATA
+
+
+def where(server: str | None, data: Path | None) -> str:
+    """The options, with a blank before them, that lead the next command to the same cluster as this one's.
+
+    Args:
+        server: The address that was given.
+        data: The data directory that was given.
+    """
+    server, folder = choose(server, data)
+    if server is not None:
+        return "" if os.environ.get(SERVER_VARIABLE) == server else f" --server {server}"
+    known = str(folder) == (os.environ.get(DATA_VARIABLE) or str(DEFAULT_DATA))
+    return "" if known else f" --data {shlex.quote(str(folder))}"
 
 
 async def running_server(data: Path) -> str | None:
@@ -81,19 +97,33 @@ async def connected(
         async with AsyncClient(server) as client:
             yield client
         return
-    if not (folder / "cluster.lock").exists():
-        raise NotFound(
-            f"{folder}: no cluster has run here; start one with `hopyard run FILE`, or name one with --server or --data"
-        )
-    say(f"opening {folder} (no cluster runs there)")
+    _need_cluster(folder)
+    # Usually it takes a moment and needs no words.
+    told = asyncio.get_running_loop().call_later(_QUIET_SECONDS, say, f"opening {folder} (no cluster runs there)")
     cluster = EmbeddedCluster(folder, slots=0, purpose=purpose)
     try:
-        async with AsyncClient(await cluster.start()) as client:
+        address = await cluster.start()
+        told.cancel()
+        async with AsyncClient(address) as client:
             if agent and not await client.experiments(ExperimentState.RUNNING):
                 await cluster.start_agent(1)
             yield client
     finally:
+        told.cancel()
         await cluster.stop()
+
+
+async def resting(server: str | None, data: Path | None) -> Path | None:
+    """The data directory meant, if no cluster serves it, so that nothing trains there; None: one does.
+
+    Raises:
+        NotFound: No cluster has ever run in it.
+    """
+    server, folder = choose(server, data)
+    if server is not None or await running_server(folder) is not None:
+        return None
+    _need_cluster(folder)
+    return folder
 
 
 def with_client(
@@ -131,3 +161,31 @@ async def find(client: AsyncClient, given: str | None) -> Experiment:
     if not there:
         raise NotFound("there is no experiment yet; `hopyard run FILE` starts one")
     return there[0]
+
+
+async def find_unfinished(client: AsyncClient, given: str | None) -> tuple[Experiment, list[Experiment]]:
+    """The experiment to go on with: the one named by id, else the newest that is paused, else one that has not ended.
+
+    With a name only experiments of that name are looked at.
+
+    Returns:
+        It, and the other unfinished ones among which it was chosen. When all have ended, the newest.
+
+    Raises:
+        NotFound: There is none at all.
+    """
+    newest = await find(client, given)
+    if given is not None and newest.id == given:
+        return newest, []
+    there = [one for one in await client.experiments() if given is None or one.name == given]
+    unfinished = [one for one in there if not one.state.ended and one.state is not ExperimentState.ENDING]
+    paused = [one for one in unfinished if one.state in (ExperimentState.PAUSED, ExperimentState.PAUSING)]
+    chosen = next(iter(paused or unfinished), newest)
+    return chosen, [one for one in unfinished if one.id != chosen.id]
+
+
+def _need_cluster(folder: Path) -> None:
+    if not (folder / "cluster.lock").exists():
+        raise NotFound(
+            f"{folder}: no cluster has run here; start one with `hopyard run FILE`, or name one with --server or --data"
+        )

@@ -9,7 +9,9 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+_UNLIMITED: Final = 100_000
 
 
 def plain(value: object) -> Any:
@@ -35,9 +37,17 @@ def emit_json(value: object) -> None:
 
 def emit(renderable: Any) -> None:
     """Print something of rich's, or text, on stdout."""
+    show(renderable)
+
+
+def show(renderable: Any, *, stderr: bool = False) -> None:
+    """Print something of rich's, or text. Where there is no terminal nothing is cut or broken to a width."""
     from rich.console import Console
 
-    Console(highlight=False, soft_wrap=isinstance(renderable, str)).print(renderable, markup=False)
+    console = Console(stderr=stderr, highlight=False, soft_wrap=isinstance(renderable, str))
+    if not console.is_terminal:
+        console = Console(stderr=stderr, highlight=False, soft_wrap=isinstance(renderable, str), width=_UNLIMITED)
+    console.print(renderable, markup=False)
 
 
 def say(line: str) -> None:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from hopyard.cli.connect import choose, find, running_server
+from hopyard.cli.connect import choose, find_unfinished, running_server, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
 from hopyard.cli.output import emit, emit_json, say
+from hopyard.cli.verdict import ended_error, metric_error, metrics_seen
 from hopyard.client import converters
-from hopyard.client.address import DEFAULT_DATA
 from hopyard.client.aio import AsyncClient
 from hopyard.client.embedded import EmbeddedCluster
 from hopyard.client.submission import Submission, prepare
-from hopyard.client.types import Experiment, ExperimentState, JobState
+from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.errors import Conflict, NotFound
 
 T = TypeVar("T")
@@ -40,14 +40,18 @@ class Session:
         data: The data directory.
         slots: Machines of an own cluster; None: what the experiment says.
         purpose: For whoever finds the directory locked.
+        eager: Bring the machines at once; else only when it is known that there is something to train.
     """
 
-    def __init__(self, server: str | None, data: Path, slots: int | None, purpose: str) -> None:
+    def __init__(self, server: str | None, data: Path, slots: int | None, purpose: str, *, eager: bool = False) -> None:
+        self._eager = eager
         self._server = server
         self._data = data
         self._slots = slots
         self._purpose = purpose
         self._own: EmbeddedCluster | None = None
+        self._asked = server
+        self._experiment: Experiment | None = None
         self._interrupts = Interrupts()
 
     async def follow(
@@ -58,9 +62,17 @@ class Session:
             try:
                 async with self._connected() as client:
                     experiment = await self._unless_interrupted(self._begin(begin(client)))
+                    self._experiment = experiment
+                    if experiment.state.ended and not self._eager:
+                        return await self._ended(client, experiment, json)
                     return await self._watch(client, experiment, source, json)
             except Interrupted:
-                say("interrupted")
+                if self._experiment is None:
+                    say("interrupted")
+                else:
+                    command = self.resume_command(self._experiment)
+                    back = "; jobs go back to their last snapshot" if self._own is not None else ""
+                    say(f"interrupted{back}; go on with: {command}")
                 return EXIT_INTERRUPTED
 
     async def _unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
@@ -74,7 +86,8 @@ class Session:
             async with AsyncClient(server) as client:
                 yield client
             return
-        say(f"starting a cluster in {self._data}")
+        if self._eager:
+            say(f"starting a cluster in {self._data}")
         self._own = EmbeddedCluster(self._data, slots=0, purpose=self._purpose)
         try:
             async with AsyncClient(await self._unless_interrupted(self._own.start())) as client:
@@ -91,7 +104,7 @@ class Session:
         own, slots = self._own, self._slots
         if own is None:
             return await work
-        if slots is not None:
+        if slots is not None and self._eager:
             agent = asyncio.create_task(own.start_agent(slots), name="agent")
             try:
                 experiment = await work
@@ -102,10 +115,11 @@ class Session:
             return experiment
         experiment = await work
         if not experiment.state.ended:
+            if not self._eager:
+                say(f"starting a cluster in {self._data}")
             resources = experiment.spec.get("resources") or {}
-            await own.start_agent(
-                default_slots(resources.get("slots"), (resources.get("per_job") or {}).get("cpus", 1))
-            )
+            cpus = (resources.get("per_job") or {}).get("cpus", 1)
+            await own.start_agent(slots or default_slots(resources.get("slots"), cpus))
         return experiment
 
     async def _watch(self, client: AsyncClient, experiment: Experiment, source: str, json: bool) -> int:
@@ -153,19 +167,39 @@ class Session:
         present = await client.get(experiment)
         jobs = await client.jobs(experiment)
         if json:
-            best = next((job for job in jobs if job.id == present.best_job), None)
-            emit_json({"experiment": present, "best": best, "jobs": jobs})
+            emit_json(_document(present, jobs))
         else:
             from hopyard.cli.tables import summary
 
             emit(summary(present, jobs))
-        if jobs and all(job.state is JobState.FAILED for job in jobs):
-            say(f"error: every job failed; its output: hopyard logs {present.id} {jobs[0].id}{self._where}")
-            return EXIT_FAILED
         if present.state.ended:
-            return EXIT_FAILED if present.state is ExperimentState.FAILED else EXIT_DONE
+            return await self._verdict(client, present, jobs)
+        if trouble := await metric_error(client, present, jobs):
+            say(f"warning: {trouble}")
         say(f"suspended; go on with: {self.resume_command(present)}")
         return EXIT_INTERRUPTED
+
+    async def _ended(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:
+        """What is said of an experiment that has ended before."""
+        jobs = await client.jobs(experiment)
+        if json:
+            emit_json(_document(experiment, jobs))
+        why = f" ({experiment.reason})" if experiment.reason else ""
+        say(
+            f"{experiment.name} ({experiment.id}) has ended already, {experiment.state.value}{why}: "
+            f"hopyard jobs {experiment.id}{self._where} shows it, hopyard extend {experiment.id}{self._where} goes on"
+        )
+        return EXIT_FAILED if await ended_error(client, experiment, jobs) else EXIT_DONE
+
+    async def _verdict(self, client: AsyncClient, experiment: Experiment, jobs: Sequence[Job]) -> int:
+        """Say with which error it ended, if with any; answers the exit code."""
+        error = await ended_error(client, experiment, jobs)
+        if not error:
+            return EXIT_DONE
+        say(f"error: {error}")
+        if jobs and all(job.state is JobState.FAILED for job in jobs):
+            say(f"its output: hopyard logs {experiment.id} {jobs[0].id}{self._where}")
+        return EXIT_FAILED
 
     def resume_command(self, experiment: Experiment) -> str:
         """What the person types to go on."""
@@ -174,22 +208,27 @@ class Session:
     @property
     def _where(self) -> str:
         """The options that lead other commands to this cluster."""
-        if self._own is None and self._server is not None:
-            return f" --server {self._server}"
-        return "" if self._data == DEFAULT_DATA else f" --data {self._data}"
+        return where(self._asked, None if self._asked is not None else self._data)
 
 
 async def feed(client: AsyncClient, experiment: Experiment, model: LiveModel) -> None:
     """Keep a model up to date until the experiment ends."""
     model.apply(experiment, time.monotonic())
     by_job: dict[str, list[Any]] = {}
-    for one in await client.statistics(experiment):
+    statistics = await client.statistics(experiment)
+    model.load_metrics(metrics_seen(statistics))
+    for one in statistics:
         by_job.setdefault(one.job, []).append(one)
-    for job, statistics in by_job.items():
-        model.load_curve(job, converters.curve(statistics, experiment.metric.name))
+    for job, reports in by_job.items():
+        model.load_curve(job, converters.curve(reports, experiment.metric.name))
     async with aclosing(client.watch(experiment)) as changes:
         async for change in changes:
             model.apply(change, time.monotonic())
+
+
+def _document(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Any]:
+    best = next((job for job in jobs if job.id == experiment.best_job), None)
+    return {"experiment": experiment, "best": best, "jobs": jobs}
 
 
 def default_slots(asked: int | None, cpus: int) -> int:
@@ -209,7 +248,7 @@ def run_file(
     machines = slots or default_slots(resources.slots, resources.per_job.cpus)
 
     async def main() -> int:
-        session = Session(address, directory, machines, "hopyard run")
+        session = Session(address, directory, machines, "hopyard run", eager=True)
         return await session.follow(lambda client: client.create(submission), submission.spec.name, json)
 
     return asyncio.run(main())
@@ -220,14 +259,13 @@ def resume_experiment(
 ) -> int:
     """Carry out `hopyard resume`; answers the exit code."""
     address, directory = choose(server, data)
-    if address is None and not (directory / "cluster.lock").exists():
-        raise NotFound(f"{directory}: no cluster has run here, so there is nothing to resume; name another with --data")
+    need_cluster(address, directory, "resume")
 
     async def begin(client: AsyncClient) -> Experiment:
-        experiment = await find(client, given)
-        if experiment.state.ended:
-            say(f"{experiment.name} ({experiment.id}) has ended already")
-            return experiment
+        experiment, others = await find_unfinished(client, given)
+        if others:
+            left = ", ".join(f"{one.name} ({one.id}, {one.state.value})" for one in others)
+            say(f"going on with {experiment.name} ({experiment.id}); not with {left}: hopyard resume ID")
         if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
             return await client.resume(experiment)
         return experiment
@@ -236,3 +274,33 @@ def resume_experiment(
         return await Session(address, directory, slots, "hopyard resume").follow(begin, given or "", json)
 
     return asyncio.run(main())
+
+
+def extend_experiment(
+    begin: Callable[[AsyncClient], Coroutine[Any, Any, Experiment]],
+    source: str,
+    *,
+    server: str | None,
+    data: Path | None,
+    json: bool,
+) -> int:
+    """Carry out `hopyard extend --watch`, with `begin` to extend the experiment; answers the exit code."""
+    address, directory = choose(server, data)
+    need_cluster(address, directory, "extend")
+
+    async def main() -> int:
+        return await Session(address, directory, None, "hopyard extend").follow(begin, source, json)
+
+    return asyncio.run(main())
+
+
+def need_cluster(address: str | None, directory: Path, action: str) -> None:
+    """Refuse a data directory in which no cluster has ever run.
+
+    Raises:
+        NotFound: It is one.
+    """
+    if address is None and not (directory / "cluster.lock").exists():
+        raise NotFound(
+            f"{directory}: no cluster has run here, so there is nothing to {action}; name another with --data"
+        )

@@ -9,11 +9,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hopyard.cli import text
+from hopyard.cli import text, verdict
 from hopyard.cli.live import style
 from hopyard.cli.live.braille import plot
 from hopyard.cli.live.model import LiveModel
-from hopyard.client.types import Experiment, Job, JobState, Node, Point
+from hopyard.client.types import Experiment, Job, JobState, Machine, Node, NodeState, Point
 
 _PLOT_LINES = 12
 _PLOT_WIDTH = 120
@@ -39,21 +39,22 @@ def experiments_table(found: Sequence[Experiment]) -> RenderableType:
     return table
 
 
-def jobs_table(experiment: Experiment, found: Sequence[Job], most: int | None = None) -> RenderableType:
-    """An experiment's jobs, the best first; at most `most` of them."""
+def jobs_table(
+    experiment: Experiment, found: Sequence[Job], most: int | None = None, *, with_reasons: bool = True
+) -> RenderableType:
+    """An experiment's jobs, the best first; at most `most` of them. Below it why jobs failed, equal reasons once."""
     if not found:
         return Text(f"{experiment.name} ({experiment.id}) has no jobs yet")
     model = LiveModel()
     model.apply(experiment, 0.0)
+    for job in found:
+        model.apply(job, 0.0)
     longest = model.max_position
     table = _table("job", "state", "position", f"best {experiment.metric.name}", "at", "last", "hyperparameters")
     ordered = sorted(found, key=model.merit)
     for job in ordered[:most]:
         look = style.JOB[job.state]
         mine = job.id == experiment.best_job
-        shown = text.hyperparameters(job.hyperparameters)
-        # That a job was trained to its end is what its state says already.
-        reason = "" if job.state is JobState.COMPLETED else job.reason
         table.add_row(
             Text(job.id, style=style.BEST if mine else ""),
             Text(f"{look.symbol} {job.state.value.lower()}", style=look.style),
@@ -61,12 +62,15 @@ def jobs_table(experiment: Experiment, found: Sequence[Job], most: int | None = 
             Text(text.number(job.best_value), style=style.BEST if mine else ""),
             str(job.best_position) if job.best_value is not None else text.NOTHING,
             text.number(job.last_value),
-            Text(f"{shown}  {reason.splitlines()[0]}" if reason else shown),
+            Text(text.hyperparameters(job.hyperparameters)),
         )
+    parts: list[RenderableType] = [table]
     rest = len(ordered) - (most or len(ordered))
-    if rest <= 0:
-        return table
-    return Group(table, Text(f"and {text.count(rest, 'more job')}: hopyard jobs {experiment.id}", style="dim"))
+    if rest > 0:
+        parts.append(Text(f"and {text.count(rest, 'more job')}: hopyard jobs {experiment.id}", style="dim"))
+    if with_reasons:
+        parts += [_reason(*one) for one in verdict.reasons(experiment, found)]
+    return Group(*parts) if len(parts) > 1 else table
 
 
 def nodes_table(found: Sequence[Node]) -> RenderableType:
@@ -77,20 +81,17 @@ def nodes_table(found: Sequence[Node]) -> RenderableType:
     for node in found:
         for index, machine in enumerate(node.machines):
             first = index == 0
-            runs = (
-                f"{machine.experiment} job {machine.job}" if machine.job else "held" if machine.experiment else "idle"
-            )
             table.add_row(
                 node.id if first else "",
                 node.state.value if first else "",
                 machine.id,
                 str(machine.cpus),
                 ",".join(map(str, machine.gpus)) or text.NOTHING,
-                runs,
-                f"{node.silent_seconds:.1f}s ago" if first else "",
+                _use(node, machine),
+                text.silence(node.silent_seconds) if first else "",
             )
         if not node.machines:
-            table.add_row(node.id, node.state.value, text.NOTHING, "", "", "", f"{node.silent_seconds:.1f}s ago")
+            table.add_row(node.id, node.state.value, text.NOTHING, "", "", "", text.silence(node.silent_seconds))
     return table
 
 
@@ -126,11 +127,26 @@ def summary(experiment: Experiment, jobs: Sequence[Job]) -> RenderableType:
         (experiment.state.value, style.EXPERIMENT[experiment.state]),
         f"{reason}  {text.count(len(jobs), 'job')} in {text.duration(experiment.running_seconds)}",
     )
-    parts: list[RenderableType] = [head, jobs_table(experiment, jobs, _MOST_ROWS)]
+    # When every job failed alike, the closing line says how.
+    alike = all(job.state is JobState.FAILED for job in jobs) and len(verdict.reasons(experiment, jobs)) == 1
+    parts: list[RenderableType] = [head, jobs_table(experiment, jobs, _MOST_ROWS, with_reasons=not alike)]
     best = next((job for job in jobs if job.id == experiment.best_job), None)
     if best is not None:
         parts += [Text(""), Text("best"), best_text(experiment, best)]
     return Group(*parts)
+
+
+def _use(node: Node, machine: Machine) -> str:
+    if machine.job:
+        return f"{machine.experiment} job {machine.job}"
+    if machine.experiment:
+        return f"held by {machine.experiment}"
+    return "idle" if node.state is NodeState.UP else text.NOTHING
+
+
+def _reason(state: JobState, jobs: str, line: str) -> Text:
+    look = style.JOB[state]
+    return Text.assemble((f"{look.symbol} {jobs}", look.style), f"  {line}", no_wrap=True, overflow="ellipsis")
 
 
 def _table(*columns: str) -> Table:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NOTHING = "-"
+NEVER_SECONDS = 1e8
 
 
 def number(value: float | None) -> str:
@@ -62,6 +63,16 @@ def hyperparameters(values: Mapping[str, Any], *, full: bool = False) -> str:
         f"{name}={given!r}" if full and isinstance(given, float) else f"{name}={value(given)}"
         for name, given in sorted(values.items())
     )
+
+
+def first_line(given: str) -> str:
+    """The first line that is not blank; empty for none."""
+    return next((line.strip() for line in given.splitlines() if line.strip()), "")
+
+
+def silence(seconds: float) -> str:
+    """How long ago somebody gave a sign of life; beyond `NEVER_SECONDS` there was none."""
+    return "never" if seconds >= NEVER_SECONDS else f"{seconds:.1f}s ago"
 
 
 def count(amount: int, noun: str) -> str:

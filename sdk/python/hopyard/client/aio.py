@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -274,6 +275,36 @@ class AsyncClient:
         answer = await connection.call(lambda: connection.experiments.StopExperiment(request))
         return converters.experiment(answer.experiment)
 
+    async def extend(
+        self,
+        experiment: str | Experiment,
+        *,
+        jobs: int = 0,
+        max_iterations: int = 0,
+        seconds: float = 0.0,
+    ) -> Experiment:
+        """Give it more to do; one that has ended goes on.
+
+        Args:
+            experiment: Which.
+            jobs: How many jobs more.
+            max_iterations: The new length of a job in units, not below the present one; 0: unchanged.
+            seconds: How much time more.
+
+        Raises:
+            InvalidInput: Nothing to extend by, or less than there is.
+        """
+        connection = await self._connection()
+        request = experiment_pb2.ExtendExperimentRequest(
+            experiment=_id(experiment),
+            jobs=jobs,
+            max_iterations=max_iterations,
+            seconds=seconds,
+            request_id=uuid.uuid4().hex,
+        )
+        answer = await connection.call(lambda: connection.experiments.ExtendExperiment(request))
+        return converters.experiment(answer.experiment)
+
     # ----------------------------------------------------------------------------------------------- jobs and results
 
     async def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
@@ -337,7 +368,7 @@ class AsyncClient:
         """What a job printed, node by node; with `follow` also what it prints until it ends.
 
         Raises:
-            NotFound: There is no such job, or no reachable node has a log of it.
+            NotFound: There is no such job, it has not run yet, or a node it may have run on is not reachable.
         """
         connection = await self._connection()
         await self.job(experiment, job)
@@ -374,7 +405,21 @@ class AsyncClient:
         chosen = await self.job(present.id, name)
         snapshot = choose(chosen, which)
         target = Path(to) if to is not None else Path(f"{present.name}-job{chosen.id}-at{snapshot.position}")
-        return await download(await self._connection(), chosen, snapshot, await self.nodes(), target.absolute())
+        got = await download(await self._connection(), chosen, snapshot, await self.nodes(), target.absolute())
+        got = replace(got, metric=present.metric.name)
+        if chosen.best_value is None:
+            return got
+        value: float | None = chosen.best_value
+        if got.position != chosen.best_position:
+            points = converters.curve(await self.statistics(present.id, chosen.id), present.metric.name)
+            value = next((point.value for point in points if point.position == got.position), None)
+        return replace(
+            got,
+            value=value,
+            best_value=chosen.best_value,
+            best_position=chosen.best_position,
+            best_missing=all(one.position != chosen.best_position for one in chosen.snapshots),
+        )
 
     # -------------------------------------------------------------------------------------------------------- cluster
 

@@ -50,24 +50,27 @@ class LogReader:
         """What has been written so far, node by node.
 
         Raises:
-            NotFound: No node that can be reached has a log of this job.
+            NotFound: It has not run yet, or a node that it may have run on cannot be reached.
         """
         found, missed = False, []
-        for node in await self._nodes():
+        nodes = await self._nodes()
+        for node in nodes:
             if node.state is NodeState.LOST:
                 missed.append(node.id)
                 continue
             try:
                 async for chunk in self._stream(node, follow=False):
-                    found = True
                     yield chunk
+                found = True
             except NotFound:
                 continue
             except Unavailable:
                 missed.append(node.id)
-        if not found:
-            beyond = f"; not reachable: {', '.join(missed)}" if missed else ""
-            raise NotFound(f"no node has a log of job {self._job} of experiment {self._experiment}{beyond}")
+        # A node makes the log with the first thing printed: a job that has run and left none has printed nothing.
+        if found or (nodes and not missed and (await self._present()).attempt > 0):
+            return
+        beyond = f"; not reachable: {', '.join(missed)}" if missed else ""
+        raise NotFound(f"no node has a log of job {self._job} of experiment {self._experiment}{beyond}")
 
     async def follow(self) -> AsyncGenerator[LogChunk]:
         """What has been written so far, then everything as it is written, until the job has ended."""

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hopyard import bundle
 from hopyard.bundle import Bundle, BundleError
@@ -16,6 +16,9 @@ from hopyard.spec import ExperimentSpec, canonical_json, load_spec, parse_spec
 SpecLike = str | Path | Mapping[str, Any]
 """A path; or the text of an experiment file (it has line breaks, or starts with a brace); or its contents as a mapping,
 in which `trainer` may be the class itself."""
+
+
+_PACK_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +66,23 @@ def prepare(given: SpecLike, folder: str | Path | None = None) -> Submission:
 
 
 def pack(folder: Path) -> Bundle:
-    """Pack a code folder.
+    """Pack a code folder. Files that vanish meanwhile, such as an editor's, are left out.
 
     Raises:
-        InvalidInput: The folder holds what cannot travel, or too much.
+        InvalidInput: The folder holds what cannot travel, or too much, or changes all the time.
     """
-    try:
-        return bundle.pack(folder)
-    except BundleError as error:
-        raise InvalidInput(f"the code folder cannot be packed: {error}") from error
+    gone = ""
+    for _ in range(_PACK_TRIES):
+        try:
+            return bundle.pack(folder)
+        except FileNotFoundError as error:
+            gone = str(error.filename)  # the next look will not find it at all
+        except BundleError as error:
+            raise InvalidInput(f"the code folder cannot be packed: {error}") from error
+    raise InvalidInput(
+        f"the code folder {folder} cannot be packed: files vanish while they are read, {gone} last; list them in "
+        f"{bundle.IGNORE_FILE}"
+    )
 
 
 def _is_text(given: str) -> bool:

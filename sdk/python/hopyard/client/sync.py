@@ -120,6 +120,14 @@ class Client:
         """End it: terminate all its jobs. The best job's snapshot is kept."""
         return self._loop.run(self._client.stop(experiment))
 
+    def extend(
+        self, experiment: str | Experiment, *, jobs: int = 0, max_iterations: int = 0, seconds: float = 0.0
+    ) -> Experiment:
+        """Give it more to do; one that has ended goes on; see `AsyncClient.extend`."""
+        return self._loop.run(
+            self._client.extend(experiment, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
+        )
+
     def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
         """An experiment's jobs in order of creation; with `state`, those in it."""
         return self._loop.run(self._client.jobs(experiment, state))

@@ -279,9 +279,26 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A downloaded snapshot: its files lie in `folder`."""
+    """A downloaded snapshot.
+
+    Attributes:
+        folder: Where its files lie.
+        job: Whose state it is.
+        position: Where it was taken.
+        sha256: Of the packed bytes.
+        metric: Name of the experiment's metric.
+        value: The metric at that position; None: none was reported there.
+        best_value: The job's best value; None: it has none.
+        best_position: Where that was reported; None: nowhere.
+        best_missing: Whether the job has no snapshot at its best position.
+    """
 
     folder: Path
     job: str
     position: int
     sha256: str
+    metric: str = ""
+    value: float | None = None
+    best_value: float | None = None
+    best_position: int | None = None
+    best_missing: bool = False

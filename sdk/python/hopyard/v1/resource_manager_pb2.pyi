@@ -704,12 +704,17 @@ class RunEnded(google.protobuf.message.Message):
     SNAPSHOT_FIELD_NUMBER: builtins.int
     FAILURE_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
+    SNAPSHOT_MISSING_FIELD_NUMBER: builtins.int
     reason: hopyard.v1.common_pb2.RunEndReason.ValueType
     position: builtins.int
     """Where it stood."""
     failure: hopyard.v1.common_pb2.FailureClass.ValueType
     message: builtins.str
     """For people: what went wrong, where (setup, train, save, ...), the last lines of a traceback."""
+    snapshot_missing: builtins.bool
+    """The run was lost because its snapshot is neither with the peers that answered nor in the store: it has to start from
+    another one, unless a node that is away brings it back.
+    """
     @property
     def snapshot(self) -> hopyard.v1.common_pb2.Snapshot:
         """Its last state, when one was saved at the end."""
@@ -722,9 +727,10 @@ class RunEnded(google.protobuf.message.Message):
         snapshot: hopyard.v1.common_pb2.Snapshot | None = ...,
         failure: hopyard.v1.common_pb2.FailureClass.ValueType = ...,
         message: builtins.str = ...,
+        snapshot_missing: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["snapshot", b"snapshot"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["failure", b"failure", "message", b"message", "position", b"position", "reason", b"reason", "snapshot", b"snapshot"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["failure", b"failure", "message", b"message", "position", b"position", "reason", b"reason", "snapshot", b"snapshot", "snapshot_missing", b"snapshot_missing"]) -> None: ...
 
 Global___RunEnded: typing_extensions.TypeAlias = RunEnded
 

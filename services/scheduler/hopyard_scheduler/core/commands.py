@@ -27,18 +27,24 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
+from hopyard_scheduler.core import losses
 from hopyard_scheduler.core.channels import Channel
-from hopyard_scheduler.core.effects import Amend, Decide, JobChanged, Start
+from hopyard_scheduler.core.effects import Amend, Decide, JobChanged, Kill, Start
 from hopyard_scheduler.core.experiment import Experiment, Phase
 from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
 from hopyard_scheduler.core.snapshots import Entry
 
 CREATE = "create/"
 POLICY = "policy/"
+KILL = "core/kill/"
 
 
 class RefusedError(Exception):
     """A command that the core does not carry out; says what stands against it."""
+
+
+class NotYetError(RefusedError):
+    """A command that may be carried out later; the policy is asked again then, not at once."""
 
 
 def carry_out(x: Experiment, command: Command, at: float) -> None:
@@ -91,6 +97,8 @@ def _idle(x: Experiment, job: str) -> Job:
     found = _job(x, job)
     if not found.state.idle:
         raise RefusedError(f"job {job!r} is {found.state.value}, not PENDING or SUSPENDED")
+    if losses.held(x, found):
+        raise NotYetError(f"job {job!r} waits for a moment after {found.losses} losses")
     return found
 
 
@@ -334,6 +342,23 @@ def end_run(x: Experiment, run: Run, reason: RunEndReason) -> None:
         }.get(reason, "saving, leaving at its next boundary")
         x.move(job, JobState.SUSPENDING, why)
     x.send(run, 0, Decide(_ENDINGS[reason], run.position))
+    if reason is RunEndReason.TERMINATED:
+        x.set_timer(kill_timer(run), x.now + x.settings.kill_after)
+
+
+def kill_timer(run: Run) -> str:
+    """The timer after which a terminated run that reaches no boundary is killed."""
+    return f"{KILL}{run.job}.{run.attempt}"
+
+
+def kill(x: Experiment, name: str) -> None:
+    """A terminated run has reached no boundary in its time: its processes are ended as they are."""
+    job = x.jobs.get(name.rpartition(".")[0])
+    run = job.run if job is not None else None
+    if run is not None and kill_timer(run) == KILL + name:
+        for index, rank in enumerate(run.ranks):
+            if not rank.gone:
+                x.send(run, index, Kill("it was terminated and has reached no boundary since"))
 
 
 def decide(x: Experiment, run: Run, position: int, at_until: bool, decision: Decision) -> None:

@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     Verdict,
 )
-from hopyard_scheduler.core import commands, lifecycle, messages, placement
+from hopyard_scheduler.core import commands, lifecycle, losses, messages, placement
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_scheduler.core.events import (
     Answered,
@@ -36,7 +36,7 @@ from hopyard_scheduler.core.events import (
     Updated,
 )
 from hopyard_scheduler.core.experiment import Experiment, Phase
-from hopyard_scheduler.core.model import GeneratorCall
+from hopyard_scheduler.core.model import HOLD, GeneratorCall
 
 CALL_LIMIT = 500
 """Answers of a policy to one event from outside, beside two for each machine and each job from the generator.
@@ -53,6 +53,7 @@ def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
     """
     x.effects = []
     if _is_news(x, event):
+        x.now = event.at
         x.emit(Record(x.id, event))
         if not isinstance(event, PolicyAnswered | PolicyFailed | MachineGranted | ShareSet):
             x.answers, x.refusal = 0, ""
@@ -139,7 +140,8 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
         except commands.RefusedError as refused:
             x.refusal = str(refused)
             x.verdicts.append(Verdict(command, False, x.refusal))
-            x.wake()
+            if not isinstance(refused, commands.NotYetError):
+                x.wake()
     if isinstance(call, IterationFinish) and run is not None:
         if answer.decision is None:
             _distrust(x, event.at, f"the policy gave no decision on job {call.job} at {call.position}")
@@ -206,6 +208,10 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
         lifecycle.begin_end(x, Phase.COMPLETED, f"its time of {x.settings.max_seconds:g} s is over", event.at)
     elif event.ticket == lifecycle.SHARE_TIMER:
         x.overdue = True
+    elif event.ticket.startswith(HOLD):
+        losses.let_go(x, x.jobs.get(event.ticket.removeprefix(HOLD)))
+    elif event.ticket.startswith(commands.KILL):
+        commands.kill(x, event.ticket.removeprefix(commands.KILL))
     else:
         x.call(TimerFired(event.ticket.removeprefix(commands.POLICY)))
 

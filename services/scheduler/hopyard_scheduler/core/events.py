@@ -62,6 +62,7 @@ class Settings:
         slots: Machines it may hold at most; None: no limit.
         weight: Weight of its share (> 0).
         seed: Seed of the policy's chance.
+        kill_after: Seconds that a terminated run has to reach a boundary before its process is killed.
         grace: Seconds that a policy has to shrink to a smaller share.
     """
 
@@ -80,6 +81,7 @@ class Settings:
     slots: int | None = None
     weight: float = 1.0
     seed: int = 0
+    kill_after: float = 30.0
     grace: float = 30.0
 
 
@@ -239,6 +241,7 @@ class Ended:
     snapshot: SnapshotInfo | None = None
     user_code: bool = False
     message: str = ""
+    snapshot_missing: bool = False
 
 
 RunBody = Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended

@@ -31,7 +31,7 @@ from hopyard_scheduler.core.effects import (
 )
 from hopyard_scheduler.core.events import ExperimentCreated, RunKey, Updated
 from hopyard_scheduler.core.idle import IdleQueue
-from hopyard_scheduler.core.model import GeneratorCall, HeldMachine, Job, Run
+from hopyard_scheduler.core.model import HOLD, GeneratorCall, HeldMachine, Job, Run
 from hopyard_scheduler.core.snapshots import Dropped, SnapshotBook
 from hopyard_scheduler.core.states import change_state
 
@@ -64,6 +64,7 @@ class Experiment:
         self.settings = created.settings
         self.payload = created.payload
         self.created_at = created.at
+        self.now = created.at
         self.ended_at: float | None = None
         self.phase = Phase.RUNNING
         self.reason = ""
@@ -209,7 +210,7 @@ class Experiment:
         change_state(job, state, why)
         self.count(state, 1)
         self.idle.discard(job.id)
-        if state.idle:
+        if state.idle and HOLD + job.id not in self.timers:
             self.idle.add(job.id, job.priority)
             self.wake()
         if not state.ended:

@@ -28,7 +28,7 @@ from hopyard_scheduler.core.effects import (
 )
 from hopyard_scheduler.core.events import Operated, Settings, ShareSet, Updated
 from hopyard_scheduler.core.experiment import Experiment, Phase
-from hopyard_scheduler.core.model import ORIGIN_LOST, Job, Run
+from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, Job, Run
 
 END_TIMER = "core/end"
 SHARE_TIMER = "core/share"
@@ -125,7 +125,7 @@ def advance(x: Experiment, at: float) -> None:
     if x.phase is Phase.PAUSING and not x.live and x.snapshots.settled:
         enter(x, Phase.PAUSED, x.reason)
     if x.phase is Phase.RUNNING and _nothing_left(x):
-        x.final = (Phase.COMPLETED, "all jobs ended" if _all_ended(x) else "the policy has nothing left to do")
+        x.final = _verdict(x)
         stop_clock(x, at)
         enter(x, Phase.ENDING, x.final[1])
     if x.phase is Phase.ENDING and not x.live:
@@ -139,6 +139,14 @@ def advance(x: Experiment, at: float) -> None:
         x.emit(DemandChanged(x.id, x.claimed))
 
 
+def _verdict(x: Experiment) -> tuple[Phase, str]:
+    """How an experiment ended that has nothing left to do."""
+    if x.jobs and x.states.get(JobState.FAILED, 0) == len(x.jobs):
+        first = next(iter(x.jobs.values()))
+        return Phase.FAILED, f"every job failed, job {first.id}: {first.reason}"
+    return Phase.COMPLETED, "all jobs ended" if _all_ended(x) else "the policy has nothing left to do"
+
+
 def _all_ended(x: Experiment) -> bool:
     return not any(count for state, count in x.states.items() if not state.ended)
 
@@ -148,7 +156,7 @@ def _nothing_left(x: Experiment) -> bool:
         return False
     if _all_ended(x) and x.jobs_left == 0:
         return True
-    if any(ticket.startswith(commands.POLICY) for ticket in x.timers):
+    if any(ticket.startswith((commands.POLICY, HOLD)) for ticket in x.timers):
         return False
     if x.demand is not None and x.demand > len(x.machines):
         return False  # It waits for machines, such as the second of a gang.

@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import lifecycle
+from hopyard_scheduler.core import commands, lifecycle, losses
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -273,7 +273,11 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
     assert ended is not None
     del x.live[job.id]
     job.run = None
+    x.set_timer(commands.kill_timer(run), None)
+    source, training = run.source, run.mode is RunMode.TRAIN
     _let_source_go(x, run)
+    if ended.snapshot_missing and source is not None and training:
+        losses.missed(x, source)
     for ticket in run.amends:
         x.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
     reason = _reason(run, ended)
@@ -290,6 +294,8 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
         elif job.position >= x.settings.max_position:  # Lost, but only after all was saved.
             state, why = JobState.COMPLETED, "trained to its end"
     x.move(job, state, why)
+    if reason is RunEndReason.LOST:
+        losses.hold(x, job, at)
     x.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
     x.shed()
 

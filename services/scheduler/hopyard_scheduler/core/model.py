@@ -14,6 +14,9 @@ from hopyard_scheduler.core.snapshots import SnapshotId
 
 STORY_LENGTH = 12
 
+HOLD = "core/hold/"
+"""Timers of jobs that wait after losses."""
+
 ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary import JobState, MachinesChange, RunEnd, RunEndReason
-from hopyard_scheduler.core import commands, messages
-from hopyard_scheduler.core.effects import JobChanged
+from hopyard.policy.vocabulary import MachinesChange, RunEndReason
+from hopyard_scheduler.core import commands, losses, messages
 from hopyard_scheduler.core.events import Ended, MachineGranted, NodeBack, NodeDraining, NodeLost, RunKey
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import ORIGIN_LOST, HeldMachine, Job
-from hopyard_scheduler.core.snapshots import Entry
+from hopyard_scheduler.core.model import HeldMachine
 
 
 def granted(x: Experiment, event: MachineGranted) -> None:
@@ -31,37 +29,10 @@ def node_lost(x: Experiment, event: NodeLost) -> None:
             if rank.node == event.node and not rank.gone:
                 lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} is lost")
                 messages.rank_ended(x, job, run, rank, lost, event.at)
-    _rewind_all(x, lost_snapshots)
+    losses.rewind_all(x, lost_snapshots)
     if gone:
         x.call(MachinesChange(lost=gone))
         x.wake()
-
-
-def _rewind_all(x: Experiment, lost: list[Entry]) -> None:
-    """Some jobs lost a snapshot: that concerns them and those that were forked from them."""
-    losers = {entry.job for entry in lost}
-    for entry in lost:
-        x.drop(x.snapshots.released(entry))
-    if losers:
-        for job in list(x.jobs.values()):
-            if job.id in losers or (job.forked and job.origin is not None and job.origin[0] in losers):
-                _rewind(x, job)
-
-
-def _rewind(x: Experiment, job: Job) -> None:
-    """An idle job lost a snapshot: it waits with what is left."""
-    if not job.state.idle:
-        return
-    source = x.source_of(job)
-    position = source[1] if source is not None else 0
-    if job.forked and source is None:
-        x.move(job, JobState.FAILED, ORIGIN_LOST)
-        x.call(RunEnd(job.id, job.attempt, RunEndReason.LOST, job.position, 0, job.reason))
-        return
-    job.position = position
-    if job.state is JobState.SUSPENDED and x.snapshots.newest(job.id) is None:
-        x.move(job, JobState.PENDING, "its snapshot was lost")
-    x.emit(JobChanged(x.id, job.id))
 
 
 def not_run_any_more(x: Experiment, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
@@ -84,7 +55,7 @@ def node_back(x: Experiment, event: NodeBack) -> None:
     listed = set(event.runs)
     x.snapshots.node_holds(event.node, frozenset(event.snapshots))
     x.snapshots.not_shipping(event.node, lambda job, attempt: RunKey(x.id, job, attempt) not in listed)
-    _rewind_all(x, x.snapshots.node_lost(event.node, frozenset(event.snapshots)))
+    losses.rewind_all(x, x.snapshots.node_lost(event.node, frozenset(event.snapshots)))
     for key in event.lost:
         run = x.live.get(key.job)  # The loss of one rank may have ended the run of another.
         if run is not None and run.attempt == key.attempt and not run.ranks[key.rank].gone:

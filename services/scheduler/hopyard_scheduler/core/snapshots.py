@@ -28,6 +28,7 @@ class Entry:
     nodes: set[str] = field(default_factory=set)
     stored: bool = False
     pins: set[str] = field(default_factory=set)
+    misses: int = 0
     attempts: set[int] = field(default_factory=set)
     shipper: tuple[str, int] | None = None
 
@@ -119,6 +120,10 @@ class SnapshotBook:
         self._entries.setdefault(entry.job, {})[entry.info.position] = entry
         self._copies[entry.info.sha256] += 1
         return entry
+
+    def remove(self, entry: Entry) -> None:
+        """Nobody can load it any more; it is to be given to `released`."""
+        del self._entries[entry.job][entry.info.position]
 
     def _forget(self, sha256: str) -> bool:
         """One entry less has these bytes. Returns whether it was the last."""

@@ -1,7 +1,9 @@
-"""Commands that act on an experiment: pause, stop, wait; `resume` stands with `run`."""
+"""Commands that act on an experiment: pause, stop, extend, wait; `resume` stands with `run`."""
 
 from __future__ import annotations
 
+import asyncio
+import time as clock
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +19,7 @@ _PANEL = "Act"
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (pause, stop, wait):
+    for command in (pause, stop, extend, wait):
         app.command(rich_help_panel=_PANEL)(command)
 
 
@@ -50,6 +52,54 @@ def stop(experiment: Experiment = None, server: Server = None, data: Data = None
     _tell(with_client(server, data, "hopyard stop", act), json)
 
 
+def extend(
+    experiment: Experiment = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=0, metavar="N", help="So many jobs more.", show_default=False)] = 0,
+    max_iterations: Annotated[
+        int,
+        typer.Option(
+            "--max-iterations",
+            min=0,
+            metavar="M",
+            help="The new length of a job; jobs that were trained to their end go on.",
+            show_default=False,
+        ),
+    ] = 0,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="TIME", help="So much time more: 30s, 10m, 1h30m.", show_default=False),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Train and watch it, as `hopyard resume` does.")] = False,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Give an experiment more: jobs, iterations or time. One that has ended goes on.
+
+    **Examples:** `hopyard extend digits --jobs 10 --watch`, `hopyard extend digits --max-iterations 40 --time 10m`
+    """
+    from hopyard.cli.connect import find, resting, where, with_client
+    from hopyard.cli.errors import WrongUse
+    from hopyard.cli.output import say
+    from hopyard.cli.session import extend_experiment
+
+    seconds = _seconds(time)
+    if not (jobs or max_iterations or seconds):
+        raise WrongUse("extend by --jobs N, --max-iterations M or --time TIME")
+
+    async def act(client: AsyncClient) -> ExperimentValue:
+        chosen = await find(client, experiment)
+        return await client.extend(chosen, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
+
+    if watch:
+        raise typer.Exit(extend_experiment(act, experiment or "", server=server, data=data, json=json))
+    idle = asyncio.run(resting(server, data))
+    extended = with_client(server, data, "hopyard extend", act)
+    _tell(extended, json)
+    if idle is not None and not extended.state.ended:
+        say(f"no cluster runs in {idle} to train it: hopyard resume {extended.id}{where(server, data)}")
+
+
 def wait(
     experiment: Experiment = None,
     timeout: Annotated[
@@ -59,21 +109,56 @@ def wait(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Wait until an experiment has ended. Exit code 1 when it failed, or when the time is up.
+    """Wait until an experiment has ended. Exit code 1 when it failed, its metric was never reported, or the time is up.
+
+    One that is paused is only waited for with --timeout; one that no cluster trains is not.
 
     **Example:** `hopyard wait digits --timeout 3600 && hopyard best digits`
     """
-    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import EXIT_FAILED
+    from hopyard.cli.output import emit_json, say
+    from hopyard.cli.verdict import ended_error
+    from hopyard.client.aio import ENDED
     from hopyard.client.types import ExperimentState
 
-    async def act(client: AsyncClient) -> ExperimentValue:
-        return await client.wait(await find(client, experiment), timeout)
+    def tell_waiting(found: ExperimentValue) -> None:
+        nobody = f", and no cluster runs in {idle}" if idle is not None else ""
+        command = f"hopyard resume {found.id}{where(server, data)}"
+        say(f"{found.name} ({found.id}) is {found.state.value}{nobody}: {command}")
 
-    ended = with_client(server, data, "hopyard wait", act)
-    _tell(ended, json)
-    if ended.state is ExperimentState.FAILED:
+    async def act(client: AsyncClient) -> tuple[ExperimentValue, str]:
+        found, begin = await find(client, experiment), clock.monotonic()
+        if idle is None:
+            found = await client.wait(found, timeout, until={*ENDED, ExperimentState.PAUSED})
+        if not found.state.ended:
+            tell_waiting(found)
+        if idle is None and timeout is not None and not found.state.ended:
+            found = await client.wait(found, max(0.0, timeout - (clock.monotonic() - begin)))
+        return found, await ended_error(client, found) if found.state.ended else ""
+
+    idle = asyncio.run(resting(server, data))
+    found, error = with_client(server, data, "hopyard wait", act)
+    if json:
+        emit_json(found)
+    if error:
+        say(f"error: {error}")
+    elif found.state.ended and not json:
+        _tell(found, json)
+    if error or not found.state.ended:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _seconds(time: str | None) -> float:
+    if time is None:
+        return 0.0
+    from hopyard.cli.errors import WrongUse
+    from hopyard.spec.durations import seconds
+
+    try:
+        return seconds(time)
+    except ValueError as error:
+        raise WrongUse(f"--time: {error}") from error
 
 
 def _tell(experiment: ExperimentValue, json: bool) -> None:

@@ -43,14 +43,16 @@ def logs(
 
     async def read(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
-        node = None
+        node, printed = None, False
         async with aclosing(client.logs(chosen, job, follow=follow)) as chunks:
             async for chunk in chunks:
                 if node is not None and chunk.node != node:
                     say(f"--- on {chunk.node}")
-                node = chunk.node
+                node, printed = chunk.node, True
                 sys.stdout.buffer.write(chunk.data)
                 sys.stdout.buffer.flush()
+        if not printed:
+            say("the job printed nothing")
 
     with_client(server, data, "hopyard logs", read, agent=True)
 
@@ -79,11 +81,23 @@ def download(
     from hopyard.cli.output import emit, emit_json, say
 
     async def fetch(client: AsyncClient) -> Download:
-        return await client.download(await find(client, experiment), job, to=to, which=which)
+        chosen = await find(client, experiment)
+        return await client.download(chosen, job, to=to, which=which)
 
     got = with_client(server, data, "hopyard download", fetch)
     if json:
         emit_json(got)
     else:
-        say(f"job {got.job} at position {got.position}, SHA-256 {got.sha256}")
+        say(f"job {got.job} at position {got.position}{_beside_best(got)}, SHA-256 {got.sha256}")
         emit(str(got.folder))
+
+
+def _beside_best(got: Download) -> str:
+    """What is missing when the snapshot is not the one at the job's best position."""
+    from hopyard.cli import text
+
+    if got.best_position is None or got.position == got.best_position:
+        return ""
+    there = f"{got.metric} {text.number(got.value)} there; " if got.value is not None else ""
+    gone = ", has no snapshot" if got.best_missing else ""
+    return f" ({there}the best, {text.number(got.best_value)} at {got.best_position}{gone})"

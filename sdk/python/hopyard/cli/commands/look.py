@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,11 +58,19 @@ def jobs(experiment: Experiment = None, server: Server = None, data: Data = None
 
 
 def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
-    """List the nodes and what their machines do."""
-    from hopyard.cli.connect import with_client
+    """List the nodes of a running cluster and what their machines do."""
+    from hopyard.cli.connect import resting, with_client
     from hopyard.cli.output import emit, emit_json
     from hopyard.cli.tables import nodes_table
 
+    idle = asyncio.run(resting(server, data))
+    if idle is not None:
+        # The nodes that the directory remembers are gone.
+        if json:
+            emit_json([])
+        else:
+            emit(f"no cluster runs in {idle}, so it has no nodes; `hopyard up` or `hopyard resume` starts it")
+        return
     found = with_client(server, data, "hopyard nodes", lambda client: client.nodes())
     if json:
         emit_json(found)
@@ -77,13 +86,16 @@ def best(experiment: Experiment = None, server: Server = None, data: Data = None
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.output import emit, emit_json
     from hopyard.cli.tables import best_text
+    from hopyard.cli.verdict import metric_error
     from hopyard.errors import NotFound
 
     async def ask(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
         job = await client.best(chosen)
         if job is None:
-            raise NotFound(f"no job of {chosen.name} ({chosen.id}) has reported {chosen.metric.name} yet")
+            trouble = await metric_error(client, chosen)
+            why = trouble or f"no job has reported {chosen.metric.name} yet"
+            raise NotFound(f"{chosen.name} ({chosen.id}) has no best job: {why}")
         if json:
             emit_json(job)
         else:
@@ -109,12 +121,18 @@ def curve(
     from hopyard.cli.names import experiment_and_job
     from hopyard.cli.output import emit, emit_json
     from hopyard.cli.tables import curve_text
+    from hopyard.cli.verdict import metric_trouble, metrics_seen
+    from hopyard.errors import NotFound
 
     experiment, job = experiment_and_job(names)
 
     async def ask(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
         points = await client.curve(chosen, job, metric)
+        seen = {} if points else metrics_seen(await client.statistics(chosen, job))
+        if seen:
+            trouble = metric_trouble(metric or chosen.metric.name, seen)
+            raise NotFound(f"job {job} of {chosen.name} ({chosen.id}): {trouble}")
         if json:
             emit_json({"experiment": chosen.id, "job": job, "metric": metric or chosen.metric.name, "points": points})
         else:

@@ -29,7 +29,8 @@ def up(
 ) -> None:
     """Run a cluster until Ctrl-C: AppStat, hpgen, scheduler and agents, each restarted when it dies.
 
-    Experiments that are under way when it stops go on when it is started again.
+    Ctrl-C stops it in order, with exit code 0; a second Ctrl-C ends everything at once. Experiments that are under way
+    when it stops go on when it is started again.
 
     **Examples:** `hopyard up --slots 4`, then `hopyard run experiment.yaml` beside it; `hopyard up --agents 2 --slots 2`
     """

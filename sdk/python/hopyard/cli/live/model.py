@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hopyard.cli.verdict import metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, Job, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0
@@ -32,6 +33,7 @@ class LiveModel:
         self.note = ""
         self.experiment: Experiment | None = None
         self.jobs: dict[str, Job] = {}
+        self.metrics: dict[str, bool] = {}
         self._curves: dict[str, list[tuple[int, float]]] = {}
         self._reports: deque[float] = deque()
         self._since: float | None = None
@@ -51,9 +53,15 @@ class LiveModel:
             case JobReport(job=job, report=report):
                 self.reports += 1
                 self._reports.append(now)
+                note_metrics(self.metrics, report.metrics)
                 value = report.metrics.get(self.experiment.metric.name) if self.experiment else None
                 if value is not None and not report.part:
                     self._add(job, report.position, value)
+
+    def load_metrics(self, seen: Mapping[str, bool]) -> None:
+        """Put in the names of the metrics reported before the watch began, and whether each was ever finite."""
+        for name, finite in seen.items():
+            self.metrics[name] = self.metrics.get(name, False) or finite
 
     def load_curve(self, job: str, points: Iterable[Point]) -> None:
         """Put in what was reported before the watch began."""
@@ -81,10 +89,19 @@ class LiveModel:
         return running if still else running + max(0.0, now - self._experiment_at)
 
     @property
+    def best_value(self) -> float | None:
+        """The best value so far, if there is a finite one."""
+        value = self.experiment.best_value if self.experiment and self.experiment.best_job else None
+        return value if value is not None and math.isfinite(value) else None
+
+    @property
     def max_position(self) -> int | None:
         """The position at which a job is complete, when the experiment names one."""
         given = self._stop.get("max_iterations")
-        return int(given) if isinstance(given, int | float) and given > 0 else None
+        if not isinstance(given, int | float) or given <= 0:
+            return None
+        # An extended experiment's jobs go beyond what its file says.
+        return max(int(given), *(job.position for job in self.jobs.values()), 0)
 
     def time_left(self, now: float) -> float | None:
         """An estimate in seconds, from the speed so far; None while there is nothing to go by.
@@ -114,6 +131,11 @@ class LiveModel:
     def best(self) -> Job | None:
         """The job with the best value so far."""
         return self.jobs.get(self.experiment.best_job) if self.experiment and self.experiment.best_job else None
+
+    def without_best(self) -> str:
+        """Why there is no best value: nothing was reported yet, or not the experiment's metric."""
+        trouble = metric_trouble(self.experiment.metric.name, self.metrics) if self.experiment else ""
+        return trouble or "no report yet"
 
     def counts(self) -> dict[JobState, int]:
         """Jobs by state, in the order of the states; without the empty ones."""

@@ -11,9 +11,11 @@ def plain_line(model: LiveModel, now: float) -> str:
     experiment = model.experiment
     if experiment is None:
         return f"{model.source or 'experiment'}: waiting for the cluster"
-    counts = ", ".join(f"{amount} {state.name.lower()}" for state, amount in model.counts().items()) or "no jobs yet"
-    best = "no report yet"
-    if experiment.best_job is not None:
+    # Before the first job arrives, the experiment's own count is known.
+    counted = {state.value: amount for state, amount in model.counts().items()} or experiment.jobs
+    counts = ", ".join(f"{amount} {state.lower()}" for state, amount in counted.items() if amount) or "no jobs yet"
+    best = model.without_best()
+    if model.best_value is not None:
         best = (
             f"best {experiment.metric.name} {text.number(experiment.best_value)} "
             f"(job {experiment.best_job} at {experiment.best_position})"

@@ -78,7 +78,7 @@ def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool
             shown = (
                 job.reason if job.state is JobState.FAILED and job.reason else text.hyperparameters(job.hyperparameters)
             )
-            row.append(Text(shown.splitlines()[0] if shown else ""))
+            row.append(Text(text.first_line(shown)))
         row.append(_position(model, job, wide, ascii_only))
         if medium:
             row.append(Text(text.number(job.last_value)))
@@ -122,7 +122,7 @@ def _progress(model: LiveModel, width: int, now: float, ascii_only: bool) -> Tex
     busy, held = model.machines()
     total = model.slots if model.slots is not None else max(held, model.experiment.share if model.experiment else 0)
     parts: list[tuple[str, str]] = [
-        (f"machines {busy} busy, {held} held of {max(total, held)}", ""),
+        (f"machines {busy} busy{f', {held} held' if held != busy else ''} of {max(total, held)}", ""),
         (f"   {model.rate(now):.1f} reports/s", ""),
         ("  ", ""),
     ]
@@ -135,8 +135,8 @@ def _progress(model: LiveModel, width: int, now: float, ascii_only: bool) -> Tex
 
 def _best(model: LiveModel, width: int) -> list[Text]:
     experiment = model.experiment
-    if experiment is None or experiment.best_job is None:
-        return [_line(width, ("no report yet", "dim"))]
+    if experiment is None or model.best_value is None:
+        return [_line(width, (model.without_best(), "bold" if model.metrics else "dim"))]
     parts = [
         ("best ", ""),
         (f"{experiment.metric.name} {text.number(experiment.best_value)}", style.BEST),

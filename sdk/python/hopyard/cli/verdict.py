@@ -1,0 +1,110 @@
+"""What came of an experiment: whether its metric was reported, and with which error a command ends."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from hopyard.cli import text
+from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Statistic
+
+if TYPE_CHECKING:
+    from hopyard.client.aio import AsyncClient
+
+_NAMED_JOBS: Final = 5
+
+_QUIET: Final = (
+    "reached position",
+    "suspended at",
+    "preempted",
+    "waits for",
+    "starting on",
+    "trained to its end",
+    "training",
+    "evaluating",
+)
+"""Reasons that begin so say no more than the job's state and position do."""
+
+
+def note_metrics(seen: dict[str, bool], metrics: Mapping[str, float]) -> None:
+    """Take the names of a report's metrics into `seen`: whether each has ever been finite."""
+    for name, value in metrics.items():
+        seen[name] = seen.get(name, False) or math.isfinite(value)
+
+
+def metrics_seen(statistics: Iterable[Statistic]) -> dict[str, bool]:
+    """The names of all reported metrics, and whether each has ever been finite."""
+    seen: dict[str, bool] = {}
+    for one in statistics:
+        note_metrics(seen, one.report.metrics)
+    return seen
+
+
+def metric_trouble(name: str, seen: Mapping[str, bool]) -> str:
+    """What is wrong with a metric, given what `metrics_seen` found; empty: nothing, or nothing was reported yet."""
+    if not seen or seen.get(name):
+        return ""
+    if name in seen:
+        return f"{name} is reported, but never finite"
+    near = difflib.get_close_matches(name, list(seen), n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"{name} is not reported; reported are {', '.join(sorted(seen))}{hint}"
+
+
+async def metric_error(client: AsyncClient, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
+    """The error of an experiment whose metric no job has reported; empty: it was reported, or none has trained.
+
+    Args:
+        client: Asks for the reports, if there is no best value.
+        experiment: In its present state.
+        jobs: Its jobs, when they are known.
+    """
+    if experiment.best_value is not None and math.isfinite(experiment.best_value):
+        return ""
+    seen = metrics_seen(await client.statistics(experiment))
+    if seen:
+        return metric_trouble(experiment.metric.name, seen)
+    there = jobs if jobs is not None else await client.jobs(experiment)
+    if any(job.state is JobState.COMPLETED for job in there):
+        return f"{experiment.metric.name} is not reported: no job has reported any metric"
+    return ""
+
+
+async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
+    """The one error that an ended experiment ends a command with; empty: it went well."""
+    there = jobs if jobs is not None else await client.jobs(experiment)
+    if there and all(job.state is JobState.FAILED for job in there):
+        return f"every job failed, the first with: {text.first_line(there[0].reason) or 'no message'}"
+    if experiment.state is ExperimentState.FAILED:
+        return f"{experiment.name} ({experiment.id}) failed: {experiment.reason or 'no message'}"
+    return await metric_error(client, experiment, there)
+
+
+def reasons(experiment: Experiment, jobs: Iterable[Job]) -> list[tuple[JobState, str, str]]:
+    """Why jobs failed, ended or wait, where that says more than their state: failures first, equal ones once.
+
+    Args:
+        experiment: Theirs; that it ended is no reason of a job's own.
+        jobs: Those to look at.
+
+    Returns:
+        State, which jobs ("1, 2 and 7 more"), and the first line of the reason.
+    """
+    grouped: dict[tuple[JobState, str], list[str]] = {}
+    for job in jobs:
+        line = text.first_line(job.reason)
+        if not line or job.state.live or job.state is JobState.COMPLETED:
+            continue
+        if line in (job.state.value.lower(), text.first_line(experiment.reason)) or line.startswith(_QUIET):
+            continue
+        grouped.setdefault((job.state, line), []).append(job.id)
+    ordered = sorted(grouped.items(), key=lambda item: item[0][0] is not JobState.FAILED)
+    return [(state, _listed(ids), line) for (state, line), ids in ordered]
+
+
+def _listed(ids: list[str]) -> str:
+    named = ", ".join(ids[:_NAMED_JOBS])
+    rest = len(ids) - _NAMED_JOBS
+    return f"{named} and {rest} more" if rest > 0 else named

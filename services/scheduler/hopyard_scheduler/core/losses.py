@@ -1,0 +1,76 @@
+"""Runs and snapshots that are lost: where a job goes on from, and when it may try again."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
+from hopyard_scheduler.core.effects import JobChanged
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, Job
+from hopyard_scheduler.core.snapshots import Entry, SnapshotId
+
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 30.0
+MISSES = 6
+"""After so many vain tries a snapshot counts as lost, though a node still claims it: with the waits, some 15 seconds."""
+
+
+def hold(x: Experiment, job: Job, at: float) -> None:
+    """A job that was lost again without progress waits before its next try, twice as long each time."""
+    if job.losses > 1 and job.state.idle:
+        wait = min(FIRST_WAIT * 2 ** (job.losses - 2), LONGEST_WAIT)
+        x.idle.discard(job.id)
+        x.set_timer(HOLD + job.id, at + wait)
+
+
+def held(x: Experiment, job: Job) -> bool:
+    """Whether a job waits after a loss."""
+    return HOLD + job.id in x.timers
+
+
+def let_go(x: Experiment, job: Job | None) -> None:
+    """The wait after a loss is over."""
+    if job is not None and job.state.idle and job.id not in x.idle:
+        x.idle.add(job.id, job.priority)
+        x.wake()
+
+
+def missed(x: Experiment, source: SnapshotId) -> None:
+    """An agent found a snapshot neither with the nodes that have it nor in the store.
+
+    A node that is only away for a moment may bring it back, so it counts as lost when nobody claims it, or after some tries.
+    """
+    entry = x.snapshots.get(*source)
+    if entry is None:
+        return
+    entry.stored = False
+    entry.misses += 1
+    if not entry.nodes or entry.misses >= MISSES:
+        x.snapshots.remove(entry)
+        rewind_all(x, [entry])
+
+
+def rewind_all(x: Experiment, lost: list[Entry]) -> None:
+    """Some jobs lost a snapshot: that concerns them and those that were forked from them."""
+    losers = {entry.job for entry in lost}
+    for entry in lost:
+        x.drop(x.snapshots.released(entry))
+    if losers:
+        for job in list(x.jobs.values()):
+            if job.id in losers or (job.forked and job.origin is not None and job.origin[0] in losers):
+                _rewind(x, job)
+
+
+def _rewind(x: Experiment, job: Job) -> None:
+    """An idle job lost a snapshot: it waits with what is left."""
+    if not job.state.idle:
+        return
+    source = x.source_of(job)
+    position = source[1] if source is not None else 0
+    if job.forked and source is None:
+        x.move(job, JobState.FAILED, ORIGIN_LOST)
+        x.call(RunEnd(job.id, job.attempt, RunEndReason.LOST, job.position, 0, job.reason))
+        return
+    job.position = position
+    if job.state is JobState.SUSPENDED and x.snapshots.newest(job.id) is None:
+        x.move(job, JobState.PENDING, "its snapshot was lost")
+    x.emit(JobChanged(x.id, job.id))

@@ -1,0 +1,130 @@
+"""Losses in a row, snapshots that nobody has, runs that reach no boundary, experiments in which every job fails."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import RunEnd, RunEndReason, StartJob, TerminateJob
+from hopyard_scheduler.core import losses
+from hopyard_scheduler.core.effects import Kill, SetTimer, Start
+from hopyard_scheduler.core.events import Ended, TimerElapsed
+from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.model import HOLD
+from tests.unit.core.rig import Rig, snapshot
+
+
+def lose(rig: Rig, *, missing: bool = False) -> None:
+    """A run is placed and lost before it trains."""
+    rig.command(StartJob("1", ("n1/0",)))
+    rig.say(rig.key(), Ended(RunEndReason.LOST, rig.run().position, message="gone", snapshot_missing=missing))
+
+
+def elapse(rig: Rig) -> None:
+    """The wait after a loss is over."""
+    ticket = HOLD + "1"
+    rig.now = rig.x.timers[ticket]
+    rig.feed(TimerElapsed(rig.now, "x", ticket))
+
+
+def test_losses_in_a_row_wait_twice_as_long_each_time() -> None:
+    rig = Rig()
+    rig.create()
+    lose(rig)
+    assert list(rig.x.idle) == ["1"]  # The first time it may try again at once.
+    waits = []
+    for _ in range(8):
+        lose(rig)
+        waits.append(round(rig.x.timers[HOLD + "1"] - rig.now, 6))
+        assert list(rig.x.idle) == []
+        elapse(rig)
+        assert list(rig.x.idle) == ["1"]
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def test_a_start_during_the_wait_is_refused_and_not_asked_for_again_at_once() -> None:
+    rig = Rig()
+    rig.create()
+    lose(rig)
+    lose(rig)
+    calls = len(rig.calls)
+    rig.command(StartJob("1", ("n1/0",)))
+    assert rig.sent(Start) == []
+    assert len(rig.calls) == calls + 1
+    assert rig.x.phase is Phase.RUNNING
+    elapse(rig)
+    rig.command(StartJob("1", ("n1/0",)))
+    assert len(rig.sent(Start)) == 1
+
+
+def test_progress_ends_the_waits() -> None:
+    rig = Rig()
+    rig.create()
+    lose(rig)
+    rig.start()
+    rig.report(1)
+    rig.ended(RunEndReason.LOST, 1)
+    assert HOLD + "1" not in rig.x.timers
+
+
+def saved(rig: Rig) -> None:
+    """Job 1 waits at 6 with a snapshot on its node, and one at 3 in the store."""
+    rig.create()
+    rig.start()
+    rig.report(3)
+    rig.taken(3)
+    rig.stored(3)
+    rig.report(6)
+    rig.ended(RunEndReason.SUSPENDED, 6, snapshot(6))
+
+
+def test_a_snapshot_that_nobody_has_is_waited_for_and_then_given_up() -> None:
+    rig = Rig()
+    saved(rig)
+    for tries in range(1, losses.MISSES):
+        lose(rig, missing=True)
+        assert rig.job().position == 6, tries
+        if HOLD + "1" in rig.x.timers:
+            elapse(rig)
+    lose(rig, missing=True)
+    assert (rig.job().position, rig.x.snapshots.positions("1")) == (3, [3])
+
+
+def test_a_snapshot_that_no_node_claims_is_given_up_at_once() -> None:
+    rig = Rig()
+    saved(rig)
+    entry = rig.x.snapshots.get("1", 6)
+    assert entry is not None
+    entry.nodes.clear()
+    entry.stored = True  # so the older one is dropped
+    lose(rig, missing=True)
+    assert (rig.job().position, rig.x.snapshots.positions("1")) == (0, [])
+
+
+def test_a_terminated_run_that_reaches_no_boundary_is_killed() -> None:
+    rig = Rig(kill_after=30.0)
+    rig.create()
+    rig.start()
+    rig.command(TerminateJob("1"))
+    timer = next(e for e in rig.of(SetTimer) if e.ticket.startswith("core/kill/"))
+    assert timer.at == rig.now + 30.0
+    rig.now += 30.0
+    rig.feed(TimerElapsed(rig.now, "x", timer.ticket))
+    assert len(rig.sent(Kill)) == 1
+    rig.ended(RunEndReason.TERMINATED, 0)
+    assert rig.called(RunEnd)[-1].reason is RunEndReason.TERMINATED
+
+
+def test_a_run_that_ends_in_time_is_not_killed() -> None:
+    rig = Rig()
+    rig.create()
+    rig.start()
+    rig.command(TerminateJob("1"))
+    rig.ended(RunEndReason.TERMINATED, 0)
+    assert not any(ticket.startswith("core/kill/") for ticket in rig.x.timers)
+
+
+def test_an_experiment_in_which_every_job_fails_has_failed() -> None:
+    rig = Rig(jobs=1, max_failures=0)
+    rig.create()
+    rig.start()
+    rig.ended(RunEndReason.FAILED, 0)
+    assert rig.x.phase is Phase.FAILED
+    assert rig.x.reason == "every job failed, job 1: failed 1 times, 0 allowed: told"

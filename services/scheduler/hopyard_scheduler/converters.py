@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from hopyard.errors import InvalidInput
@@ -27,7 +28,7 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment, Phase
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.snapshots import Entry
-from hopyard_scheduler.program import Program
+from hopyard_scheduler.program import ENDLESS, Program
 
 MAX_METRICS: Final = 1000
 MAX_METRIC_NAME: Final = 256
@@ -193,7 +194,7 @@ def experiment_to_proto(x: Experiment, at: float) -> experiment_pb2.Experiment:
         name=x.payload["name"],
         state=PHASES.to_proto(x.phase),
         reason=x.reason,
-        spec_json=x.payload["spec"],
+        spec_json=_spec_json(x),
         bundle=x.payload["bundle"],
         metric=_metric_to_proto(x),
         created_at=x.created_at,
@@ -206,6 +207,21 @@ def experiment_to_proto(x: Experiment, at: float) -> experiment_pb2.Experiment:
     if x.best is not None:
         message.best_job, message.best_position, message.best_value = x.best
     return message
+
+
+def _spec_json(x: Experiment) -> str:
+    """The specification as it is in force: what was extended or set since, counted in."""
+    text: str = x.payload["spec"]
+    if not x.requests:
+        return text
+    spec = json.loads(text)
+    settings = x.settings
+    stop = {"jobs": settings.jobs, "max_iterations": settings.max_position, "max_time": settings.max_seconds}
+    spec["stop"].update({name: value for name, value in stop.items() if value is not None and value != ENDLESS})
+    spec["metric"]["target"] = settings.target
+    spec["weight"] = settings.weight
+    spec["resources"]["slots"] = settings.slots
+    return json.dumps(spec, sort_keys=True, separators=(",", ":"))
 
 
 def _metric_to_proto(x: Experiment) -> common_pb2.Metric:

@@ -218,7 +218,7 @@ class FrontDoor:
         """
         x = await self.loaded(name)
         if x.phase.over and action != "stop":
-            raise Conflict(f"experiment {name} is {x.phase.value} ({x.reason}); extend it to go on")
+            raise Conflict(f"experiment {name} is {x.phase.value} ({x.reason}); hopyard extend goes on with it")
         await self._live.apply(Operated(self._live.clock(), name, action))
 
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:

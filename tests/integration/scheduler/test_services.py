@@ -70,7 +70,7 @@ async def test_pause_resume_and_stop(client: AsyncClient, tmp_path: Path) -> Non
     ended = await client.wait(created.id, timeout=30)
     assert ended.state is ExperimentState.STOPPED
     assert {job.state for job in await client.jobs(created.id)} == {JobState.TERMINATED}
-    with pytest.raises(Conflict, match="extend it"):
+    with pytest.raises(Conflict, match="hopyard extend"):
         await client.resume(created.id)
 
 
@@ -80,7 +80,8 @@ async def test_an_extended_experiment_goes_on(client: AsyncClient, stubs: Stubs,
     request = e.ExtendExperimentRequest(experiment=created.id, jobs=1, max_iterations=6, request_id="more")
     await stubs.experiments.ExtendExperiment(request)
     await stubs.experiments.ExtendExperiment(request)
-    await client.wait(created.id, timeout=30)
+    extended = await client.wait(created.id, timeout=30)
+    assert (extended.spec["stop"]["jobs"], extended.spec["stop"]["max_iterations"]) == (2, 6)
     jobs = await client.jobs(created.id)
     assert [(job.state, job.position) for job in jobs] == [(JobState.COMPLETED, 6)] * 2
     positions = [s.report.position for s in await client.statistics(created.id, "1")]

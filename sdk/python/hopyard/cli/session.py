@@ -20,6 +20,7 @@ from hopyard.cli.verdict import ended_error, metric_error, metrics_seen
 from hopyard.client import converters
 from hopyard.client.aio import AsyncClient
 from hopyard.client.embedded import EmbeddedCluster
+from hopyard.client.lock import lock_holder
 from hopyard.client.submission import Submission, prepare
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.errors import Conflict, NotFound
@@ -30,6 +31,9 @@ SUSPEND_SECONDS: Final = 120.0
 """How long all runs may take to save after Ctrl-C. Each goes on to the end of its iteration first."""
 
 _POLL_SECONDS: Final = 0.1
+
+POLICY_ERROR: Final = "policy error"
+"""How the reason of an experiment begins that its own policy paused."""
 
 
 class Session:
@@ -82,6 +86,8 @@ class Session:
     async def _connected(self) -> AsyncIterator[AsyncClient]:
         server = self._server or await self._unless_interrupted(running_server(self._data))
         if server is not None:
+            if self._server is None:
+                _refuse_somebody_else_s(self._data)
             self._server = server
             async with AsyncClient(server) as client:
                 yield client
@@ -125,7 +131,11 @@ class Session:
     async def _watch(self, client: AsyncClient, experiment: Experiment, source: str, json: bool) -> int:
         model = LiveModel(source, slots=self._own.slots if self._own else None, server=self._server or "")
         feeding = asyncio.create_task(feed(client, experiment, model), name="watch")
-        waits: list[asyncio.Task[Any]] = [feeding, asyncio.create_task(self._interrupts.first.wait(), name="interrupt")]
+        waits: list[asyncio.Task[Any]] = [
+            feeding,
+            asyncio.create_task(self._interrupts.first.wait(), name="interrupt"),
+            asyncio.create_task(_given_up(model), name="policy"),
+        ]
         if self._own is not None:
             waits.append(asyncio.create_task(self._own.died(), name="cluster"))
         try:
@@ -133,7 +143,7 @@ class Session:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 if self._interrupts.first.is_set() and not feeding.done():
                     await self._suspend(client, experiment, model, feeding)
-            if len(waits) == 3 and waits[2].done() and not feeding.done():
+            if len(waits) == 4 and waits[3].done() and not feeding.done():
                 waits[2].result()
             if feeding.done():
                 feeding.result()
@@ -174,6 +184,10 @@ class Session:
             emit(summary(present, jobs))
         if present.state.ended:
             return await self._verdict(client, present, jobs)
+        if present.reason.startswith(POLICY_ERROR):
+            say(f"error: {present.reason}")
+            say(f"mended, it goes on with: {self.resume_command(present)}")
+            return EXIT_FAILED
         if trouble := await metric_error(client, present, jobs):
             say(f"warning: {trouble}")
         say(f"suspended; go on with: {self.resume_command(present)}")
@@ -209,6 +223,29 @@ class Session:
     def _where(self) -> str:
         """The options that lead other commands to this cluster."""
         return where(self._asked, None if self._asked is not None else self._data)
+
+
+def _refuse_somebody_else_s(data: Path) -> None:
+    """Joins a cluster that stays, never one that ends with somebody else's command.
+
+    Raises:
+        Conflict: The directory's cluster belongs to another `hopyard run` or `resume`.
+    """
+    holder = lock_holder(data)
+    if holder is not None and holder[1] != "hopyard up":
+        raise Conflict(
+            f"{data}: in use by {holder[1]} (process {holder[0]}), and its cluster ends with it; wait for it, name another "
+            "directory with --data, or keep a cluster with hopyard up and use --server"
+        )
+
+
+async def _given_up(model: LiveModel) -> None:
+    """Until the experiment is paused because its policy failed: it does not go on by itself."""
+    while True:
+        present = model.experiment
+        if present and present.state is ExperimentState.PAUSED and present.reason.startswith(POLICY_ERROR):
+            return
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def feed(client: AsyncClient, experiment: Experiment, model: LiveModel) -> None:

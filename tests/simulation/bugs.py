@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from hopyard.policy.vocabulary import StartJob
-from hopyard_scheduler.core import Core, commands, dispatch, lifecycle, messages, placement
+from hopyard_scheduler.core import Core, commands, dispatch, lifecycle, losses, messages, placement
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.cluster import Cluster
 from hopyard_scheduler.core.events import Ended, ExperimentEvent, NodeLost, PolicyAnswered
@@ -140,7 +140,7 @@ def _share_ignored() -> list[Patch]:
 
 
 def _fork_from_lost_snapshot_starts_anew() -> list[Patch]:
-    return [(placement, "_rewind_all", lambda x, lost: None)]
+    return [(losses, "rewind_all", lambda x, lost: None)]
 
 
 def _newest_stored_not_retained() -> list[Patch]:

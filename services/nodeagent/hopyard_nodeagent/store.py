@@ -10,7 +10,7 @@ from typing import Final
 from hopyard.errors import Internal, Unavailable
 from hopyard.rpc import Channel, channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
-from hopyard_nodeagent.transfers import IDLE_SECONDS, file_chunks, in_time, patience, receive_file
+from hopyard_nodeagent.transfers import IDLE_SECONDS, in_time, patience, read_chunks, receive_file
 
 _SOURCE: Final = "the snapshot store"
 _ENDED_MEANWHILE: Final = "Internal error from Core"
@@ -68,7 +68,7 @@ class Store:
             # gRPC asks for the next one as soon as the store has room for it.
             first: dict[str, str] = {"sha256": sha256, "owner": owner}
             try:
-                async for data in file_chunks(file):
+                async for data in read_chunks(opened):
                     limit.reschedule(loop.time() + self._idle_seconds)
                     yield appstat_pb2.PutBlobRequest(data=data, **first)
                     first = {}
@@ -78,6 +78,8 @@ class Store:
             limit.reschedule(loop.time() + self._storing_seconds)
 
         stub = await self._stub()
+        # Opened here, because gRPC leaves the generator where it stands when the store answers early.
+        opened = file.open("rb")
         call = stub.PutBlob(requests())
         try:
             async with patience(limit, _SOURCE):
@@ -92,6 +94,7 @@ class Store:
             raise Unavailable(f"{_SOURCE} ended the transfer before it had everything") from error
         finally:
             call.cancel()
+            opened.close()
 
     async def get(self, sha256: str, target: Path) -> None:
         """Get a blob into a file, which appears whole or not at all.

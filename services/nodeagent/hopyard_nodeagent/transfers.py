@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from hopyard.errors import DataLoss, InvalidInput, TimedOut
 
@@ -125,10 +125,14 @@ async def file_chunks(path: Path) -> AsyncIterator[bytes]:
     Raises:
         FileNotFoundError: it is not there.
     """
-    file = await asyncio.to_thread(path.open, "rb")
-    try:
-        yield await asyncio.to_thread(file.read, CHUNK_BYTES)
-        while data := await asyncio.to_thread(file.read, CHUNK_BYTES):
+    # Not opened in a thread: a reader that is cancelled meanwhile would leave an open file to nobody.
+    with path.open("rb") as file:
+        async for data in read_chunks(file):
             yield data
-    finally:
-        file.close()
+
+
+async def read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    """The bytes of an open file in such chunks; whoever opened it closes it."""
+    yield await asyncio.to_thread(file.read, CHUNK_BYTES)
+    while data := await asyncio.to_thread(file.read, CHUNK_BYTES):
+        yield data

@@ -40,7 +40,7 @@ class DefaultPolicy(Policy):
 
     Everything is derived from the view in each up-call, so lost runs, refused commands, failed jobs, an extended
     experiment and machines that come and go need no treatment of their own. Kept in memory are only the amendments under
-    way, and whether the experiment is paused.
+    way. The experiments of a group are served alike; the jobs of one that is paused close no barrier.
 
     Args:
         barrier: Schedule in rounds.
@@ -63,7 +63,6 @@ class DefaultPolicy(Policy):
         self._width = width
         self._ahead = ahead
         self._amended: dict[str, str] = {}
-        self._paused = False
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -77,17 +76,18 @@ class DefaultPolicy(Policy):
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """Lets jobs train on to their ends; with a barrier, opens it, or parks or suspends the job in front of it."""
-        top = cluster.experiment.max_position
+        job = cluster.jobs[event.job]
+        top = job.max_position
         if not event.at_until:
             return Decision.proceed(top)
         # A run that is ending already (the experiment is paused, say) ends as it was told.
-        ending = cluster.jobs[event.job].state is JobState.SUSPENDING
+        ending = job.state is JobState.SUSPENDING
         if not self._barrier or ending or event.report.finished or event.position >= top:
             return CONTINUE
         cohort = self._cohort(cluster)
         target = self._target(cluster, cohort)
         if target > event.position:
-            self._amend(cluster, event.job, target)
+            self._amend(cluster, event.job, min(target, top))
             self._advance(cluster, besides=event.job)
             return Decision.proceed(top)
         waiting = len(self._waiting(cluster, cohort, target)) + self._coming(cluster, cohort)
@@ -130,8 +130,7 @@ class DefaultPolicy(Policy):
         self._advance(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """Nothing is started during a pause."""
-        self._paused = change.change == "paused" or (self._paused and change.change != "resumed")
+        """What the others of a cohort wait for may have changed."""
         self._advance(cluster)
 
     def demand(self, cluster: Cluster) -> int:
@@ -147,7 +146,7 @@ class DefaultPolicy(Policy):
 
     def _advance(self, cluster: Cluster, besides: str = "") -> None:
         """Brings the cohort as far as its barrier allows; `besides` is a job that the caller sees to."""
-        if not self._barrier or self._paused:
+        if not self._barrier or not cluster.experiment.running:
             return
         cohort = self._cohort(cluster)
         target = self._target(cluster, cohort)
@@ -155,8 +154,8 @@ class DefaultPolicy(Policy):
         for job in cohort:
             if not job.parked or job.state is not JobState.RUNNING or job.id in self._amended or job.id == besides:
                 continue
-            if max(job.high_water, job.position) < target:
-                self._amend(cluster, job.id, target)
+            if max(job.high_water, job.position) < min(target, job.max_position):
+                self._amend(cluster, job.id, min(target, job.max_position))
             else:
                 held.append(job)
         left = self._fill(cluster, self._waiting(cluster, cohort, target), target)
@@ -174,9 +173,10 @@ class DefaultPolicy(Policy):
 
         Without a width those that have ended are left out: they hold no barrier, and there may be many.
         """
+        running = {name for name, experiment in cluster.experiments.items() if experiment.running}
         if self._width is None:
-            return list(cluster.open_jobs())
-        jobs = list(cluster.jobs.values())
+            return [job for job in cluster.open_jobs() if job.experiment in running]
+        jobs = [job for job in cluster.jobs.values() if job.experiment in running]
         if not jobs:
             return jobs
         groups = [jobs[first : first + self._width] for first in range(0, len(jobs), self._width)]
@@ -185,7 +185,7 @@ class DefaultPolicy(Policy):
 
     def _target(self, cluster: Cluster, cohort: Sequence[JobView]) -> int:
         """Where the present round ends: what a job once reported counts, even if it must train it again."""
-        top = cluster.experiment.max_position
+        top = max((job.max_position for job in cohort), default=cluster.experiment.max_position)
         reached = [max(job.high_water, job.position) for job in cohort if not job.state.ended]
         if self._coming(cluster, cohort):
             reached.append(0)
@@ -194,11 +194,12 @@ class DefaultPolicy(Policy):
     def _waiting(self, cluster: Cluster, cohort: Sequence[JobView], target: int) -> list[JobView]:
         """Idle jobs of the cohort that this round still wants, first come first."""
         members = {job.id for job in cohort}
-        last = target >= cluster.experiment.max_position
         return [
             job
             for job in cluster.idle_jobs()
-            if job.id in members and job.position < target and (job.high_water < target or last)
+            if job.id in members
+            and job.position < min(target, job.max_position)
+            and (job.high_water < target or target >= job.max_position)
         ]
 
     def _coming(self, cluster: Cluster, cohort: Sequence[JobView]) -> int:
@@ -213,20 +214,22 @@ class DefaultPolicy(Policy):
         """Starts waiting jobs on idle machines; returns how many still wait."""
         machines = cluster.idle_machines()
         for job, machine in zip(waiting, machines, strict=False):
-            cluster.start_job(job.id, machine.id, until=until, allowed=cluster.experiment.max_position)
+            top = job.max_position
+            cluster.start_job(job.id, machine.id, until=min(until, top), allowed=top)
         return max(len(waiting) - len(machines), 0)
 
     def _fill_greedily(self, cluster: Cluster) -> int:
         """Starts idle jobs, first come first, on idle machines; returns how many still wait. Looks at no more than it starts."""
-        top = cluster.experiment.max_position
         left = cluster.count(JobState.PENDING, JobState.SUSPENDED)
         for machine in cluster.idle_machines():
             job = cluster.get_idle_job()
             if job is None:
                 break
-            if cluster.jobs[job].position >= top:
-                return self._fill(cluster, [view for view in cluster.idle_jobs() if view.position < top], top)
-            cluster.start_job(job, machine.id, until=top, allowed=top)
+            view = cluster.jobs[job]
+            if view.position >= view.max_position:
+                able = [view for view in cluster.idle_jobs() if view.position < view.max_position]
+                return self._fill(cluster, able, cluster.experiment.max_position)
+            cluster.start_job(job, machine.id, until=view.max_position, allowed=view.max_position)
             left -= 1
         return left
 

@@ -64,7 +64,7 @@ def _pin_leaked() -> list[Patch]:
 
 
 def _gang_on_busy_machine() -> list[Patch]:
-    def gang(x: Experiment, command: StartJob) -> list[HeldMachine]:
+    def gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:
         found = [x.machines[m] for m in command.machines if m in x.machines]
         if len(found) > 1 or any(m.idle for m in found):
             busy = [m for m in x.machines.values() if not m.idle and m not in found]
@@ -89,9 +89,9 @@ def _high_water_ignored() -> list[Patch]:
 
 
 def _loaded_snapshot_dropped() -> list[Patch]:
-    def collect(self: SnapshotBook, job: str, keep: bool, value: Any) -> list[Any]:
+    def collect(self: SnapshotBook, job: str, keep: bool, value: Any, how_many: Any) -> list[Any]:
         by_position = self._entries.get(job, {})
-        retained = self._retained(by_position, value) if keep else set()
+        retained = self._retained(by_position, value, how_many) if keep else set()
         return [d for p in list(by_position) if p not in retained for d in self.released(by_position.pop(p))]
 
     return [(SnapshotBook, "collect", collect)]

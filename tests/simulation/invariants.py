@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -19,7 +20,8 @@ from hopyard_scheduler.core.effects import (
     UpCall,
 )
 from hopyard_scheduler.core.events import Event
-from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import Job, Run
 from tests.simulation import training
 from tests.simulation.training import Store
@@ -78,7 +80,7 @@ class Invariants:
             elif isinstance(effect, ForgetSnapshot):
                 _nobody_needs(core, effect)
             elif isinstance(effect, JobChanged) and not effect.removed:
-                _legal_story(core.experiments[effect.experiment].jobs[effect.job])
+                _legal_story(_stream(core, effect.experiment).jobs[effect.job])
             elif isinstance(effect, Send) and isinstance(effect.body, Start):
                 _started_for_good(core, effect)
         used: dict[str, str] = {}
@@ -124,7 +126,7 @@ class Invariants:
         self._over.update((name, x) for name, x in core.experiments.items() if x.phase.over)
         for effect in effects:
             if isinstance(effect, ReportAccepted):
-                self._accept(core.experiments[effect.experiment], effect)
+                self._accept(_stream(core, effect.experiment), effect)
 
     def _accept(self, x: Experiment, effect: ReportAccepted) -> None:
         self.reports += 1
@@ -162,7 +164,9 @@ class Invariants:
         """Everything is over and everybody has said all: nothing may be left over."""
         known: set[str] = set()
         for x in {**self._over, **core.experiments}.values():
-            require(x.phase in (Phase.COMPLETED, Phase.STOPPED), f"{x.id} is {x.phase.value}: {x.reason}")
+            for m in x.members.values():
+                require(m.phase in (Phase.COMPLETED, Phase.STOPPED), f"{m.id} is {m.phase.value}: {m.reason}")
+                require(not m.deferred, f"{m.id} still has changes to make: {m.deferred}")
             require(not x.machines and not x.live, f"{x.id} still holds {list(x.machines)} and runs {list(x.live)}")
             require(not x.asks and not x.timers, f"{x.id} still waits for {list(x.asks)} {list(x.timers)}")
             for job in x.jobs.values():
@@ -246,15 +250,27 @@ def _check_jobs(x: Experiment) -> None:
         require((job.id in x.live) == live, f"job {job.id} is {job.state.value}, live: {job.id in x.live}")
         if job.state.idle:
             if not losses.held(x, job):
-                waiting.add(job.id)
+                withheld = job.id in job.member.withheld
+                require(
+                    withheld != job.member.running, f"job {job.id} of {job.member.phase.value} withheld: {withheld}"
+                )
+                if not withheld:
+                    waiting.add(job.id)
             _check_idle(x, job)
     require(waiting == set(x.idle) == set(x.idle._keys), f"idle jobs are {waiting}, the queue has {set(x.idle)}")
+    for m in x.members.values():
+        own = Counter(job.state for job in x.jobs.values() if job.member is m)
+        require(own == +Counter(m.states), f"jobs of {m.id} are {own}, counted {m.states}")
+        require(all(x.jobs[name].state.idle for name in m.withheld), f"withheld of {m.id}: {list(m.withheld)}")
+        runs = [run for run in x.live.values() if x.jobs[run.job].member is m]
+        require(not (m.phase.over and runs), f"{m.id} is over and has {len(runs)} runs")
     require(set(x.open) == {j.id for j in x.jobs.values() if not j.state.ended}, f"open jobs are {list(x.open)}")
     require(x.busy == sum(not m.idle for m in x.machines.values()), f"{x.busy} machines are counted as busy")
     vacant = {m.id for m in x.machines.values() if m.idle and not m.reserved}
     require(x.vacant == vacant, f"vacant are {vacant}, counted {x.vacant}")
     moving = any(not entry.settled for entry in x.snapshots.entries())
-    require(x.snapshots.settled != moving, f"{x.id} counts its snapshots wrongly: settled is {x.snapshots.settled}")
+    settled = x.snapshots.settled(lambda job: True)
+    require(settled != moving, f"{x.id} counts its snapshots wrongly: settled is {settled}")
     require(not (x.phase.over and (x.live or x.machines)), f"{x.id} is over and holds {list(x.machines)}")
 
 
@@ -300,6 +316,7 @@ def _check_shares(core: Core, x: Experiment) -> None:
     if tenant is None:
         return
     require(tenant.held == set(x.machines), f"{x.id} holds {set(x.machines)}, the cluster says {tenant.held}")
+    require((tenant.weight, tenant.cap) == x.terms, f"{x.id} is {x.terms}, the cluster says {tenant}")
     require(tenant.share == x.share, f"{x.id} has share {x.share}, the cluster says {tenant.share}")
     for machine in tenant.held:
         known = core.cluster.machines.get(machine)
@@ -310,6 +327,12 @@ def _check_shares(core: Core, x: Experiment) -> None:
             x.held - leaving <= x.share,
             f"{x.id} holds {x.held} of {x.share} after its deadline, {leaving} are leaving",
         )
+
+
+def _stream(core: Core, experiment: str) -> Experiment:
+    found = core.find(experiment)
+    assert found is not None
+    return found[0]
 
 
 def _usable(core: Core) -> int:

@@ -190,7 +190,7 @@ class Tree(Policy):
             job = cluster.get_idle_job()
             if job is None:
                 break
-            until = cluster.experiment.max_position
+            until = cluster.jobs[job].max_position
             cluster.start_job(job, machine.id, until=until, allowed=2, snapshot_at=[cluster.jobs[job].position + 2])
         create_enough(cluster, len(cluster.idle_machines()) - len(cluster.idle_jobs()))
 
@@ -231,7 +231,7 @@ class Tree(Policy):
             twins = [j for j in cluster.idle_jobs() if j.attempt == 0 and j.fork_position <= done.high_water]
             if twins:
                 self.answered += 1
-                cluster.answer_job(twins[0].id, done.id, done.high_water)
+                cluster.answer_job(twins[0].id, done.id, min(done.high_water, twins[0].max_position))
         elif not done.state.ended:
             self._fork(cluster, run.job)
 

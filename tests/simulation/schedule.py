@@ -5,11 +5,18 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from hopyard_scheduler.core.events import ExperimentCreated, NodeDrained, Operated, Requested, Settings
-from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.events import (
+    ExperimentCreated,
+    MemberJoined,
+    NodeDrained,
+    Operated,
+    Requested,
+    Settings,
+)
+from hopyard_scheduler.core.member import Phase
 from tests.simulation import faults
 from tests.simulation.agent import Agent
 from tests.simulation.invariants import InvariantError, Invariants
@@ -98,7 +105,7 @@ class Schedule:
         while scheduler.events < self.wanted:
             if not world.step():
                 raise InvariantError("nothing will ever happen again")
-            if scheduler.core is not None and len(scheduler.finished) == self.created:
+            if scheduler.core is not None and len(scheduler.over) == self.created:
                 self._create()
             if world.now > 100_000.0:
                 raise InvariantError(f"the schedule stands still at {scheduler.events} events")
@@ -126,7 +133,7 @@ class Schedule:
 
     def _over(self) -> bool:
         core = self.scheduler.core
-        if core is None or len(self.scheduler.finished) < self.created:
+        if core is None or len(self.scheduler.over) < self.created:
             return False
         return all(a.alive and a.welcomed and not a.channels for a in self.agents.values())
 
@@ -159,7 +166,7 @@ class Schedule:
             mode=mode,
             target=rng.choice([None] * 7 + [0.97 if mode == "max" else 0.03]),
             max_seconds=rng.choice([None] * 7 + [rng.uniform(5.0, 40.0)]),
-            max_position=MAX_POSITION,
+            max_position=MAX_POSITION if self.probe == "rungs" else rng.choice([MAX_POSITION] * 3 + [5]),
             jobs=rng.randint(3, 6),
             max_failures=3,
             max_losses=40,
@@ -172,8 +179,15 @@ class Schedule:
             grace=rng.choice([2.0, 10.0]),
         )
         name = f"x{self.created + 1}"
-        self.scheduler.handle(ExperimentCreated(self.world.now, name, settings))
-        self.created += name in self.scheduler.journal  # It is not there if the scheduler crashed over it.
+        live = [x for x in self.scheduler.core.experiments.values() if not x.phase.over]
+        if live and rng.random() < 0.4:
+            group = rng.choice(live)
+            self.world.fault("joined a group", name)
+            own = replace(settings, metric=group.settings.metric, mode=group.settings.mode)
+            self.scheduler.handle(MemberJoined(self.world.now, group.id, name, own))
+        else:
+            self.scheduler.handle(ExperimentCreated(self.world.now, name, settings))
+        self.created += self.scheduler.journalled(name)  # It is not there if the scheduler crashed over it.
 
     # ---------------------------------------------------------------------------------------------------------- faults
 
@@ -250,20 +264,22 @@ class Schedule:
         running = [x for x in core.experiments.values() if x.phase is Phase.RUNNING] if core is not None else []
         if running:
             x = self.world.rng.choice(running)
-            self.world.fault("paused by a person", x.id)
-            self.scheduler.handle(Operated(self.world.now, x.id, "pause"))
-            self.world.later(self.world.rng.uniform(0.2, 15.0), self._resume, x.id)
+            member = self.world.rng.choice(x.running)
+            action: Literal["pause", "stop"] = "stop" if self.world.rng.random() < 0.1 else "pause"
+            self.world.fault(f"{'paused' if action == 'pause' else 'stopped'} by a person", member.id)
+            self.scheduler.handle(Operated(self.world.now, x.id, action, member.id))
+            self.world.later(self.world.rng.uniform(0.2, 15.0), self._resume, x.id, member.id)
 
-    def _resume(self, experiment: str) -> None:
+    def _resume(self, experiment: str, member: str) -> None:
         core = self.scheduler.core
         if core is None:
-            self.world.later(1.0, self._resume, experiment)
+            self.world.later(1.0, self._resume, experiment, member)
         elif experiment in core.experiments:
-            self.world.fault("resumed by a person", experiment)
-            self.scheduler.handle(Operated(self.world.now, experiment, "resume"))
-            x = self.scheduler.core.experiments.get(experiment) if self.scheduler.core is not None else None
-            if x is None or x.phase in (Phase.PAUSED, Phase.PAUSING):
-                self.world.later(1.0, self._resume, experiment)
+            self.world.fault("resumed by a person", member)
+            self.scheduler.handle(Operated(self.world.now, experiment, "resume", member))
+            found = self.scheduler.core.find(member) if self.scheduler.core is not None else None
+            if found is None or found[1].phase in (Phase.PAUSED, Phase.PAUSING):
+                self.world.later(1.0, self._resume, experiment, member)
 
     def _request(self) -> None:
         core = self.scheduler.core

@@ -24,6 +24,7 @@ from hopyard_scheduler.core.events import (
     Answered,
     Event,
     ExperimentEvent,
+    MemberJoined,
     NodeDrained,
     NodeExpired,
     NodeJoined,
@@ -84,7 +85,8 @@ class Scheduler:
         self.journal: dict[str, list[Event]] = {}
         self.sessions: dict[str, int] = {}
         self.silences: dict[str, int] = {}
-        self.finished: set[str] = set()  # Experiments that are over, by the journal's projection.
+        self.finished: set[str] = set()  # Streams that are over, by the journal's projection.
+        self.over: set[str] = set()  # And experiments.
         self.events = 0
         self.crash: str | None = None  # "journalled" or "lost": what happens to the next batch.
         self.life = 1
@@ -123,6 +125,7 @@ class Scheduler:
             if isinstance(effect, Record):
                 self.journal.setdefault(effect.stream, []).append(effect.event)
         self.finished.update(name for name, x in core.experiments.items() if x.phase.over)
+        self.over.update(m.id for x in core.experiments.values() for m in x.members.values() if m.phase.over)
         self.watcher.journalled(core, batch)
         if self.crash == "journalled":
             # Finished experiments are not read again, so what their last batch wanted deleted stays in the store.
@@ -246,6 +249,14 @@ class Scheduler:
         """Whether the core is up and an experiment of its refers to a snapshot."""
         x = self.core.experiments.get(experiment) if self.core is not None else None
         return x is not None and x.snapshots.holds(sha256)
+
+    def journalled(self, experiment: str) -> bool:
+        """Whether the journal has the event that made an experiment."""
+        return experiment in self.journal or any(
+            isinstance(event, MemberJoined) and event.member == experiment
+            for events in self.journal.values()
+            for event in events
+        )
 
     def _has(self, experiment: str) -> bool:
         return self.core is not None and experiment in self.core.experiments

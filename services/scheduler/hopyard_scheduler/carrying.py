@@ -107,7 +107,7 @@ class Carrier:
     def _send(self, send: Send) -> None:
         session = self.sessions.of(send.node)
         if session is not None:
-            program = self._program(send.run.experiment)
+            program = self._program(self._core.experiments[send.run.experiment].jobs[send.run.job].member.id)
             command = command_to_proto(
                 send.run, send.sequence, self._journal.epoch, send.body, program, self.sessions.addresses
             )

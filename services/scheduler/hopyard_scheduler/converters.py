@@ -25,7 +25,9 @@ from hopyard_scheduler.core.events import (
     SnapshotTaken,
     Started,
 )
-from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.lifecycle import runs_of
+from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.snapshots import Entry
 from hopyard_scheduler.program import ENDLESS, Program
@@ -187,35 +189,38 @@ def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) ->
 # ----------------------------------------------------------------------------------------------------------------- to people
 
 
-def experiment_to_proto(x: Experiment, at: float) -> experiment_pb2.Experiment:
-    """An experiment as it stands."""
+def experiment_to_proto(x: Experiment, member: Member, at: float) -> experiment_pb2.Experiment:
+    """An experiment as it stands. Of a group's machines those are its own that its runs hold; the share is the group's."""
+    alone = len(x.members) == 1
+    held = len(x.machines) if alone else sum(len(run.machines) for run in runs_of(x, member))
     message = experiment_pb2.Experiment(
-        id=x.id,
-        name=x.payload["name"],
-        state=PHASES.to_proto(x.phase),
-        reason=x.reason,
-        spec_json=_spec_json(x),
-        bundle=x.payload["bundle"],
-        metric=_metric_to_proto(x),
-        created_at=x.created_at,
-        ended_at=x.ended_at or 0.0,
-        jobs={state.value: count for state, count in x.states.items() if count},
-        machines=len(x.machines),
-        running_seconds=x.running_seconds(at),
+        id=member.id,
+        name=member.payload["name"],
+        state=PHASES.to_proto(member.phase),
+        reason=member.reason,
+        spec_json=_spec_json(member),
+        bundle=member.payload["bundle"],
+        metric=_metric_to_proto(member),
+        created_at=member.created_at,
+        ended_at=member.ended_at or 0.0,
+        jobs={state.value: count for state, count in member.states.items() if count},
+        machines=held,
+        running_seconds=member.running_seconds(at),
         share=x.share,
+        group=x.id,
     )
-    if x.best is not None:
-        message.best_job, message.best_position, message.best_value = x.best
+    if member.best is not None:
+        message.best_job, message.best_position, message.best_value = member.best
     return message
 
 
-def _spec_json(x: Experiment) -> str:
+def _spec_json(member: Member) -> str:
     """The specification as it is in force: what was extended or set since, counted in."""
-    text: str = x.payload["spec"]
-    if not x.requests:
+    text: str = member.payload["spec"]
+    if not member.changed:
         return text
     spec = json.loads(text)
-    settings = x.settings
+    settings = member.settings
     stop = {"jobs": settings.jobs, "max_iterations": settings.max_position, "max_time": settings.max_seconds}
     spec["stop"].update({name: value for name, value in stop.items() if value is not None and value != ENDLESS})
     spec["metric"]["target"] = settings.target
@@ -224,8 +229,8 @@ def _spec_json(x: Experiment) -> str:
     return json.dumps(spec, sort_keys=True, separators=(",", ":"))
 
 
-def _metric_to_proto(x: Experiment) -> common_pb2.Metric:
-    settings = x.settings
+def _metric_to_proto(member: Member) -> common_pb2.Metric:
+    settings = member.settings
     metric = common_pb2.Metric(name=settings.metric, mode=METRIC_MODES.to_proto(settings.mode))
     if settings.target is not None:
         metric.target = settings.target
@@ -237,7 +242,8 @@ def _metric_to_proto(x: Experiment) -> common_pb2.Metric:
 def job_to_proto(x: Experiment, job: Job) -> experiment_pb2.Job:
     """A job as it stands."""
     message = experiment_pb2.Job(
-        experiment=x.id,
+        experiment=job.member.id,
+        group=x.id,
         id=job.id,
         state=JOB_STATES.to_proto(job.state),
         reason="" if job.state.live else job.reason,

@@ -20,11 +20,12 @@ from hopyard.spec import ExperimentSpec, canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import ExperimentCreated, Operated, Updated
-from hopyard_scheduler.core.experiment import Experiment, Phase
-from hopyard_scheduler.live import Live
+from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Updated
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Member, Phase
+from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.policies import new_policy
-from hopyard_scheduler.program import ENDLESS, settings_of
+from hopyard_scheduler.program import ENDLESS, need_agreement, settings_of
 from hopyard_scheduler.recovery import Recovered, replay
 
 if TYPE_CHECKING:
@@ -81,11 +82,33 @@ class FrontDoor:
         known = await self._known(name)
         if known is not None:
             return known
-        await self._generators.validate(name, canonical_json(spec))
-        await self._live.apply(
-            ExperimentCreated(self._live.clock(), name, settings, _payload(spec, bundle, interpreter, request))
-        )
+        payload = _payload(spec, bundle, interpreter, request)
+        if spec.share is None:
+            await self._generators.validate(name, payload["spec"])
+            await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload))
+            return name
+        async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
+            group = self._group(spec)
+            await self._generators.validate(name, payload["spec"])
+            at = self._live.clock()
+            if group is None:
+                await self._live.apply(ExperimentCreated(at, name, settings, payload))
+            else:
+                await self._live.apply(MemberJoined(at, group, name, settings, payload))
         return name
+
+    def _group(self, spec: ExperimentSpec) -> str | None:
+        """The live group with an experiment's `share` key; None: it begins one.
+
+        Raises:
+            InvalidInput: It does not agree with what the group goes by.
+        """
+        for x in self._live.core.experiments.values():
+            other = self._live.program(x.id).spec
+            if other.share == spec.share and not x.phase.over:
+                need_agreement(spec, other, x.id)
+                return x.id
+        return None
 
     async def _known(self, name: str) -> str | None:
         """The experiment that an earlier call with this request id made: ids are made of request ids."""
@@ -107,19 +130,24 @@ class FrontDoor:
         Raises:
             NotFound: Names those there are.
         """
-        x = self._live.core.experiments.get(name)
-        if x is not None:
-            return experiment_to_proto(x, self._live.clock())
+        known = self._live.core.find(name)
+        if known is not None:
+            return experiment_to_proto(*known, self._live.clock())
         found = await self.show_all()
         match = next((e for e in found if e.id == name), None)
         if match is None:
-            known = ", ".join(e.id for e in found[:10]) or "none"
-            raise NotFound(f"there is no experiment {name!r}; there are: {known}")
+            names = ", ".join(e.id for e in found[:10]) or "none"
+            raise NotFound(f"there is no experiment {name!r}; there are: {names}")
         return match
 
     async def show_all(self) -> list[experiment_pb2.Experiment]:
         """All experiments, newest first."""
-        found = {x.id: experiment_to_proto(x, self._live.clock()) for x in self._live.core.experiments.values()}
+        now = self._live.clock()
+        found = {
+            member.id: experiment_to_proto(x, member, now)
+            for x in self._live.core.experiments.values()
+            for member in x.members.values()
+        }
         token = ""
         while True:
             request = appstat_pb2.QueryExperimentsRequest(page_size=_ROWS, page_token=token)
@@ -137,9 +165,10 @@ class FrontDoor:
         Raises:
             NotFound: There is no such experiment.
         """
-        x = self._live.core.experiments.get(name)
-        if x is not None:
-            return [job_to_proto(x, job) for job in x.jobs.values()]
+        known = self._live.core.find(name)
+        if known is not None:
+            x, member = known
+            return [job_to_proto(x, job) for job in x.jobs.values() if job.member is member]
         await self.show(name)
         jobs, token = [], ""
         while True:
@@ -160,28 +189,29 @@ class FrontDoor:
         Raises:
             NotFound: There is no such experiment or job.
         """
-        x = self._live.core.experiments.get(name)
-        if x is not None and job in x.jobs:
-            return job_to_proto(x, x.jobs[job])
-        found = next((j for j in await self.jobs(name) if j.id == job), None) if x is None else None
+        known = self._live.core.find(name)
+        if known is not None and job in known[0].jobs and known[0].jobs[job].member is known[1]:
+            return job_to_proto(known[0], known[0].jobs[job])
+        found = next((j for j in await self.jobs(name) if j.id == job), None) if known is None else None
         if found is None:
             raise NotFound(f"experiment {name} has no job {job!r}")
         return found
 
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
         """The present state of the experiment and its jobs, then every change until it is over."""
-        if name not in self._live.core.experiments:
+        known = self._live.core.find(name)
+        if known is None:
             yield experiment_pb2.WatchExperimentResponse(experiment=await self.show(name))
             for job in await self.jobs(name):
                 yield experiment_pb2.WatchExperimentResponse(job=job)
             return
-        x = self._live.core.experiments[name]
+        x, member = known
         watcher = self._live.watchers.add(name)
         try:
-            for known in list(x.jobs.values()):
-                yield experiment_pb2.WatchExperimentResponse(job=job_to_proto(x, known))
-                for point in x.curve(known):
-                    yield experiment_pb2.WatchExperimentResponse(report=point_to_proto(known.id, point))
+            for present in [job for job in x.jobs.values() if job.member is member]:
+                yield experiment_pb2.WatchExperimentResponse(job=job_to_proto(x, present))
+                for point in x.curve(present):
+                    yield experiment_pb2.WatchExperimentResponse(report=point_to_proto(present.id, point))
             while True:
                 await watcher.wait()
                 while watcher.jobs:
@@ -195,7 +225,7 @@ class FrontDoor:
                     yield experiment_pb2.WatchExperimentResponse(report=report)
                 if watcher.changed:
                     watcher.changed = False
-                    shown = experiment_to_proto(x, self._live.clock())
+                    shown = experiment_to_proto(x, member, self._live.clock())
                     yield experiment_pb2.WatchExperimentResponse(experiment=shown)
                     if shown.state in _OVER and not (watcher.jobs or watcher.reports):
                         return
@@ -216,10 +246,12 @@ class FrontDoor:
         Raises:
             Conflict: A finished experiment cannot be resumed.
         """
-        x = await self.loaded(name)
-        if x.phase.over and action != "stop":
-            raise Conflict(f"experiment {name} is {x.phase.value} ({x.reason}); hopyard extend goes on with it")
-        await self._live.apply(Operated(self._live.clock(), name, action))
+        x, member = await self.loaded(name)
+        if member.phase.over and action != "stop":
+            raise Conflict(
+                f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
+            )
+        await self._live.apply(Operated(self._live.clock(), x.id, action, name))
 
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:
         """More jobs, longer jobs, more time.
@@ -227,16 +259,19 @@ class FrontDoor:
         Raises:
             InvalidInput: Nothing to extend, or less than there is.
         """
-        x = await self.loaded(name)
+        x, member = await self.loaded(name)
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
         if not math.isfinite(seconds) or jobs > ENDLESS or max_iterations > ENDLESS:
             raise InvalidInput(f"an extension is finite and at most {ENDLESS} jobs or units")
-        if jobs < 0 or seconds < 0 or (max_iterations and max_iterations < x.settings.max_position):
-            raise InvalidInput(f"an extension is not less than there is (max_iterations {x.settings.max_position})")
+        if jobs < 0 or seconds < 0 or (max_iterations and max_iterations < member.settings.max_position):
+            raise InvalidInput(
+                f"an extension is not less than there is (max_iterations {member.settings.max_position})"
+            )
         if not (jobs or max_iterations or seconds):
             raise InvalidInput("extend by jobs, max_iterations or seconds")
-        await self._change(Updated(self._live.clock(), name, request, jobs, max_iterations or None, seconds))
+        now = self._live.clock()
+        await self._change(Updated(now, x.id, request, jobs, max_iterations or None, seconds, member=name))
 
     async def update(self, name: str, target: float | None, weight: float | None, slots: int | None) -> None:
         """Changes target, weight or slots.
@@ -244,30 +279,33 @@ class FrontDoor:
         Raises:
             InvalidInput: A weight or slots that cannot be.
         """
-        await self.loaded(name)
+        x, _ = await self.loaded(name)
         if (weight is not None and weight <= 0) or (slots is not None and slots < 1):
             raise InvalidInput(f"weight must be above 0 and slots at least 1, found {weight} and {slots}")
         request = f"update-{uuid.uuid4()}"
-        await self._change(Updated(self._live.clock(), name, request, target=target, weight=weight, slots=slots))
+        now = self._live.clock()
+        await self._change(Updated(now, x.id, request, target=target, weight=weight, slots=slots, member=name))
 
     async def _change(self, event: Updated) -> None:
         refused = await self._live.operate(event)
         if refused:
             raise Conflict(refused)
 
-    async def loaded(self, name: str) -> Experiment:
-        """The experiment in the core: a finished one is replayed from its journal first.
+    async def loaded(self, name: str) -> tuple[Experiment, Member]:
+        """The experiment in the core, with its stream: a finished one is replayed from its journal first.
 
         Raises:
             NotFound: There is none.
         """
-        async with self._locks.setdefault(f"load {name}", asyncio.Lock()):
-            if name not in self._live.core.experiments:
-                await self.show(name)
-                apart, found = Core(), Recovered()
-                await replay(apart, self._live.journal, name, found)
-                self._live.install(apart.experiments[name], found.hosts[name])
-        return self._live.core.experiments[name]
+        known = self._live.core.find(name)
+        if known is None:
+            stream = (await self.show(name)).group or name
+            async with self._locks.setdefault(f"load {stream}", asyncio.Lock()):
+                if self._live.core.find(name) is None:
+                    apart, found = Core(), Recovered()
+                    await replay(apart, self._live.journal, stream, found)
+                    self._live.install(apart.experiments[stream], found.hosts[stream])
+        return experiment_of(self._live.core, name)
 
 
 def _slug(name: str) -> str:

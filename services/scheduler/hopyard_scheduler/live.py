@@ -25,6 +25,7 @@ from hopyard_scheduler.core.effects import (
 )
 from hopyard_scheduler.core.events import Event, JobOperated, Updated
 from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Member
 from hopyard_scheduler.journal import Entry, Journal
 from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.policyhost import Host
@@ -192,6 +193,7 @@ class Live:
     # ------------------------------------------------------------------------------------------------- what goes with them
 
     def _host(self, name: str) -> Host:
+        """The policy of a stream: that of the experiment which it began with."""
         host = self.hosts.get(name)
         if host is None:
             host = self.hosts[name] = host_of(self.program(name).spec)
@@ -200,38 +202,42 @@ class Live:
     def program(self, name: str) -> Program:
         """What an experiment's runs execute."""
         if name not in self._programs:
-            self._programs[name] = program_of(self.core.experiments[name].payload)
+            self._programs[name] = program_of(experiment_of(self.core, name)[1].payload)
         return self._programs[name]
 
     def install(self, x: Experiment, host: Host) -> None:
-        """Takes an experiment that was replayed apart."""
-        self.core.experiments[x.id] = x
+        """Takes a stream that was replayed apart."""
+        self.core.install(x)
         self.hosts[x.id] = host
 
     def _let_finished_go(self, changes: Changes) -> None:
         """Finished experiments keep no policy and no generator, and the oldest of them no place in memory."""
         for name in changes.experiments:
-            if not self.core.experiments[name].phase.over:
-                self._finished.pop(name, None)
-            elif name not in self._finished:
-                self._finished[name] = None
+            x, member = experiment_of(self.core, name)
+            if member.phase.over:
                 self.carrier.ended(name)
+            if not x.phase.over:
+                self._finished.pop(x.id, None)
+            elif x.id not in self._finished:
+                self._finished[x.id] = None
         while len(self._finished) > MAX_FINISHED:
             name = next(iter(self._finished))
-            del self._finished[name], self.core.experiments[name]
+            del self._finished[name]
+            for over in self.core.experiments[name].members:
+                self._programs.pop(over, None)
+            self.core.forget(name)
             self.hosts.pop(name, None)
-            self._programs.pop(name, None)
             self.journal.forget(name)
 
 
-def experiment_of(core: Core, name: str) -> Experiment:
-    """An experiment that the core has.
+def experiment_of(core: Core, name: str) -> tuple[Experiment, Member]:
+    """An experiment that the core has, with the stream that it belongs to.
 
     Raises:
         NotFound: It has not; names those there are.
     """
-    found = core.experiments.get(name)
+    found = core.find(name)
     if found is None:
-        known = ", ".join(sorted(core.experiments)) or "none"
+        known = ", ".join(sorted(member for x in core.experiments.values() for member in x.members)) or "none"
         raise NotFound(f"there is no experiment {name!r}; there are: {known}")
     return found

@@ -63,7 +63,7 @@ class Generators:
 
     def ask(self, question: Question) -> None:
         """Queues a call behind the earlier ones of its experiment."""
-        name = question.experiment
+        name = question.member
         if name not in self._queues:
             self._queues[name] = asyncio.Queue()
             self._background.start(self._serve(name, self._queues[name]), name=f"generator of {name}")
@@ -106,26 +106,30 @@ class Generators:
         try:
             return await self._call(question)
         except NotFound:
-            await self._open(question.experiment)
+            await self._open(question.member)
             return await self._call(question)
 
     async def _call(self, question: Question) -> Answered | None:
         if isinstance(question, FinalPerformance):
             request = hpgen_pb2.ReportFinalPerformanceRequest(
-                experiment=question.experiment, job=question.job, metrics=question.metrics
+                experiment=question.member, job=question.job, metrics=question.metrics
             )
             await self._stub.ReportFinalPerformance(request)
             return None
         job = question.payload["job"]
-        response = await self._stub.CreateJob(hpgen_pb2.CreateJobRequest(experiment=question.experiment, job=job))
+        response = await self._stub.CreateJob(hpgen_pb2.CreateJobRequest(experiment=question.member, job=job))
         proposed = None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
         return self._answered(question, proposed, "")
 
     async def _open(self, name: str) -> None:
         """Opens the generator again with the calls that the journal recorded, in their order."""
-        x = self._core.experiments[name]
+        found = self._core.find(name)
+        assert found is not None, f"a question of {name}, which the core does not have"
+        member = found[1]
         request = hpgen_pb2.OpenGeneratorRequest(
-            experiment=name, spec_json=x.payload["spec"], calls=[_recorded(name, call) for call in x.generator_calls]
+            experiment=name,
+            spec_json=member.payload["spec"],
+            calls=[_recorded(name, call) for call in member.generator_calls],
         )
         await self._stub.OpenGenerator(request)
 

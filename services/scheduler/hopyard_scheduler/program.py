@@ -51,6 +51,33 @@ def program_of(payload: Mapping[str, Any]) -> Program:
     return Program(spec_from_json(payload["spec"]), payload["bundle"], payload["interpreter"])
 
 
+def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> None:
+    """An experiment that joins a group agrees with it in what one policy needs to serve them all.
+
+    Raises:
+        InvalidInput: Where it does not, what it says, and what the group has.
+    """
+    agreed = {
+        "policy.name": (spec.policy.name, other.policy.name),
+        "policy": (spec.policy.parameters, other.policy.parameters),
+        "metric.name": (spec.metric.name, other.metric.name),
+        "metric.mode": (spec.metric.mode, other.metric.mode),
+        "metric.kill_threshold": (spec.metric.kill_threshold, other.metric.kill_threshold),
+        "unit": (spec.unit, other.unit),
+    }
+    found = [
+        f"{place}: found {mine!r}, the group has {theirs!r}"
+        for place, (mine, theirs) in agreed.items()
+        if mine != theirs
+    ]
+    if found:
+        raise InvalidInput(
+            f"share: experiments with the same key ({spec.share}) have one policy, so they agree with {leader}; "
+            + "; ".join(found)
+            + "; use another share key, or none"
+        )
+
+
 def settings_of(spec: ExperimentSpec) -> Settings:
     """The core's settings of an experiment.
 
@@ -61,8 +88,6 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         raise InvalidInput(f"{spec.program}: only trainer programs run in this version; use trainer: file.py:Class")
     if spec.snapshot.provider == "criu":
         raise InvalidInput("snapshot.provider: criu is not available in this version; use auto or framework")
-    if spec.share is not None:
-        raise InvalidInput("share: groups of experiments are not available in this version; leave it out")
     return Settings(
         metric=spec.metric.name,
         mode=spec.metric.mode,

@@ -9,7 +9,8 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import ExperimentChanged, JobChanged, ReportAccepted
-from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Member, Phase
 
 
 class Changes:
@@ -35,18 +36,19 @@ class Changes:
         """The rows as they stand now. A job that is no more keeps its last row, marked as removed."""
         rows = []
         for name in self.experiments:
-            message = experiment_to_proto(core.experiments[name], at)
+            x, member = _found(core, name)
+            message = experiment_to_proto(x, member, at)
             row = appstat_pb2.ExperimentRow(
                 id=name,
                 name=message.name,
-                state=core.experiments[name].phase.value,
+                state=member.phase.value,
                 created_at=message.created_at,
                 ended_at=message.ended_at,
                 detail_json=MessageToJson(message, indent=None),
             )
             rows.append(appstat_pb2.Projection(experiment=row))
         for name, job in self.jobs:
-            x = core.experiments[name]
+            x, _ = _found(core, name)
             if job not in x.jobs:
                 rows.append(appstat_pb2.Projection(job=appstat_pb2.JobRow(experiment=name, id=job, state="REMOVED")))
                 continue
@@ -74,6 +76,12 @@ class Changes:
                 )
             )
         return rows
+
+
+def _found(core: Core, name: str) -> tuple[Experiment, Member]:
+    found = core.find(name)
+    assert found is not None, f"a change of {name}, which the core does not have"
+    return found
 
 
 def failed_row(row: appstat_pb2.ExperimentRow, reason: str) -> appstat_pb2.Projection:

@@ -14,13 +14,16 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from google.protobuf.json_format import Parse
+
 from hopyard.errors import Internal, TimedOut, Unavailable
 from hopyard.rpc import Backoff
-from hopyard.v1 import appstat_pb2
+from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.core import CLUSTER_STREAM, Core
 from hopyard_scheduler.core.effects import Effect
 from hopyard_scheduler.core.events import Event, NodeDrained, NodeExpired, NodeJoined, ShareSet
-from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.journal import Journal, persist
 from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.policyhost import Host
@@ -75,30 +78,34 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
         if not isinstance(event, NodeJoined | NodeExpired | NodeDrained):
             raise Internal(f"journal of the cluster: {type(event).__name__} belongs to an experiment's stream")
         core.restore_cluster(event)
+    streams: dict[str, list[appstat_pb2.ExperimentRow]] = {}
     for _, row in sorted((await live_experiments(stub)).items()):
-        await _replay_or_fail(core, journal, row, found)
+        streams.setdefault(group_of(row), []).append(row)
+    for name, rows in sorted(streams.items()):
+        await _replay_or_fail(core, journal, name, rows, found)
     found.outstanding = core.recovered()
     return found
 
 
-async def _replay_or_fail(core: Core, journal: Journal, row: appstat_pb2.ExperimentRow, found: Recovered) -> None:
-    """Re-applies one journal. What cannot be re-applied costs its own experiment, never the start of the scheduler."""
+async def _replay_or_fail(
+    core: Core, journal: Journal, name: str, rows: list[appstat_pb2.ExperimentRow], found: Recovered
+) -> None:
+    """Re-applies one journal. What cannot be re-applied costs its own experiments, never the start of the scheduler."""
     failures, backoff, rng = 0, Backoff(), random.Random()
     while True:
         try:
-            await replay(core, journal, row.id, found)
+            await replay(core, journal, name, found)
         except (Unavailable, TimedOut) as error:
-            core.experiments.pop(row.id, None)
+            core.forget(name)
             wait = backoff.wait(failures, rng)
             failures += 1
             _LOG.warning("appstat went away while a journal was read (%s), trying again in %.1f s", error, wait)
             await asyncio.sleep(wait)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one journal
-            core.experiments.pop(row.id, None)
-            _LOG.exception("experiment %s is failed: its journal cannot be applied again", row.id)
-            found.failed.append(
-                failed_row(row, f"its journal cannot be applied again: {type(error).__name__}: {error}")
-            )
+            core.forget(name)
+            _LOG.exception("experiment %s is failed: its journal cannot be applied again", name)
+            reason = f"its journal cannot be applied again: {type(error).__name__}: {error}"
+            found.failed += [failed_row(row, reason) for row in rows]
             return
         else:
             return
@@ -119,6 +126,12 @@ async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> di
     return rows
 
 
+def group_of(row: appstat_pb2.ExperimentRow) -> str:
+    """The stream that an experiment's events are in: its own, or that of the group that it joined."""
+    shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
+    return shown.group or row.id
+
+
 async def replay(core: Core, journal: Journal, name: str, found: Recovered) -> None:
     """Re-applies one experiment's journal. An up-call is made when its answer comes: on the state it was first made on."""
     driven = Replay(core, _host)
@@ -136,4 +149,4 @@ async def replay(core: Core, journal: Journal, name: str, found: Recovered) -> N
 
 
 def _host(x: Experiment) -> Host:
-    return host_of(program_of(x.payload).spec)
+    return host_of(program_of(x.founder.payload).spec)

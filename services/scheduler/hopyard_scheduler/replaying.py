@@ -31,7 +31,8 @@ from hopyard_scheduler.core.events import (
     PolicyAnswered,
     PolicyFailed,
 )
-from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.policyhost import Host
 
 OBJECTION = "it decides otherwise than it did"

@@ -20,6 +20,7 @@ from hopyard_scheduler.core.events import (
     ExperimentCreated,
     JobOperated,
     MachineGranted,
+    MemberJoined,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -32,6 +33,7 @@ from hopyard_scheduler.core.events import (
     Reports,
     Requested,
     RunMessage,
+    Settings,
     ShareSet,
     SnapshotStored,
     SnapshotTaken,
@@ -39,8 +41,9 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.lifecycle import END_TIMER, SHARE_TIMER
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import Run
 from hopyard_scheduler.replaying import OBJECTION
 
@@ -93,7 +96,7 @@ class Before:
 
     live: dict[str, Run]
     positions: dict[str, int]
-    phase: Phase
+    phases: dict[str, Phase]
     share: int
     call: str
     call_job: str
@@ -124,9 +127,11 @@ class Story:
         parts = sentences(x, before, event, effects)
         parts += _runs_over(x, before)
         parts += self._states_changed(x, before, effects)
-        if x.phase is not before.phase and not isinstance(event, ExperimentCreated):
-            reason = f": {x.reason}" if x.reason else ""
-            parts.append(Part("", f"the experiment is {x.phase.value}{reason}"))
+        parts += [
+            Part("", f"{_name(x, member.id)} is {member.phase.value}{f': {member.reason}' if member.reason else ''}")
+            for member in x.members.values()
+            if member.phase is not before.phases.get(member.id, Phase.RUNNING)
+        ]
         return Line(self._number, event.at, kind, tuple(parts))
 
     def _states_changed(self, x: Experiment, before: Before, effects: Sequence[Effect]) -> list[Part]:
@@ -144,16 +149,21 @@ class Story:
         return parts
 
 
+def _name(x: Experiment, member: str) -> str:
+    """How a sentence calls an experiment: by its id where it is one of several."""
+    return "the experiment" if len(x.members) == 1 else f"experiment {member}"
+
+
 def _before(x: Experiment | None, event: Event) -> Before:
     if x is None:
-        return Before({}, {}, Phase.RUNNING, 0, "", "", 0, "")
+        return Before({}, {}, {}, 0, "", "", 0, "")
     call = x.in_flight[1] if x.in_flight is not None else None
     job = x.jobs.get(event.job) if isinstance(event, RunMessage) else None
     question = x.asks.get(event.ticket) if isinstance(event, Answered) else None
     return Before(
         live=dict(x.live),
         positions={name: run.position for name, run in x.live.items()},
-        phase=x.phase,
+        phases={member.id: member.phase for member in x.members.values()},
         share=x.share,
         call=words.told(call) if call is not None else "",
         call_job=words.job_of_call(call) if call is not None else "",
@@ -173,7 +183,9 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
     """
     match event:
         case ExperimentCreated():
-            return [Part("", _created(event))]
+            return [Part("", f"the experiment was created: {_terms(event.settings)}")]
+        case MemberJoined():
+            return [Part("", f"experiment {event.member} joined the group: {_terms(event.settings)}")]
         case MachineGranted():
             return [Part("", f"machine {event.machine} on node {event.node} was granted")]
         case NodeLost():
@@ -207,8 +219,9 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part("", f"a client asked for {wanted} ({event.ticket})")]
         case Operated():
             done = {"pause": "paused", "resume": "resumed", "stop": "stopped"}[event.action]
-            idle = " again, which changed nothing" if x.phase is before.phase else ""
-            return [Part("", f"a person {done} the experiment{idle}")]
+            member = x.members[event.member or x.id]
+            idle = " again, which changed nothing" if member.phase is before.phases[member.id] else ""
+            return [Part("", f"a person {done} {_name(x, member.id)}{idle}")]
         case JobOperated():
             job = words.job_of_command(event.command)
             return [Part(job, f"a person {words.command(event.command)}{_notes(effects, job)}")]
@@ -233,13 +246,12 @@ def _cluster(event: NodeJoined | NodeExpired | NodeDrained) -> Part:
             assert_never(event)
 
 
-def _created(event: ExperimentCreated) -> str:
-    s = event.settings
+def _terms(s: Settings) -> str:
     jobs = count(s.jobs, "job") if s.jobs < _ENDLESS else "jobs without a limit"
     length = f" of {s.max_position} positions" if s.max_position < _ENDLESS else ""
     target = f", target {s.target:g}" if s.target is not None else ""
     limit = f", for {duration(s.max_seconds)}" if s.max_seconds is not None else ""
-    return f"the experiment was created: {s.mode} {s.metric}{target}, {jobs}{length}{limit}"
+    return f"{s.mode} {s.metric}{target}, {jobs}{length}{limit}"
 
 
 def _updated(event: Updated) -> str:
@@ -253,8 +265,8 @@ def _updated(event: Updated) -> str:
 
 
 def _timer(x: Experiment, event: TimerElapsed) -> str:
-    if event.ticket == END_TIMER:
-        return "the experiment's time is over"
+    if event.ticket.startswith(END_TIMER):
+        return f"the time of {_name(x, event.ticket.removeprefix(END_TIMER))} is over"
     if event.ticket == SHARE_TIMER:
         return f"the deadline of the smaller share of {count(x.share, 'machine')} has passed"
     return f"the policy's timer {event.ticket.removeprefix(POLICY)} elapsed"
@@ -308,7 +320,8 @@ def _answered(x: Experiment, before: Before, event: PolicyAnswered, effects: Seq
 def _failed(x: Experiment, before: Before, event: PolicyFailed) -> str:
     if event.error.startswith(OBJECTION):
         return "the scheduler restarted and found that the policy decides otherwise now"
-    said = "" if x.phase is not before.phase else f": {event.error}"  # Else the pause says it.
+    paused = any(m.phase is not before.phases.get(m.id) for m in x.members.values())
+    said = "" if paused else f": {event.error}"  # Else the pause says it.
     return f"the policy was {before.call} and failed{said}"
 
 

@@ -69,7 +69,11 @@ def told(call: Call) -> str:
             changes += [f"{', '.join(call.lost)} went"] if call.lost else []
             return f"told that {' and '.join(changes) or 'no machine changed'}"
         case ExperimentChange():
-            return f"told that the experiment is {'retargeted' if call.change == 'target' else call.change}"
+            what = {"target": "is retargeted", "joined": "joined", "ended": "ended"}.get(
+                call.change, f"is {call.change}"
+            )
+            which = f"experiment {call.experiment}" if call.change in ("joined", "ended") else "the experiment"
+            return f"told that {which} {what}"
         case TimerFired():
             return f"told that the time of {call.ticket} has come"
         case _:

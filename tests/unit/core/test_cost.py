@@ -13,8 +13,8 @@ from hopyard_policies.default import DefaultPolicy
 from hopyard_scheduler.core import lifecycle, shares
 from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.events import Operated, Reports
-from hopyard_scheduler.core.experiment import Phase
 from hopyard_scheduler.core.idle import IdleQueue
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.policyhost import PolicyHost, view
 from tests.unit.core.rig import Rig, snapshot
 

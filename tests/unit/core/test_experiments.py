@@ -52,7 +52,7 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.member import Phase
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -117,13 +117,13 @@ def test_the_end_of_its_time_ends_it_and_a_pause_does_not_count() -> None:
     rig = Rig(max_seconds=100.0)
     rig.now += 40
     rig.feed(Operated(rig.now, "x", "pause"))
-    assert rig.of(SetTimer) == [SetTimer("x", "core/end", None)]
+    assert rig.of(SetTimer) == [SetTimer("x", "core/end/x", None)]
     rig.now += 1000
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert rig.x.timers["core/end"] == rig.now + 60
-    rig.feed(TimerElapsed(rig.now + 59, "x", "core/end"))
+    assert rig.x.timers["core/end/x"] == rig.now + 60
+    rig.feed(TimerElapsed(rig.now + 59, "x", "core/end/x"))
     assert rig.x.phase is Phase.RUNNING
-    rig.feed(TimerElapsed(rig.now + 60, "x", "core/end"))
+    rig.feed(TimerElapsed(rig.now + 60, "x", "core/end/x"))
     assert str(rig.x.phase) == "Phase.COMPLETED"
 
 

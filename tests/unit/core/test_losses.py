@@ -6,7 +6,7 @@ from hopyard.policy.vocabulary import RunEnd, RunEndReason, StartJob, TerminateJ
 from hopyard_scheduler.core import losses
 from hopyard_scheduler.core.effects import Kill, SetTimer, Start
 from hopyard_scheduler.core.events import Ended, TimerElapsed
-from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import HOLD
 from tests.unit.core.rig import Rig, snapshot
 

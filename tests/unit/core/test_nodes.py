@@ -20,7 +20,7 @@ from hopyard_scheduler.core.events import (
     SnapshotStored,
     TimerElapsed,
 )
-from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.member import Phase
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 

@@ -26,7 +26,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_scheduler.core.effects import Acknowledge, Amend, Decide, Kill, Noted, ReportAccepted, Start
 from hopyard_scheduler.core.events import Amended, Reports, Started
-from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.states import IllegalTransitionError, change_state
 from tests.unit.core.rig import Rig, snapshot
 

@@ -27,7 +27,7 @@ from hopyard.policy.vocabulary import (
 from hopyard_scheduler.core import outstanding, quarantine
 from hopyard_scheduler.core.effects import Amend, FinalPerformance, Noted
 from hopyard_scheduler.core.events import Amended, Answered, Operated, Reports, Requested, Updated
-from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import GeneratorCall
 from tests.unit.core.rig import Rig, quiet, snapshot
 
@@ -152,13 +152,13 @@ def test_the_generators_calls_are_kept_in_the_order_of_their_answers_whatever_be
     rig.command(TerminateJob("3"))
     for job, result in (("3", {"lr": 3}), ("2", {"lr": 2}), ("4", None)):
         rig.feed(Answered(rig.now, "x", f"create/{job}", result))
-    assert rig.x.generator_calls == [
+    assert rig.x.founder.generator_calls == [
         GeneratorCall("final", "3"),
         GeneratorCall("create", "3", {"lr": 3}),
         GeneratorCall("create", "2", {"lr": 2}),
         GeneratorCall("create", "4"),
     ]
-    assert [e for e in outstanding(rig.x) if isinstance(e, FinalPerformance)] == [FinalPerformance("x", "3", {})]
+    assert [e for e in outstanding(rig.x) if isinstance(e, FinalPerformance)] == [FinalPerformance("x", "x", "3", {})]
 
 
 def test_the_generator_is_told_again_only_what_it_may_not_have_heard(rig: Rig) -> None:

@@ -11,7 +11,7 @@ from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import Curve, same_metrics
 from hopyard_scheduler.core.effects import Kill
 from hopyard_scheduler.core.shares import Claim, water_fill
-from hopyard_scheduler.core.snapshots import SnapshotBook
+from hopyard_scheduler.core.snapshots import Keep, SnapshotBook
 from tests.unit.core.rig import snapshot
 
 # -------------------------------------------------------------------------------------------------------------- channels
@@ -81,42 +81,42 @@ def no_value(position: int) -> float | None:
 
 
 def test_the_newest_and_the_newest_stored_are_kept() -> None:
-    book = SnapshotBook(keep_latest=1, keep_best=0)
+    book = SnapshotBook()
     for position in (1, 2, 3):
         book.taken("j", snapshot(position), "n", 1)
     assert book.stored("j", 1, "s1", 1)
-    assert [d.sha256 for d in book.collect("j", True, no_value)] == ["s2"]
+    assert [d.sha256 for d in book.collect("j", True, no_value, Keep())] == ["s2"]
     assert book.positions("j") == [1, 3]
 
 
 def test_the_best_are_kept_by_the_metric_at_their_position_and_nan_is_never_best() -> None:
-    book = SnapshotBook(keep_latest=1, keep_best=1)
+    book = SnapshotBook()
     for position in (1, 2, 3, 4):
         book.taken("j", snapshot(position), "n")
     values = {1: 0.2, 2: 0.9, 3: math.nan, 4: 0.1}
-    book.collect("j", True, values.get)
+    book.collect("j", True, values.get, Keep(1, 1))
     assert book.positions("j") == [2, 4]
 
 
 def test_a_pinned_snapshot_outlives_its_job() -> None:
-    book = SnapshotBook(1, 0)
+    book = SnapshotBook()
     book.taken("j", snapshot(1), "n")
     book.pin(("j", 1), "fork:k")
-    assert book.collect("j", False, no_value) == []
+    assert book.collect("j", False, no_value, Keep()) == []
     book.unpin(("j", 1), "fork:k")
-    assert [(d.sha256, d.nodes) for d in book.collect("j", False, no_value)] == [("s1", ("n",))]
+    assert [(d.sha256, d.nodes) for d in book.collect("j", False, no_value, Keep())] == [("s1", ("n",))]
 
 
 def test_equal_bytes_are_dropped_with_their_last_entry() -> None:
-    book = SnapshotBook(1, 0)
+    book = SnapshotBook()
     book.taken("j", snapshot(1, "same"), "n")
     book.taken("k", snapshot(1, "same"), "m")
-    assert book.collect("j", False, no_value) == []
-    assert [d.sha256 for d in book.collect("k", False, no_value)] == ["same"]
+    assert book.collect("j", False, no_value, Keep()) == []
+    assert [d.sha256 for d in book.collect("k", False, no_value, Keep())] == ["same"]
 
 
 def test_a_lost_node_takes_its_local_snapshots_with_it_but_not_the_stored_nor_what_its_disk_holds() -> None:
-    book = SnapshotBook(4, 0)
+    book = SnapshotBook()
     for position in (1, 2, 3):
         book.taken("j", snapshot(position), "n", 1)
     book.stored("j", 1, "s1", 1)
@@ -129,7 +129,7 @@ def test_a_lost_node_takes_its_local_snapshots_with_it_but_not_the_stored_nor_wh
 
 
 def test_only_an_attempt_that_took_the_snapshot_since_it_is_known_can_say_that_it_is_stored() -> None:
-    book = SnapshotBook(1, 0)
+    book = SnapshotBook()
     book.taken("j", snapshot(1), "n", 1)
     book.node_lost("n")
     book.taken("j", snapshot(1), "m", 2)
@@ -138,7 +138,7 @@ def test_only_an_attempt_that_took_the_snapshot_since_it_is_known_can_say_that_i
 
 
 def test_other_bytes_at_the_same_position_replace_the_old_and_keep_the_pins() -> None:
-    book = SnapshotBook(1, 0)
+    book = SnapshotBook()
     book.taken("j", snapshot(1, "old"), "n")
     book.pin(("j", 1), "run:j.2")
     assert [d.sha256 for d in book.taken("j", snapshot(1, "new"), "m")] == ["old"]
@@ -162,7 +162,7 @@ STEPS = st.lists(
 def test_whatever_happens_pinned_stays_and_dropped_is_needed_by_nobody(
     steps: list[Step], latest: int, best: int
 ) -> None:
-    book = SnapshotBook(latest, best)
+    book = SnapshotBook()
     for what, job, position in steps:
         node = f"n{position}"
         if what == "taken":
@@ -178,7 +178,7 @@ def test_whatever_happens_pinned_stays_and_dropped_is_needed_by_nobody(
         elif what == "collect":
             pinned = {e.info.position for e in book.of(job) if e.pins}
             newest = book.newest(job)
-            dropped = {d.sha256 for d in book.collect(job, True, lambda p: float(p % 3))}
+            dropped = {d.sha256 for d in book.collect(job, True, lambda p: float(p % 3), Keep(latest, best))}
             assert pinned <= set(book.positions(job))
             assert book.newest(job) is newest
             assert dropped.isdisjoint(e.info.sha256 for e in book.entries())

@@ -29,7 +29,8 @@ from hopyard_scheduler.core.events import (
     ShareSet,
     Started,
 )
-from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.policyhost import Host, PolicyHost
 from hopyard_scheduler.replaying import OBJECTION, Objecting, Replay, Until, objection, parse_until, same, state_of
 from tests.unit.core.rig import settings

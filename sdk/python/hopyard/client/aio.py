@@ -371,8 +371,8 @@ class AsyncClient:
             NotFound: There is no such job, it has not run yet, or a node it may have run on is not reachable.
         """
         connection = await self._connection()
-        await self.job(experiment, job)
-        reader = LogReader(connection, _id(experiment), job, self.nodes, lambda: self.job(experiment, job))
+        group = (await self.job(experiment, job)).group or _id(experiment)
+        reader = LogReader(connection, group, job, self.nodes, lambda: self.job(experiment, job))
         async with aclosing(reader.follow() if follow else reader.written()) as chunks:
             async for chunk in chunks:
                 yield chunk

@@ -79,6 +79,7 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
         machines=message.machines,
         share=message.share,
         running_seconds=message.running_seconds,
+        group=message.group,
     )
 
 
@@ -116,6 +117,7 @@ def job(message: experiment_pb2.Job) -> Job:
         failures=message.failures,
         suspends=message.suspends,
         snapshots=tuple(map(snapshot, message.snapshots)),
+        group=message.group,
     )
 
 

@@ -103,6 +103,7 @@ class Experiment:
         machines: How many it holds.
         share: How many its share gives it.
         running_seconds: Time it was not paused.
+        group: The experiment that its group began with; its own id if it is alone.
     """
 
     id: str
@@ -121,6 +122,7 @@ class Experiment:
     machines: int = 0
     share: int = 0
     running_seconds: float = 0.0
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ class Job:
     failures: int = 0
     suspends: int = 0
     snapshots: tuple[Snapshot, ...] = ()
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class JobView:
         fork_position: Where it was forked.
         parked: Whether its run waits in memory at its `until`.
         ordinal: Order of creation, from 1.
+        experiment: Its experiment: one of `Cluster.experiments`.
+        max_position: Where it is complete.
     """
 
     id: str
@@ -61,6 +63,8 @@ class JobView:
     fork_position: int = 0
     parked: bool = False
     ordinal: int = 0
+    experiment: str = ""
+    max_position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,12 @@ class ExperimentView:
         max_position: A job that reaches it is complete.
         target: The experiment ends when a job reaches it; None: no target.
         kill_threshold: A job that stays worse may be ended; None: none.
-        jobs_left: Jobs that may still be created.
+        jobs_left: Jobs that may be created now; 0 while it does not run.
         seed: The experiment's seed.
         end_at: When the experiment's time is over (seconds since the epoch); None: no limit.
+        id: The experiment's id.
+        weight: Its part of the group's share, relative to the others'.
+        running: Whether its jobs may be created and started now: it is neither paused nor at its end.
     """
 
     metric: str
@@ -100,6 +107,9 @@ class ExperimentView:
     jobs_left: int = 0
     seed: int = 0
     end_at: float | None = None
+    id: str = ""
+    weight: float = 1.0
+    running: bool = True
 
     def better(self, a: float, b: float) -> bool:
         """Whether `a` is better than `b`; NaN is worst, two NaNs are equal."""
@@ -155,7 +165,19 @@ class Cluster(abc.ABC):
     @property
     @abc.abstractmethod
     def experiment(self) -> ExperimentView:
-        """The experiment's fixed and changing terms."""
+        """The experiment's fixed and changing terms.
+
+        Of a group all experiments together: its first one that is not over, with the jobs left of all that run and the
+        largest max position.
+        """
+
+    @property
+    def experiments(self) -> Mapping[str, ExperimentView]:
+        """The experiments that this policy serves, by id, in the order in which they joined; those that are over too.
+
+        More than one is a group: experiments with the same `share` key, which agree in policy, metric and unit.
+        """
+        return {self.experiment.id: self.experiment}
 
     @property
     @abc.abstractmethod
@@ -178,7 +200,10 @@ class Cluster(abc.ABC):
 
     @abc.abstractmethod
     def idle_jobs(self) -> Sequence[JobView]:
-        """Jobs that wait for a machine and are not started by this answer: highest priority first, then FIFO."""
+        """Jobs of running experiments that wait for a machine and are not started by this answer.
+
+        Highest priority first, then FIFO.
+        """
 
     def count(self, *states: JobState) -> int:
         """How many jobs are in any of these states at the moment of the up-call, without looking at each."""
@@ -236,10 +261,15 @@ class Cluster(abc.ABC):
         job = next(iter(self.idle_jobs()), None)
         return job.id if job is not None else None
 
-    def create_job(self, hyperparameters: Hyperparameters | None = None) -> str:
-        """Makes a job and returns its id; `on_job_created` follows when it has its configuration and is idle."""
+    def create_job(self, hyperparameters: Hyperparameters | None = None, *, experiment: str = "") -> str:
+        """Makes a job and returns its id; `on_job_created` follows when it has its configuration and is idle.
+
+        Args:
+            hyperparameters: Its configuration; None: the generator proposes one.
+            experiment: Which experiment of a group it is for; empty: the one that is furthest behind its weight.
+        """
         job = self.new_job_id()
-        self.submit(CreateJob(job, hyperparameters))
+        self.submit(CreateJob(job, hyperparameters, experiment))
         return job
 
     def start_job(
@@ -280,10 +310,17 @@ class Cluster(abc.ABC):
         """Ends a job: a running one at its next boundary, an idle one at once."""
         self.submit(TerminateJob(job))
 
-    def fork_job(self, parent: str, position: int, hyperparameters: Hyperparameters) -> str:
-        """Makes a job from another's snapshot, with other hyperparameters, and returns its id."""
+    def fork_job(self, parent: str, position: int, hyperparameters: Hyperparameters, *, experiment: str = "") -> str:
+        """Makes a job from another's snapshot, with other hyperparameters, and returns its id.
+
+        Args:
+            parent: Whose snapshot it starts from.
+            position: Where.
+            hyperparameters: Its own configuration.
+            experiment: Which experiment of a group it is for; empty: the parent's.
+        """
         job = self.new_job_id()
-        self.submit(ForkJob(job, parent, position, hyperparameters))
+        self.submit(ForkJob(job, parent, position, hyperparameters, experiment))
         return job
 
     def answer_job(self, job: str, source: str, position: int) -> None:

@@ -232,9 +232,10 @@ class MachinesChange:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentChange:
-    """The experiment itself changed."""
+    """The experiment itself changed, or one of its group: `experiment` says which, and only in a group one joins or ends."""
 
-    change: Literal["extended", "target", "paused", "resumed"]
+    change: Literal["extended", "target", "paused", "resumed", "joined", "ended"]
+    experiment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +281,14 @@ class ReleaseMachine:
 
 @dataclass(frozen=True, slots=True)
 class CreateJob:
-    """Make a job; without hyperparameters the generator is asked."""
+    """Make a job; without hyperparameters the generator is asked.
+
+    `experiment` names one of a group; empty: the one whose jobs so far are furthest behind its weight.
+    """
 
     job: str
     hyperparameters: Hyperparameters | None = None
+    experiment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +298,7 @@ class StartJob:
     Attributes:
         job: An idle job.
         machines: Idle machines of this experiment; rank order.
-        until: Train up to here, then park and report `at_until`; None: the experiment's max position.
+        until: Train up to here, then park and report `at_until`; None: the max position of the job's experiment.
         allowed: Reports below this position need no decision; None: each one does.
         snapshot_at: Positions at which the run saves and goes on.
         inputs: Input partition by machine.
@@ -339,12 +344,16 @@ class TerminateJob:
 
 @dataclass(frozen=True, slots=True)
 class ForkJob:
-    """Make a job that starts from another's snapshot at `position`, which stays pinned until the child has its own."""
+    """Make a job that starts from another's snapshot at `position`, which stays pinned until the child has its own.
+
+    `experiment` names one of a group; empty: the parent's.
+    """
 
     job: str
     parent: str
     position: int
     hyperparameters: Hyperparameters
+    experiment: str = ""
 
 
 @dataclass(frozen=True, slots=True)

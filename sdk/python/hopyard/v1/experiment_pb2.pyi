@@ -98,6 +98,7 @@ class Experiment(google.protobuf.message.Message):
     MACHINES_FIELD_NUMBER: builtins.int
     RUNNING_SECONDS_FIELD_NUMBER: builtins.int
     SHARE_FIELD_NUMBER: builtins.int
+    GROUP_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     """The name in the experiment file."""
@@ -123,6 +124,10 @@ class Experiment(google.protobuf.message.Message):
     """Seconds it spent unpaused."""
     share: builtins.int
     """Machines its share gives it."""
+    group: builtins.str
+    """The group that it belongs to: the id of the experiment that it began with, whose stream in the journal, policy and
+    share are those of all. Its own id if it is alone.
+    """
     @property
     def metric(self) -> hopyard.v1.common_pb2.Metric: ...
     @property
@@ -148,9 +153,10 @@ class Experiment(google.protobuf.message.Message):
         machines: builtins.int = ...,
         running_seconds: builtins.float = ...,
         share: builtins.int = ...,
+        group: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_value", b"best_value", "metric", b"metric"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "id", b"id", "jobs", b"jobs", "machines", b"machines", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "spec_json", b"spec_json", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "id", b"id", "jobs", b"jobs", "machines", b"machines", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "spec_json", b"spec_json", "state", b"state"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
 
 Global___Experiment: typing_extensions.TypeAlias = Experiment
@@ -179,6 +185,7 @@ class Job(google.protobuf.message.Message):
     FAILURES_FIELD_NUMBER: builtins.int
     SUSPENDS_FIELD_NUMBER: builtins.int
     SNAPSHOTS_FIELD_NUMBER: builtins.int
+    GROUP_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     id: builtins.str
     state: hopyard.v1.common_pb2.JobState.ValueType
@@ -206,6 +213,8 @@ class Job(google.protobuf.message.Message):
     """Failures of the user's code so far."""
     suspends: builtins.int
     """How often it was suspended."""
+    group: builtins.str
+    """The group of its experiment. Runs and logs on nodes go by it."""
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     @property
@@ -235,9 +244,10 @@ class Job(google.protobuf.message.Message):
         failures: builtins.int = ...,
         suspends: builtins.int = ...,
         snapshots: collections.abc.Iterable[hopyard.v1.common_pb2.Snapshot] | None = ...,
+        group: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "best_value", b"best_value", "hyperparameters", b"hyperparameters", "last_value", b"last_value", "priority", b"priority"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "attempt", b"attempt", "best_position", b"best_position", "best_value", b"best_value", "experiment", b"experiment", "failures", b"failures", "fork_position", b"fork_position", "hyperparameters", b"hyperparameters", "id", b"id", "last_value", b"last_value", "machines", b"machines", "parent", b"parent", "position", b"position", "priority", b"priority", "reason", b"reason", "seconds", b"seconds", "snapshots", b"snapshots", "state", b"state", "suspends", b"suspends"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "attempt", b"attempt", "best_position", b"best_position", "best_value", b"best_value", "experiment", b"experiment", "failures", b"failures", "fork_position", b"fork_position", "group", b"group", "hyperparameters", b"hyperparameters", "id", b"id", "last_value", b"last_value", "machines", b"machines", "parent", b"parent", "position", b"position", "priority", b"priority", "reason", b"reason", "seconds", b"seconds", "snapshots", b"snapshots", "state", b"state", "suspends", b"suspends"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
     @typing.overload

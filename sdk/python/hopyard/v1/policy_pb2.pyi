@@ -456,14 +456,18 @@ class ExperimentChange(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CHANGE_FIELD_NUMBER: builtins.int
+    EXPERIMENT_FIELD_NUMBER: builtins.int
     change: builtins.str
-    """What changed, in a word: "extended", "target", "paused", "resumed"."""
+    """What changed, in a word: "extended", "target", "paused", "resumed"; in a group also "joined", "ended"."""
+    experiment: builtins.str
+    """Which experiment of the group; empty: the only one."""
     def __init__(
         self,
         *,
         change: builtins.str = ...,
+        experiment: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["change", b"change"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["change", b"change", "experiment", b"experiment"]) -> None: ...
 
 Global___ExperimentChange: typing_extensions.TypeAlias = ExperimentChange
 
@@ -793,7 +797,10 @@ class CreateJobCommand(google.protobuf.message.Message):
 
     JOB_FIELD_NUMBER: builtins.int
     HYPERPARAMETERS_FIELD_NUMBER: builtins.int
+    EXPERIMENT_FIELD_NUMBER: builtins.int
     job: builtins.str
+    experiment: builtins.str
+    """Which experiment of the group; empty: the one that is furthest behind its weight."""
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters:
         """Unset: the generator is asked."""
@@ -803,9 +810,10 @@ class CreateJobCommand(google.protobuf.message.Message):
         *,
         job: builtins.str = ...,
         hyperparameters: hopyard.v1.common_pb2.Hyperparameters | None = ...,
+        experiment: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "job", b"job"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "hyperparameters", b"hyperparameters", "job", b"job"]) -> None: ...
 
 Global___CreateJobCommand: typing_extensions.TypeAlias = CreateJobCommand
 
@@ -951,9 +959,12 @@ class ForkJobCommand(google.protobuf.message.Message):
     PARENT_FIELD_NUMBER: builtins.int
     POSITION_FIELD_NUMBER: builtins.int
     HYPERPARAMETERS_FIELD_NUMBER: builtins.int
+    EXPERIMENT_FIELD_NUMBER: builtins.int
     job: builtins.str
     parent: builtins.str
     position: builtins.int
+    experiment: builtins.str
+    """Which experiment of the group; empty: the parent's."""
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     def __init__(
@@ -963,9 +974,10 @@ class ForkJobCommand(google.protobuf.message.Message):
         parent: builtins.str = ...,
         position: builtins.int = ...,
         hyperparameters: hopyard.v1.common_pb2.Hyperparameters | None = ...,
+        experiment: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "job", b"job", "parent", b"parent", "position", b"position"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "hyperparameters", b"hyperparameters", "job", b"job", "parent", b"parent", "position", b"position"]) -> None: ...
 
 Global___ForkJobCommand: typing_extensions.TypeAlias = ForkJobCommand
 

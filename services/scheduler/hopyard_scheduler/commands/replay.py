@@ -67,7 +67,7 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
         emit(f"event {driven.first.event}, up-call {driven.first.up_call}\n  then: {driven.first.then}")
         emit(f"  now:  {driven.first.now}")
     if until is not None and state is not None and x is not None:
-        emit(state_table(state, x.created_at))
+        emit(state_table(state, x.founder.created_at))
     return driven.first is None
 
 
@@ -78,7 +78,7 @@ async def drive(source: Source, until: Until | None, *, quiet: bool) -> tuple[Re
     from hopyard_scheduler.program import program_of
     from hopyard_scheduler.replaying import Replay
 
-    driven, at, start = Replay(Core(), lambda x: host_of(program_of(x.payload).spec)), 0.0, 0.0
+    driven, at, start = Replay(Core(), lambda x: host_of(program_of(x.founder.payload).spec)), 0.0, 0.0
     total = await source.length()
     async with aclosing(source.read()) as events:
         with _bar(total, quiet) as bar:

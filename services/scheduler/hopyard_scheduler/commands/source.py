@@ -35,13 +35,18 @@ class Source:
     experiment: Experiment
     stub: AppStatServiceAsyncStub
 
+    @property
+    def stream_name(self) -> str:
+        """The stream that the experiment's events are in: its group's."""
+        return self.experiment.group or self.experiment.id
+
     async def length(self) -> int:
         """Events that its stream has now."""
         token = ""
         while True:
             page = await self.stub.ListStreams(appstat_pb2.ListStreamsRequest(page_token=token))
             for info in page.streams:
-                if info.stream == self.experiment.id:
+                if info.stream == self.stream_name:
                     return info.length
             token = page.next_page_token
             if not token:
@@ -49,7 +54,7 @@ class Source:
 
     async def read(self, first: int = 1) -> AsyncGenerator[tuple[int, Event]]:
         """The events from number `first` to the stream's present end, each with its number."""
-        request = appstat_pb2.ReadJournalRequest(stream=self.experiment.id, from_position=first)
+        request = appstat_pb2.ReadJournalRequest(stream=self.stream_name, from_position=first)
         async for response in self.stub.ReadJournal(request):
             for record in response.records:
                 yield record.position, decode(record.kind, record.payload)

@@ -29,8 +29,9 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_scheduler.core import losses
 from hopyard_scheduler.core.channels import Channel
-from hopyard_scheduler.core.effects import Amend, Decide, JobChanged, Kill, Start
-from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
 from hopyard_scheduler.core.snapshots import Entry
 
@@ -112,8 +113,31 @@ def _running(x: Experiment, job: str) -> Run:
 def _new(x: Experiment, job: str) -> None:
     if job != str(x.ordinals + 1):
         raise RefusedError(f"a new job must be {x.ordinals + 1!r}, found {job!r}")
-    if x.phase in (Phase.ENDING,) or x.phase.over:
-        raise RefusedError("the experiment is ending")
+
+
+def _member(x: Experiment, name: str) -> Member:
+    member = x.members.get(name)
+    if member is None:
+        raise RefusedError(f"there is no experiment {name!r} in this group; there are: {', '.join(x.members)}")
+    if member.phase is Phase.ENDING or member.phase.over:
+        raise RefusedError("the experiment is ending" if member.phase is Phase.ENDING else "the experiment is over")
+    return member
+
+
+def _maker(x: Experiment, name: str) -> Member:
+    """The experiment that a new job is made for: the named one, else the one that is furthest behind its weight."""
+    if name:
+        member = _member(x, name)
+    else:
+        able = [m for m in x.running if m.jobs_left] or x.running or [x.founder]
+        member = _member(x, min(able, key=lambda m: m.generated / m.settings.weight).id)
+    if member.jobs_left == 0:
+        raise RefusedError(
+            "the generator is exhausted"
+            if member.exhausted
+            else f"the experiment has all its {member.settings.jobs} jobs"
+        )
+    return member
 
 
 def _snapshot(x: Experiment, source: tuple[str, int]) -> Entry:
@@ -128,26 +152,24 @@ def _snapshot(x: Experiment, source: tuple[str, int]) -> Entry:
 
 def _create(x: Experiment, command: CreateJob, at: float) -> None:
     _new(x, command.job)
-    if x.jobs_left == 0:
-        why = "the generator is exhausted" if x.exhausted else f"the experiment has all its {x.settings.jobs} jobs"
-        raise RefusedError(why)
-    job = _add(x, command.job, at)
-    x.generated += 1
+    member = _maker(x, command.experiment)
+    job = _add(x, command.job, member, at)
+    member.generated += 1
     if command.hyperparameters is None:
         job.generated = True
-        x.emit(JobChanged(x.id, job.id))
-        x.asked_after[job.id] = len(x.generator_calls)
-        x.ask(CREATE + job.id, "create_job", {"job": job.id})
+        x.changed(job)
+        x.asked_after[job.id] = len(member.generator_calls)
+        x.ask(CREATE + job.id, "create_job", {"job": job.id}, member.id)
     else:
         configured(x, job, dict(command.hyperparameters))
 
 
-def _add(x: Experiment, job: str, at: float) -> Job:
+def _add(x: Experiment, name: str, member: Member, at: float) -> Job:
     x.ordinals += 1
-    added = x.jobs[job] = x.open[job] = Job(job, x.ordinals, at)
-    added.story.append(JobState.CREATING.value)
-    x.count(JobState.CREATING, 1)
-    return added
+    job = x.jobs[name] = x.open[name] = Job(name, x.ordinals, at, member)
+    job.story.append(JobState.CREATING.value)
+    x.count(job, 1)
+    return job
 
 
 def configured(x: Experiment, job: Job, hyperparameters: dict[str, object]) -> None:
@@ -159,14 +181,14 @@ def configured(x: Experiment, job: Job, hyperparameters: dict[str, object]) -> N
 
 def _fork(x: Experiment, command: ForkJob, at: float) -> None:
     _new(x, command.job)
-    _job(x, command.parent)
+    member = _member(x, command.experiment or _job(x, command.parent).member.id)
     source = (command.parent, command.position)
     _snapshot(x, source)
-    if command.position >= x.settings.max_position:
+    if command.position >= member.settings.max_position:
         raise RefusedError(
-            f"a job forked at {command.position} has nothing to train: {x.settings.max_position} is the end"
+            f"a job forked at {command.position} has nothing to train: {member.settings.max_position} is the end"
         )
-    job = _add(x, command.job, at)
+    job = _add(x, command.job, member, at)
     x.set_origin(job, source)
     job.fork_pin = source
     job.forked = True
@@ -181,6 +203,10 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
         raise RefusedError(f"job {job.id!r} is {job.state.value}; only a waiting job can be answered")
     if source is job:
         raise RefusedError(f"job {job.id!r} cannot be answered from itself")
+    if command.position > job.terms.max_position:
+        raise RefusedError(
+            f"job {job.id!r} ends at {job.terms.max_position}, it cannot be answered at {command.position}"
+        )
     if source.high_water < command.position:
         raise RefusedError(f"job {source.id!r} has reported up to {source.high_water}, not {command.position}")
     x.unpin_fork(job)
@@ -209,7 +235,7 @@ def _label(x: Experiment, command: LabelJob) -> None:
         raise RefusedError("a priority is a number, found NaN")
     job.priority = command.priority
     x.idle.label(job.id, job.priority)
-    x.emit(JobChanged(x.id, job.id))
+    x.changed(job)
 
 
 def _reserve(x: Experiment, machine: str, reserved: bool) -> None:
@@ -226,16 +252,16 @@ def _reserve(x: Experiment, machine: str, reserved: bool) -> None:
 
 def _start(x: Experiment, command: StartJob) -> None:
     job = _idle(x, command.job)
-    machines = _gang(x, command)
+    machines = _gang(x, job, command)
     source = command.from_snapshot or x.source_of(job)
     entry = _snapshot(x, source) if source is not None else None
     start = source[1] if source is not None else 0
     training = command.mode is RunMode.TRAIN
     if not training and entry is None:
         raise RefusedError(f"job {job.id!r} has no snapshot to evaluate")
-    until = (x.settings.max_position if command.until is None else command.until) if training else start
-    if training and not start < until <= x.settings.max_position:
-        raise RefusedError(f"until must be in {start + 1}..{x.settings.max_position} for job {job.id!r}, found {until}")
+    until = (job.terms.max_position if command.until is None else command.until) if training else start
+    if training and not start < until <= job.terms.max_position:
+        raise RefusedError(f"until must be in {start + 1}..{job.terms.max_position} for job {job.id!r}, found {until}")
 
     job.attempt += 1
     ranks = []
@@ -271,10 +297,10 @@ def _start(x: Experiment, command: StartJob) -> None:
     _send_start(x, job, run, entry, tuple(s for s in command.snapshot_at if s > start))
 
 
-def _gang(x: Experiment, command: StartJob) -> list[HeldMachine]:
+def _gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:
     """The machines of a start, all or none."""
-    if x.phase is not Phase.RUNNING:
-        raise RefusedError(f"the experiment is {x.phase.value}")
+    if not job.member.running:
+        raise RefusedError(f"the experiment is {job.member.phase.value}")
     if not command.machines or len(set(command.machines)) != len(command.machines):
         raise RefusedError(f"a run needs one or more different machines, found {list(command.machines)}")
     unusable = [m for m in command.machines if m not in x.machines or not x.machines[m].idle]
@@ -294,7 +320,7 @@ def _send_start(x: Experiment, job: Job, run: Run, entry: Entry | None, snapshot
             until=run.until,
             allowed=run.allowed,
             snapshot_at=snapshot_at if index == 0 else (),
-            snapshot_every=x.settings.snapshot_every if index == 0 and run.mode is RunMode.TRAIN else 0,
+            snapshot_every=job.terms.snapshot_every if index == 0 and run.mode is RunMode.TRAIN else 0,
             snapshot=entry.info if entry is not None else None,
             snapshot_nodes=tuple(sorted(entry.nodes)) if entry is not None else (),
             input=run.inputs.get(rank.machine, ""),
@@ -304,13 +330,13 @@ def _send_start(x: Experiment, job: Job, run: Run, entry: Entry | None, snapshot
 
 
 def _amend(x: Experiment, command: AmendRun) -> None:
-    run = _running(x, command.job)
+    run, job = _running(x, command.job), x.jobs[command.job]
     if run.ending is not None:
         raise RefusedError(f"the run of job {command.job!r} is ending")
     if run.mode is not RunMode.TRAIN:
         raise RefusedError(f"the run of job {command.job!r} evaluates")
-    if command.until is not None and command.until > x.settings.max_position:
-        raise RefusedError(f"until must be at most {x.settings.max_position}, found {command.until}")
+    if command.until is not None and command.until > job.terms.max_position:
+        raise RefusedError(f"until must be at most {job.terms.max_position}, found {command.until}")
     wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
     late = any(p < run.position or (p == run.position and not run.parked) for p in wanted)
     if late:  # Known to be too late already: the run need not be asked.

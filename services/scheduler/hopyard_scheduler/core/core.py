@@ -27,6 +27,7 @@ from hopyard_scheduler.core.events import (
     Event,
     ExperimentCreated,
     ExperimentEvent,
+    MemberJoined,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -37,6 +38,7 @@ from hopyard_scheduler.core.events import (
     RunMessage,
 )
 from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Member
 
 CLUSTER_STREAM = "cluster"
 
@@ -58,6 +60,7 @@ class Core:
     def __init__(self) -> None:
         self.cluster = Cluster()
         self.experiments: dict[str, Experiment] = {}
+        self._streams: dict[str, str] = {}
         self._effects: list[Effect] = []
         self._inbox: deque[ExperimentEvent] = deque()
         self._forgotten: dict[tuple[str, str], float] = {}
@@ -95,10 +98,28 @@ class Core:
                         key = RunKey(event.experiment, event.job, event.attempt, event.rank)
                         return [Acknowledge(key, event.sequence)]
                     raise UnknownExperimentError(event.experiment)
+                if isinstance(event, MemberJoined):
+                    self._streams[event.member] = event.experiment
                 self._inbox.append(event)
         self._settle(event.at)
         effects, self._effects = self._effects, []
         return effects
+
+    def find(self, name: str) -> tuple[Experiment, Member] | None:
+        """An experiment by its id, with the stream that it belongs to; None: the core does not have it."""
+        x = self.experiments.get(self._streams.get(name, ""))
+        return (x, x.members[name]) if x is not None else None
+
+    def install(self, x: Experiment) -> None:
+        """Takes a stream with its experiments, new or restored elsewhere."""
+        self.experiments[x.id] = x
+        self._streams.update(dict.fromkeys(x.members, x.id))
+
+    def forget(self, name: str) -> None:
+        """A stream that is over need not stay in memory."""
+        x = self.experiments.pop(name, None)
+        for member in x.members if x is not None else ():
+            del self._streams[member]
 
     def forget_pending(self, name: str) -> None:
         """Drops what is left of an event that could not be taken."""
@@ -135,9 +156,11 @@ class Core:
             again by `outstanding`.
         """
         if isinstance(event, ExperimentCreated):
-            self.experiments[event.experiment] = Experiment(event)
+            self.install(Experiment(event))
         self._restored_at = max(self._restored_at, event.at)
         effects = dispatch.handle(self.experiments[event.experiment], event)
+        if isinstance(event, MemberJoined):
+            self._streams[event.member] = event.experiment
         for effect in effects:
             if isinstance(effect, ForgetSnapshot):
                 self._forgotten[effect.experiment, effect.sha256] = event.at
@@ -164,8 +187,7 @@ class Core:
         for x in self.experiments.values():
             if x.phase.over:
                 continue
-            settings = x.settings
-            self.cluster.enter(x.id, Tenant(settings.weight, settings.slots, x.claimed, x.share))
+            self.cluster.enter(x.id, Tenant(*x.terms_told, x.claimed, x.share))
             for machine in x.machines.values():
                 self.cluster.adopt(x.id, machine.id, machine.node)
             for entry in x.snapshots.entries():
@@ -177,7 +199,7 @@ class Core:
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _add(self, event: ExperimentCreated) -> None:
-        self.experiments[event.experiment] = Experiment(event)
+        self.install(Experiment(event))
         self.cluster.enter(event.experiment, Tenant(event.settings.weight, event.settings.slots))
 
     def _joined(self, event: NodeJoined) -> None:
@@ -259,7 +281,7 @@ class Core:
                 self.cluster.leave(effect.experiment)
             case ExperimentRevived():
                 x = self.experiments[effect.experiment]
-                self.cluster.enter(effect.experiment, Tenant(x.settings.weight, x.settings.slots))
+                self.cluster.enter(effect.experiment, Tenant(*x.terms_told))
             case ForgetSnapshot() if self._needed_elsewhere(effect):
                 if effect.stored:  # The store counts who needs the bytes; the copies on nodes stay for the others.
                     self._effects.append(replace(effect, nodes=()))
@@ -274,8 +296,9 @@ class Core:
 def outstanding(x: Experiment) -> list[Effect]:
     """What an experiment waits for from the outside: asked again after a recovery, since each is idempotent by its ticket."""
     effects: list[Effect] = [
-        FinalPerformance(x.id, call.job, call.metrics)
-        for call in x.generator_calls[x.told_generator :]
+        FinalPerformance(x.id, member.id, call.job, call.metrics)
+        for member in x.members.values()
+        for call in member.generator_calls[member.told_generator :]
         if call.kind == "final"
     ]
     effects += x.asks.values()

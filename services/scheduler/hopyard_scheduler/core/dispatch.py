@@ -23,6 +23,7 @@ from hopyard_scheduler.core.events import (
     ExperimentEvent,
     JobOperated,
     MachineGranted,
+    MemberJoined,
     NodeBack,
     NodeDraining,
     NodeLost,
@@ -35,7 +36,8 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import HOLD, GeneratorCall
 
 CALL_LIMIT = 500
@@ -81,6 +83,8 @@ def _is_news(x: Experiment, event: ExperimentEvent) -> bool:
             return event.ticket not in x.requests
         case Updated():
             return event.request not in x.requests
+        case MemberJoined():
+            return event.member not in x.members
         case _:
             return True
 
@@ -116,9 +120,11 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             _operate_job(x, event)
         case Updated():
             lifecycle.update(x, event)
+        case MemberJoined():
+            lifecycle.join(x, event)
         case ExperimentCreated():
-            lifecycle.start_clock(x, event.at)
-            lifecycle.enter(x, Phase.RUNNING, "")
+            lifecycle.start_clock(x, x.founder, event.at)
+            lifecycle.enter(x, x.founder, Phase.RUNNING, "")
 
 
 def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
@@ -164,38 +170,37 @@ def _policy_failed(x: Experiment, event: PolicyFailed) -> None:
 
 
 def _distrust(x: Experiment, at: float, error: str) -> None:
-    """Pauses the experiment: its policy does not do what it must."""
-    if x.phase is Phase.RUNNING:
-        lifecycle.pause(x, at, f"policy error: {error}")
+    """Pauses what runs: its policy does not do what it must."""
+    lifecycle.pause_all(x, at, f"policy error: {error}")
 
 
 def _answered(x: Experiment, event: Answered) -> None:
     question = x.asks.pop(event.ticket)
     ticket = event.ticket.removeprefix(commands.POLICY)
     if event.ticket.startswith(commands.CREATE):
-        _created(x, event.ticket.removeprefix(commands.CREATE), event)
+        _created(x, x.members[question.member], event.ticket.removeprefix(commands.CREATE), event)
     elif question.kind == "predict":
         x.call(PredictionReady(ticket, question.payload["job"], event.result, event.error))
     else:
         x.call(AnswerReady(ticket, event.result, event.error))
 
 
-def _created(x: Experiment, name: str, event: Answered) -> None:
+def _created(x: Experiment, member: Member, name: str, event: Answered) -> None:
     # The generator is called in order: an answer shows that what it was told before the question has reached it.
-    x.told_generator = max(x.told_generator, x.asked_after.pop(name, 0))
+    member.told_generator = max(member.told_generator, x.asked_after.pop(name, 0))
     if not event.error:
-        x.generator_calls.append(GeneratorCall("create", name, event.result))
+        member.generator_calls.append(GeneratorCall("create", name, event.result))
     job = x.jobs.get(name)
     if job is None or job.state is not JobState.CREATING:
         return
     if event.error:
         x.move(job, JobState.FAILED, f"the generator failed: {event.error}")
-        lifecycle.begin_end(x, Phase.FAILED, f"the generator failed: {event.error}", event.at)
+        lifecycle.begin_end(x, member, Phase.FAILED, f"the generator failed: {event.error}", event.at)
     elif event.result is None:
-        x.exhausted = True
+        member.exhausted = True
         del x.jobs[name], x.open[name]
-        x.count(JobState.CREATING, -1)
-        x.emit(JobChanged(x.id, name, removed=True))
+        x.count(job, -1)
+        x.emit(JobChanged(member.id, name, removed=True))
         x.call(GeneratorExhausted(name))
         x.wake()
     else:
@@ -204,8 +209,10 @@ def _created(x: Experiment, name: str, event: Answered) -> None:
 
 def _timer(x: Experiment, event: TimerElapsed) -> None:
     del x.timers[event.ticket]
-    if event.ticket == lifecycle.END_TIMER:
-        lifecycle.begin_end(x, Phase.COMPLETED, f"its time of {x.settings.max_seconds:g} s is over", event.at)
+    if event.ticket.startswith(lifecycle.END_TIMER):
+        member = x.members[event.ticket.removeprefix(lifecycle.END_TIMER)]
+        reason = f"its time of {member.settings.max_seconds:g} s is over"
+        lifecycle.begin_end(x, member, Phase.COMPLETED, reason, event.at)
     elif event.ticket == lifecycle.SHARE_TIMER:
         x.overdue = True
     elif event.ticket.startswith(HOLD):

@@ -31,12 +31,16 @@ class UpCall:
 
 @dataclass(frozen=True, slots=True)
 class AskOutside:
-    """A question to something outside the core; comes back as `Answered` with the same ticket. Idempotent by ticket."""
+    """A question to something outside the core; comes back as `Answered` with the same ticket. Idempotent by ticket.
+
+    `member` is the experiment whose generator is asked; empty: the question is the policy's.
+    """
 
     experiment: str
     ticket: str
     kind: str
     payload: Any
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class ForgetSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ReportAccepted:
-    """A report that is now part of a job's statistics: a projection of the journal."""
+    """A report that is now part of a job's statistics: a projection of the journal. `experiment` is the job's own."""
 
     experiment: str
     job: str
@@ -141,16 +145,17 @@ class ReportAccepted:
 
 @dataclass(frozen=True, slots=True)
 class FinalPerformance:
-    """A job ended; the generator is told its best metrics."""
+    """A job ended; the generator of its experiment, `member`, is told its best metrics."""
 
     experiment: str
+    member: str
     job: str
     metrics: Metrics
 
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """A job's row must be projected again; `removed` when the job is no more."""
+    """A job's row must be projected again; `removed` when the job is no more. `experiment` is the job's own."""
 
     experiment: str
     job: str
@@ -159,7 +164,7 @@ class JobChanged:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentChanged:
-    """The experiment's row must be projected again."""
+    """The row of an experiment, alone in its stream or not, must be projected again."""
 
     experiment: str
 
@@ -183,7 +188,7 @@ class DemandChanged:
 
 @dataclass(frozen=True, slots=True)
 class TermsChanged:
-    """For the cluster part: the experiment's weight or cap changed."""
+    """For the cluster part: the weight or the cap of a stream's experiments together changed."""
 
     experiment: str
     weight: float
@@ -200,14 +205,14 @@ class MachineReturned:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentEnded:
-    """For the cluster part: the experiment will hold no more machines."""
+    """For the cluster part: the stream's experiments are over and hold no more machines."""
 
     experiment: str
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRevived:
-    """For the cluster part: a finished experiment was extended and wants machines again."""
+    """For the cluster part: a stream whose experiments were over goes on and wants machines again."""
 
     experiment: str
 

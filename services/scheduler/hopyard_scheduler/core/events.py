@@ -124,10 +124,29 @@ ClusterEvent = NodeJoined | NodeExpired | NodeDrained
 
 @dataclass(frozen=True, slots=True)
 class ExperimentCreated:
-    """The first event of an experiment's stream. `payload` is the shell's own (specification, bundle); the core keeps it."""
+    """The first event of a stream. `payload` is the shell's own (specification, bundle); the core keeps it."""
 
     at: float
     experiment: str
+    settings: Settings
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoined:
+    """Another experiment with the same `share` key joins the stream: one policy for all of them, and one share.
+
+    Attributes:
+        at: When.
+        experiment: The stream: the experiment that the group began with.
+        member: The experiment that joins.
+        settings: Its own terms.
+        payload: As with `ExperimentCreated`.
+    """
+
+    at: float
+    experiment: str
+    member: str
     settings: Settings
     payload: Any = None
 
@@ -313,11 +332,12 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """A person acts on the experiment."""
+    """A person acts on an experiment: on the one that the stream is named after, unless it names another `member`."""
 
     at: float
     experiment: str
     action: Literal["pause", "resume", "stop"]
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +351,10 @@ class JobOperated:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """A person changes the experiment's terms; None leaves a term as it is. `request` makes it idempotent."""
+    """A person changes an experiment's terms; None leaves a term as it is. `request` makes it idempotent.
+
+    It is the experiment that the stream is named after, unless another `member` is named.
+    """
 
     at: float
     experiment: str
@@ -342,10 +365,12 @@ class Updated:
     target: float | None = None
     weight: float | None = None
     slots: int | None = None
+    member: str = ""
 
 
 ExperimentEvent = (
     ExperimentCreated
+    | MemberJoined
     | MachineGranted
     | NodeLost
     | NodeBack

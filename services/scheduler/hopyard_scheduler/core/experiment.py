@@ -1,4 +1,7 @@
-"""One experiment's part of the core: its state, and the small operations that every handler uses.
+"""The part of the core that one stream of the journal drives: its state, and the small operations that every handler uses.
+
+That is one experiment, or a group of them with the same `share` key: members with terms, budget and generator of their own that
+share one policy, their machines, jobs and snapshots.
 
 `dispatch.handle` takes one event; the handlers leave their effects in `effects`. They stand in modules of their own:
 `messages` (what runs say), `commands` (what the policy and people want), `lifecycle` (pause, end, share), `placement` (nodes).
@@ -6,7 +9,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 
 from hopyard.policy.vocabulary import (
@@ -29,48 +31,25 @@ from hopyard_scheduler.core.effects import (
     SetTimer,
     UpCall,
 )
-from hopyard_scheduler.core.events import ExperimentCreated, RunKey, Updated
+from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, RunKey, Settings
 from hopyard_scheduler.core.idle import IdleQueue
+from hopyard_scheduler.core.member import Member, Phase, foremost
 from hopyard_scheduler.core.model import HOLD, GeneratorCall, HeldMachine, Job, Run
-from hopyard_scheduler.core.snapshots import Dropped, SnapshotBook
+from hopyard_scheduler.core.snapshots import Dropped, Keep, SnapshotBook
 from hopyard_scheduler.core.states import change_state
 
 _MASK = (1 << 63) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-class Phase(enum.Enum):
-    """Where an experiment stands."""
-
-    RUNNING = "RUNNING"
-    PAUSING = "PAUSING"
-    PAUSED = "PAUSED"
-    ENDING = "ENDING"
-    COMPLETED = "COMPLETED"
-    STOPPED = "STOPPED"
-    FAILED = "FAILED"
-
-    @property
-    def over(self) -> bool:
-        """Whether it holds nothing any more."""
-        return self in (Phase.COMPLETED, Phase.STOPPED, Phase.FAILED)
-
-
 class Experiment:
-    """The state of one experiment."""
+    """The state of one stream: `members` are its experiments, the first of which it is named after."""
 
     def __init__(self, created: ExperimentCreated) -> None:
         self.id = created.experiment
-        self.settings = created.settings
-        self.payload = created.payload
-        self.created_at = created.at
+        self.founder = Member(created.experiment, created.settings, created.payload, created.at)
+        self.members: dict[str, Member] = {self.id: self.founder}
         self.now = created.at
-        self.ended_at: float | None = None
-        self.phase = Phase.RUNNING
-        self.reason = ""
-        self.final: tuple[Phase, str] | None = None
-        self.spent = 0.0
-        self.running_since: float | None = created.at
 
         self.jobs: dict[str, Job] = {}
         self.states: dict[JobState, int] = {}
@@ -81,18 +60,13 @@ class Experiment:
         self.vacant: set[str] = set()
         self.draining: set[str] = set()
         self.busy = 0
-        self.snapshots = SnapshotBook(created.settings.keep_latest, created.settings.keep_best)
+        self.snapshots = SnapshotBook()
         self.share = 0
         self.demand: int | None = None
         self.claimed: int | None = None
         self.overdue = False
         self.ordinals = 0
-        self.generated = 0
-        self.exhausted = False
-        self.generator_calls: list[GeneratorCall] = []
-        self.told_generator = 0  # So many of these calls are known to have reached it.
         self.asked_after: dict[str, int] = {}
-        self.best: tuple[str, int, float] | None = None
 
         self.calls: deque[tuple[Call, Run | None]] = deque()
         self.in_flight: tuple[int, Call, Run | None] | None = None
@@ -105,17 +79,59 @@ class Experiment:
         self.at_rest = False
         self.answers = 0
         self.refusal = ""
-        self.wound_up = False
         self.quarantined = False
-        self.deferred: list[Updated] = []
+        self.terms_told = (created.settings.weight, created.settings.slots)
         self.effects: list[Effect] = []
 
     # ------------------------------------------------------------------------------------------------------- questions
 
     @property
+    def settings(self) -> Settings:
+        """What holds for all members alike: metric and mode, the seed of the policy's chance, periods of grace."""
+        return self.founder.settings
+
+    @property
+    def phase(self) -> Phase:
+        """Where the members stand together: RUNNING while one runs, over when all are."""
+        return self._foremost.phase
+
+    @property
+    def reason(self) -> str:
+        """Why they stand there."""
+        return self._foremost.reason
+
+    @property
+    def _foremost(self) -> Member:
+        return self.founder if len(self.members) == 1 else foremost(list(self.members.values()))
+
+    @property
+    def running(self) -> list[Member]:
+        """The members whose jobs may be started and created."""
+        return [m for m in self.members.values() if m.running]
+
+    @property
+    def terms(self) -> tuple[float, int | None]:
+        """Weight and cap of all members together: of those that run, else of those that are not over."""
+        members = self.running or [m for m in self.members.values() if not m.phase.over] or [self.founder]
+        caps = [m.settings.slots for m in members]
+        cap = None if None in caps else sum(c for c in caps if c is not None)
+        return sum(m.settings.weight for m in members), cap
+
+    @property
+    def generated(self) -> int:
+        """Jobs that were created from generators or with given hyperparameters."""
+        return sum(m.generated for m in self.members.values())
+
+    @property
     def jobs_left(self) -> int:
-        """Jobs that may still be created from the generator or with given hyperparameters."""
-        return 0 if self.exhausted else max(self.settings.jobs - self.generated, 0)
+        """Jobs that may be created now from generators or with given hyperparameters."""
+        return sum(m.jobs_left for m in self.running)
+
+    @property
+    def best(self) -> tuple[str, int, float] | None:
+        """(job, position, value) of the best finite report."""
+        found = [m.best for m in self.members.values() if m.best is not None]
+        return max(found, key=lambda best: self.sign(best[2]), default=None)
 
     @property
     def claim(self) -> int | None:
@@ -136,17 +152,13 @@ class Experiment:
         """A metric's value turned so that higher is better."""
         return value if self.settings.mode == "max" else -value
 
-    def running_seconds(self, at: float) -> float:
-        """Unpaused seconds up to a time."""
-        return self.spent + (at - self.running_since if self.running_since is not None else 0.0)
-
     def idle_jobs(self) -> list[Job]:
         """Jobs that wait for a machine: highest priority first, then first come."""
         return [self.jobs[job] for job in self.idle]
 
     def curve(self, job: Job) -> list[Point]:
         """A job's points, beginning with its ancestor's prefix."""
-        own = job.curve.upto(self.settings.max_position)
+        own = job.curve.upto(job.terms.max_position)
         if job.origin is None:
             return own
         return [*job.prefix, *(p for p in own if p.position > job.origin[1])]
@@ -169,6 +181,11 @@ class Experiment:
 
     # ------------------------------------------------------------------------------------------------------ operations
 
+    def add(self, event: MemberJoined) -> Member:
+        """Another experiment joins."""
+        member = self.members[event.member] = Member(event.member, event.settings, event.payload, event.at)
+        return member
+
     def emit(self, effect: Effect) -> None:
         """Adds an effect."""
         self.effects.append(effect)
@@ -183,9 +200,9 @@ class Experiment:
         self.attention = True
         self.at_rest = False
 
-    def ask(self, ticket: str, kind: str, payload: object) -> None:
+    def ask(self, ticket: str, kind: str, payload: object, member: str = "") -> None:
         """Asks the outside, once for each ticket."""
-        question = AskOutside(self.id, ticket, kind, payload)
+        question = AskOutside(self.id, ticket, kind, payload, member)
         self.asks[ticket] = question
         self.emit(question)
 
@@ -206,13 +223,12 @@ class Experiment:
 
     def move(self, job: Job, state: JobState, why: str) -> None:
         """Changes a job's state and what follows from it: the idle queue, pins, snapshots, its row."""
-        self.count(job.state, -1)
+        self.count(job, -1)
         change_state(job, state, why)
-        self.count(state, 1)
-        self.idle.discard(job.id)
+        self.count(job, 1)
+        self.withdraw(job)
         if state.idle and HOLD + job.id not in self.timers:
-            self.idle.add(job.id, job.priority)
-            self.wake()
+            self.offer(job)
         if not state.ended:
             self.open[job.id] = job
         else:
@@ -221,13 +237,31 @@ class Experiment:
             self.collect(job)
             best = job.curve.points.get(job.best[1]) if job.best is not None else None
             metrics = best.metrics if best is not None else {}
-            self.generator_calls.append(GeneratorCall("final", job.id, metrics=metrics))
-            self.emit(FinalPerformance(self.id, job.id, metrics))
-        self.emit(JobChanged(self.id, job.id))
+            job.member.generator_calls.append(GeneratorCall("final", job.id, metrics=metrics))
+            self.emit(FinalPerformance(self.id, job.member.id, job.id, metrics))
+        self.changed(job)
 
-    def count(self, state: JobState, change: int) -> None:
+    def changed(self, job: Job) -> None:
+        """The job's row is to be projected again."""
+        self.emit(JobChanged(job.member.id, job.id))
+
+    def count(self, job: Job, change: int) -> None:
         """Keeps the number of jobs in each state."""
-        self.states[state] = self.states.get(state, 0) + change
+        for states in (self.states, job.member.states):
+            states[job.state] = states.get(job.state, 0) + change
+
+    def offer(self, job: Job) -> None:
+        """An idle job may be started, now or when its experiment is resumed."""
+        if job.member.running:
+            self.idle.add(job.id, job.priority)
+            self.wake()
+        else:
+            job.member.withheld[job.id] = None
+
+    def withdraw(self, job: Job) -> None:
+        """A job is not to be started."""
+        self.idle.discard(job.id)
+        job.member.withheld.pop(job.id, None)
 
     def unpin_fork(self, job: Job) -> None:
         """Lets the snapshot go that the job was forked from."""
@@ -238,14 +272,15 @@ class Experiment:
 
     def collect(self, job: Job) -> None:
         """Drops the snapshots of a job that nobody needs."""
-        wanted = not job.state.ended or job.state is JobState.COMPLETED or (self.best or ("",))[0] == job.id
+        wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.member.best or ("",))[0] == job.id
 
         def value(position: int) -> float | None:
             point = job.curve.points.get(position)
             measured = point.metrics.get(self.settings.metric) if point is not None else None
             return None if measured is None else self.sign(measured)
 
-        self.drop(self.snapshots.collect(job.id, wanted, value))
+        terms = job.terms
+        self.drop(self.snapshots.collect(job.id, wanted, value, Keep(terms.keep_latest, terms.keep_best)))
 
     def drop(self, dropped: list[Dropped]) -> None:
         """Lets the outside delete what nobody refers to."""

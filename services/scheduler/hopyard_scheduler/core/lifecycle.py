@@ -26,91 +26,133 @@ from hopyard_scheduler.core.effects import (
     Noted,
     TermsChanged,
 )
-from hopyard_scheduler.core.events import Operated, Settings, ShareSet, Updated
-from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.events import MemberJoined, Operated, Settings, ShareSet, Updated
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, Job, Run
 
-END_TIMER = "core/end"
+END_TIMER = "core/end/"
+"""Timers of the ends of experiments, by their ids."""
+
 SHARE_TIMER = "core/share"
 
 
-def enter(x: Experiment, phase: Phase, reason: str) -> None:
-    """Moves the experiment to a phase."""
-    x.phase = phase
-    x.reason = reason
-    x.emit(ExperimentChanged(x.id))
+def enter(x: Experiment, member: Member, phase: Phase, reason: str) -> None:
+    """Moves an experiment to a phase. Its idle jobs wait for it while it does not run."""
+    member.phase = phase
+    member.reason = reason
+    if phase is Phase.RUNNING:
+        back, member.withheld = list(member.withheld), {}
+        for job in back:
+            x.offer(x.jobs[job])
+    else:
+        for name in [job for job in x.idle if x.jobs[job].member is member]:
+            x.withdraw(x.jobs[name])
+            x.offer(x.jobs[name])
+    x.emit(ExperimentChanged(member.id))
 
 
-def start_clock(x: Experiment, at: float) -> None:
+def start_clock(x: Experiment, member: Member, at: float) -> None:
     """Counts the experiment's time from now on, and sets its end."""
-    x.running_since = at
-    if x.settings.max_seconds is not None:
-        x.set_timer(END_TIMER, at + max(x.settings.max_seconds - x.spent, 0.0))
+    member.running_since = at
+    if member.settings.max_seconds is not None:
+        x.set_timer(END_TIMER + member.id, at + max(member.settings.max_seconds - member.spent, 0.0))
 
 
-def stop_clock(x: Experiment, at: float) -> None:
+def stop_clock(x: Experiment, member: Member, at: float) -> None:
     """Stops counting the experiment's time."""
-    x.spent = x.running_seconds(at)
-    x.running_since = None
-    x.set_timer(END_TIMER, None)
+    member.spent = member.running_seconds(at)
+    member.running_since = None
+    x.set_timer(END_TIMER + member.id, None)
+
+
+def join(x: Experiment, event: MemberJoined) -> None:
+    """Another experiment joins the group, which goes on if it was over."""
+    over = x.phase.over
+    member = x.add(event)
+    start_clock(x, member, event.at)
+    enter(x, member, Phase.RUNNING, "")
+    if over:
+        revive(x)
+    x.wake()
+    x.call(ExperimentChange("joined", member.id))
+
+
+def revive(x: Experiment) -> None:
+    """A stream whose experiments were all over goes on."""
+    x.demand = x.claimed = None
+    x.terms_told = x.terms
+    x.emit(ExperimentRevived(x.id))
 
 
 def operate(x: Experiment, event: Operated) -> None:
     """Pause, resume or stop; each twice is as good as once, and one that makes no sense now changes nothing."""
+    member = x.members[event.member or x.id]
     match event.action:
-        case "pause" if x.phase is Phase.RUNNING:
-            pause(x, event.at, "paused by a person")
-        case "resume" if x.phase in (Phase.PAUSED, Phase.PAUSING):
-            enter(x, Phase.RUNNING, "")
-            start_clock(x, event.at)
+        case "pause" if member.phase is Phase.RUNNING:
+            pause(x, member, event.at, "paused by a person")
+        case "resume" if member.phase in (Phase.PAUSED, Phase.PAUSING):
+            enter(x, member, Phase.RUNNING, "")
+            start_clock(x, member, event.at)
             x.wake()
-            x.call(ExperimentChange("resumed"))
-            check_best(x, event.at)
-        case "stop" if not x.phase.over and x.phase is not Phase.ENDING:
-            begin_end(x, Phase.STOPPED, "stopped by a person", event.at)
+            x.call(ExperimentChange("resumed", member.id))
+            check_best(x, member, event.at)
+        case "stop" if not member.phase.over and member.phase is not Phase.ENDING:
+            begin_end(x, member, Phase.STOPPED, "stopped by a person", event.at)
         case _:
             pass
 
 
-def pause(x: Experiment, at: float, reason: str) -> None:
-    """Suspends all runs at their next boundary; PAUSED when all have left their machines and their state is stored."""
-    enter(x, Phase.PAUSING, reason)
-    stop_clock(x, at)
-    for run in list(x.live.values()):
+def runs_of(x: Experiment, member: Member) -> list[Run]:
+    """Live runs of an experiment's jobs."""
+    return [run for run in x.live.values() if x.jobs[run.job].member is member]
+
+
+def pause(x: Experiment, member: Member, at: float, reason: str) -> None:
+    """Suspends all its runs at their next boundary; PAUSED when all have left their machines and their state is stored."""
+    enter(x, member, Phase.PAUSING, reason)
+    stop_clock(x, member, at)
+    for run in runs_of(x, member):
         commands.end_run(x, run, RunEndReason.SUSPENDED)
-    x.call(ExperimentChange("paused"))
+    x.call(ExperimentChange("paused", member.id))
+
+
+def pause_all(x: Experiment, at: float, reason: str) -> None:
+    """Pauses all experiments of the stream: their policy does not do what it must."""
+    for member in x.running:
+        pause(x, member, at, reason)
 
 
 def check_target(x: Experiment, job: Job, position: int, value: float, at: float) -> None:
     """Ends the experiment when a job reaches the target; that job is saved and completed, the others are terminated."""
-    target = x.settings.target
-    if target is None or not math.isfinite(value) or x.phase is not Phase.RUNNING:
+    target = job.terms.target
+    if target is None or not math.isfinite(value) or not job.member.running:
         return
     if x.sign(value) >= x.sign(target):
         reason = f"job {job.id} reached the target {target:g} with {value:g} at {position}"
-        begin_end(x, Phase.COMPLETED, reason, at, job)
+        begin_end(x, job.member, Phase.COMPLETED, reason, at, job)
 
 
-def check_best(x: Experiment, at: float) -> None:
+def check_best(x: Experiment, member: Member, at: float) -> None:
     """Ends the experiment if its best result reaches the target already: the target was moved, or it was paused then."""
-    if x.best is not None:
-        job, position, value = x.best
+    if member.best is not None:
+        job, position, value = member.best
         check_target(x, x.jobs[job], position, value, at)
 
 
-def begin_end(x: Experiment, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
-    """Lets nothing new begin and ends all runs; `advance` finishes when they are gone."""
-    if x.running_since is not None:
-        stop_clock(x, at)
-    x.final = (phase, reason)
-    enter(x, Phase.ENDING, reason)
-    for run in list(x.live.values()):
+def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
+    """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone."""
+    if member.running_since is not None:
+        stop_clock(x, member, at)
+    member.final = (phase, reason)
+    enter(x, member, Phase.ENDING, reason)
+    for run in runs_of(x, member):
         keep = winner is not None and run.job == winner.id
         if keep and run.mode is RunMode.EVALUATE:
             continue  # It ends by itself, and has nothing to save.
         commands.end_run(x, run, RunEndReason.SUSPENDED if keep else RunEndReason.TERMINATED)
-    for job in list(x.jobs.values()):
-        if job.run is None and not job.state.ended and job is not winner:
+    for job in list(x.open.values()):
+        if job.member is member and job.run is None and job is not winner:
             x.move(job, JobState.TERMINATED, reason)
 
 
@@ -122,40 +164,54 @@ def advance(x: Experiment, at: float) -> None:
         x.set_timer(SHARE_TIMER, None)
     elif x.overdue:
         _preempt(x)
-    if x.phase is Phase.PAUSING and not x.live and x.snapshots.settled:
-        enter(x, Phase.PAUSED, x.reason)
-    if x.phase is Phase.RUNNING and _nothing_left(x):
-        x.final = _verdict(x)
-        stop_clock(x, at)
-        enter(x, Phase.ENDING, x.final[1])
-    if x.phase is Phase.ENDING and not x.live:
-        if not x.wound_up:
-            x.wound_up = True
-            _wind_up(x)
-        if x.snapshots.settled:  # What is kept must outlive the nodes.
-            _finish(x, at)
-    if x.claim != x.claimed and not x.phase.over:
+    for member in x.members.values():
+        _advance_member(x, member, at)
+    if x.phase.over:
+        return
+    if x.claim != x.claimed:
         x.claimed = x.claim
         x.emit(DemandChanged(x.id, x.claimed))
+    if x.terms != x.terms_told:
+        x.terms_told = x.terms
+        x.emit(TermsChanged(x.id, *x.terms))
 
 
-def _verdict(x: Experiment) -> tuple[Phase, str]:
+def _advance_member(x: Experiment, member: Member, at: float) -> None:
+    if member.phase is Phase.PAUSING and not runs_of(x, member) and _settled(x, member):
+        enter(x, member, Phase.PAUSED, member.reason)
+    if member.phase is Phase.RUNNING and _nothing_left(x, member):
+        member.final = _verdict(x, member)
+        stop_clock(x, member, at)
+        enter(x, member, Phase.ENDING, member.final[1])
+    if member.phase is Phase.ENDING and not runs_of(x, member):
+        if not member.wound_up:
+            member.wound_up = True
+            _wind_up(x, member)
+        if _settled(x, member):  # What is kept must outlive the nodes.
+            _finish(x, member, at)
+
+
+def _settled(x: Experiment, member: Member) -> bool:
+    """Whether everything that its jobs saved is in the store, or will never get there."""
+    return x.snapshots.settled(lambda job: x.jobs[job].member is member)
+
+
+def _verdict(x: Experiment, member: Member) -> tuple[Phase, str]:
     """How an experiment ended that has nothing left to do."""
-    if x.jobs and x.states.get(JobState.FAILED, 0) == len(x.jobs):
-        first = next(iter(x.jobs.values()))
-        return Phase.FAILED, f"every job failed, job {first.id}: {first.reason}"
-    return Phase.COMPLETED, "all jobs ended" if _all_ended(x) else "the policy has nothing left to do"
+    jobs = [job for job in x.jobs.values() if job.member is member]
+    if jobs and member.states.get(JobState.FAILED, 0) == len(jobs):
+        return Phase.FAILED, f"every job failed, job {jobs[0].id}: {jobs[0].reason}"
+    return Phase.COMPLETED, "all jobs ended" if member.all_ended else "the policy has nothing left to do"
 
 
-def _all_ended(x: Experiment) -> bool:
-    return not any(count for state, count in x.states.items() if not state.ended)
-
-
-def _nothing_left(x: Experiment) -> bool:
-    if x.live or x.calls or x.in_flight is not None or x.asks:
+def _nothing_left(x: Experiment, member: Member) -> bool:
+    """Whether an experiment is done: all its jobs ended and it has no more, or the policy of them all wants nothing."""
+    if x.calls or x.in_flight is not None:
         return False
-    if _all_ended(x) and x.jobs_left == 0:
-        return True
+    if member.all_ended and member.jobs_left == 0:
+        return not any(question.member in ("", member.id) for question in x.asks.values())
+    if x.live or x.asks:
+        return False
     if any(ticket.startswith((commands.POLICY, HOLD)) for ticket in x.timers):
         return False
     if x.demand is not None and x.demand > len(x.machines):
@@ -169,22 +225,39 @@ def answered_allocation(x: Experiment, accepted: list[Command]) -> None:
     x.at_rest = all(isinstance(command, LabelJob | ReserveMachine | ReleaseMachine) for command in accepted)
 
 
-def _wind_up(x: Experiment) -> None:
-    """All runs are over: no job waits for a machine any more, unless the experiment may be extended."""
-    assert x.final is not None
-    phase, reason = x.final
-    _complete_winner(x)
+def _wind_up(x: Experiment, member: Member) -> None:
+    """All its runs are over: no job waits for a machine any more, unless the experiment may be extended."""
+    assert member.final is not None
+    phase, reason = member.final
+    jobs = [job for job in x.jobs.values() if job.member is member]
+    _complete_winner(x, jobs)
     if phase is not Phase.COMPLETED:
-        for job in list(x.jobs.values()):
+        for job in jobs:
             if not job.state.ended:
                 x.move(job, JobState.TERMINATED, reason)
-    for job in x.jobs.values():
+    for job in jobs:
         x.collect(job)
 
 
-def _finish(x: Experiment, at: float) -> None:
-    assert x.final is not None
-    phase, reason = x.final
+def _finish(x: Experiment, member: Member, at: float) -> None:
+    """An experiment holds nothing any more. The last one of its group lets go of the machines."""
+    assert member.final is not None
+    member.ended_at = at
+    x.set_timer(END_TIMER + member.id, None)
+    if all(m is member or m.phase.over for m in x.members.values()):
+        _let_all_go(x)
+        enter(x, member, *member.final)
+        x.emit(ExperimentEnded(x.id))
+    else:
+        enter(x, member, *member.final)
+        x.call(ExperimentChange("ended", member.id))
+        x.wake()
+    deferred, member.deferred = member.deferred, []
+    for event in deferred:
+        _apply(x, member, event, at)
+
+
+def _let_all_go(x: Experiment) -> None:
     x.calls.clear()
     x.asks.clear()
     x.asked_after.clear()
@@ -196,17 +269,11 @@ def _finish(x: Experiment, at: float) -> None:
         x.emit(MachineReturned(x.id, machine))
     x.share = 0
     x.overdue = False
-    x.ended_at = at
-    enter(x, phase, reason)
-    x.emit(ExperimentEnded(x.id))
-    deferred, x.deferred = x.deferred, []
-    for event in deferred:
-        _apply(x, event, at)
 
 
-def _complete_winner(x: Experiment) -> None:
-    target = x.settings.target
-    for job in list(x.jobs.values()):
+def _complete_winner(x: Experiment, jobs: list[Job]) -> None:
+    for job in jobs:
+        target = job.terms.target
         reached = target is not None and job.best is not None and x.sign(job.best[0]) >= x.sign(target)
         if reached and job.state.idle:
             x.move(job, JobState.COMPLETED, "reached the target")
@@ -220,41 +287,42 @@ def update(x: Experiment, event: Updated) -> None:
 
     One that is ending ends first. One that was taken out of the core after a mistake there stays as it is.
     """
+    member = x.members[event.member or x.id]
     x.requests.add(event.request)
     if x.quarantined:
         x.emit(Noted(x.id, "", f"refused Updated: the experiment cannot go on: {x.reason}"))
-    elif x.phase is Phase.ENDING:
-        x.deferred.append(event)
+    elif member.phase is Phase.ENDING:
+        member.deferred.append(event)
     else:
-        _apply(x, event, event.at)
+        _apply(x, member, event, event.at)
 
 
-def _apply(x: Experiment, event: Updated, at: float) -> None:
-    settings = x.settings
-    longer = event.max_position is not None and event.max_position > settings.max_position
-    x.settings = _changed(x, event)
+def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
+    longer = event.max_position is not None and event.max_position > member.settings.max_position
+    member.settings = _changed(member.settings, event)
+    member.changed = True
     extended = longer or event.more_jobs > 0 or event.more_seconds > 0
-    if event.weight is not None or event.slots is not None:
-        x.emit(TermsChanged(x.id, x.settings.weight, x.settings.slots))
     if longer:
         for job in list(x.jobs.values()):
-            if job.state is JobState.COMPLETED and (job.origin is None or job.forked):
+            if job.member is member and job.state is JobState.COMPLETED and (job.origin is None or job.forked):
                 _reopen(x, job)
-    if extended and x.phase.over:
-        x.final = x.ended_at = x.demand = x.claimed = None
-        x.wound_up = False
-        enter(x, Phase.RUNNING, "")
-        x.emit(ExperimentRevived(x.id))
+    if extended and member.phase.over:
+        over = x.phase.over
+        member.final = member.ended_at = None
+        member.wound_up = False
+        enter(x, member, Phase.RUNNING, "")
+        if over:
+            revive(x)
     if extended or event.target is not None:
-        if x.phase is Phase.RUNNING:
-            if x.running_since is not None:
-                stop_clock(x, at)
-            start_clock(x, at)
+        if member.running:
+            if member.running_since is not None:
+                stop_clock(x, member, at)
+            start_clock(x, member, at)
         x.wake()
-        x.call(ExperimentChange("extended" if extended else "target"))
+        x.call(ExperimentChange("extended" if extended else "target", member.id))
     if event.target is not None:
-        check_best(x, at)
-    x.emit(ExperimentChanged(x.id))
+        check_best(x, member, at)
+    x.emit(ExperimentChanged(member.id))
 
 
 def _reopen(x: Experiment, job: Job) -> None:
@@ -271,8 +339,7 @@ def _reopen(x: Experiment, job: Job) -> None:
         x.move(job, JobState.FAILED, ORIGIN_LOST)
 
 
-def _changed(x: Experiment, event: Updated) -> Settings:
-    s = x.settings
+def _changed(s: Settings, event: Updated) -> Settings:
     return replace(
         s,
         jobs=s.jobs + event.more_jobs,
@@ -303,7 +370,9 @@ def set_share(x: Experiment, event: ShareSet) -> None:
     if grown:
         x.wake()
     x.call(ShareChange(event.slots, deadline))
-    x.emit(ExperimentChanged(x.id))
+    for member in x.members.values():
+        if not member.phase.over:
+            x.emit(ExperimentChanged(member.id))
 
 
 def _preempt(x: Experiment) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
-from hopyard_scheduler.core.effects import JobChanged
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, Job
 from hopyard_scheduler.core.snapshots import Entry, SnapshotId
@@ -18,7 +17,7 @@ def hold(x: Experiment, job: Job, at: float) -> None:
     """A job that was lost again without progress waits before its next try, twice as long each time."""
     if job.losses > 1 and job.state.idle:
         wait = min(FIRST_WAIT * 2 ** (job.losses - 2), LONGEST_WAIT)
-        x.idle.discard(job.id)
+        x.withdraw(job)
         x.set_timer(HOLD + job.id, at + wait)
 
 
@@ -30,8 +29,7 @@ def held(x: Experiment, job: Job) -> bool:
 def let_go(x: Experiment, job: Job | None) -> None:
     """The wait after a loss is over."""
     if job is not None and job.state.idle and job.id not in x.idle:
-        x.idle.add(job.id, job.priority)
-        x.wake()
+        x.offer(job)
 
 
 def missed(x: Experiment, source: SnapshotId) -> None:
@@ -73,4 +71,4 @@ def _rewind(x: Experiment, job: Job) -> None:
     job.position = position
     if job.state is JobState.SUSPENDED and x.snapshots.newest(job.id) is None:
         x.move(job, JobState.PENDING, "its snapshot was lost")
-    x.emit(JobChanged(x.id, job.id))
+    x.changed(job)

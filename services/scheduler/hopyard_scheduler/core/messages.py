@@ -21,7 +21,6 @@ from hopyard_scheduler.core.effects import (
     Acknowledge,
     Decide,
     ForgetSnapshot,
-    JobChanged,
     Kill,
     Noted,
     ReportAccepted,
@@ -166,16 +165,16 @@ def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
     job.last = report
     if run.mode is RunMode.TRAIN:
         job.high_water = report.position
-    x.emit(ReportAccepted(x.id, job.id, run.attempt, report))
+    x.emit(ReportAccepted(job.member.id, job.id, run.attempt, report))
     value = point.metrics.get(x.settings.metric)
     _judge(x, job, report.position, value)
-    x.emit(JobChanged(x.id, job.id))
+    x.changed(job)
     x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
     return value
 
 
 def _judge(x: Experiment, job: Job, position: int, value: float | None) -> None:
-    """Keeps the job's and the experiment's best. A point that parts still change is judged anew with each of them."""
+    """Keeps the job's and its experiment's best. A point that parts still change is judged anew with each of them."""
     if value is None:
         return
     before = job.best
@@ -185,13 +184,18 @@ def _judge(x: Experiment, job: Job, position: int, value: float | None) -> None:
         job.best = (value, position)
     if job.best == before:
         return
-    previous = x.best
+    member = job.member
+    previous = member.best
     if previous is not None and previous[0] == job.id and _worse(x, job, previous):
-        rated = [j for j in x.jobs.values() if j.best is not None]  # Only a part can make the best worse.
-        x.best = max(((j.id, j.best[1], j.best[0]) for j in rated if j.best), key=lambda b: x.sign(b[2]), default=None)
+        # Only a part can make the best worse.
+        rated = [j for j in x.jobs.values() if j.member is member and j.best is not None]
+        member.best = max(
+            ((j.id, j.best[1], j.best[0]) for j in rated if j.best), key=lambda b: x.sign(b[2]), default=None
+        )
     elif job.best is not None and (previous is None or previous[0] == job.id or _beats(x, job.best[0], previous[2])):
-        x.best = (job.id, job.best[1], job.best[0])
-    if previous is not None and x.best is not None and x.best[0] != previous[0] and x.jobs[previous[0]].state.ended:
+        member.best = (job.id, job.best[1], job.best[0])
+    best = member.best
+    if previous is not None and best is not None and best[0] != previous[0] and x.jobs[previous[0]].state.ended:
         x.collect(x.jobs[previous[0]])
 
 
@@ -223,7 +227,7 @@ def taken(x: Experiment, job: Job, snapshot: SnapshotInfo, node: str, attempt: i
     """A snapshot of a job lies on a node."""
     x.drop(x.snapshots.taken(job.id, snapshot, node, attempt))
     x.collect(job)
-    x.emit(JobChanged(x.id, job.id))
+    x.changed(job)
 
 
 def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:
@@ -234,7 +238,7 @@ def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:
     if body.error:
         if x.snapshots.given_up(job.id, body.position, body.sha256, attempt):
             x.emit(Noted(x.id, job.id, f"the snapshot at {body.position} is not stored: {body.error}"))
-            x.emit(JobChanged(x.id, job.id))
+            x.changed(job)
         return
     if not x.snapshots.stored(job.id, body.position, body.sha256, attempt):
         if not x.snapshots.holds(body.sha256):
@@ -242,7 +246,7 @@ def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:
         return
     x.unpin_fork(job)
     x.collect(job)
-    x.emit(JobChanged(x.id, job.id))
+    x.changed(job)
 
 
 def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
@@ -291,7 +295,7 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
             state, why = JobState.FAILED, ORIGIN_LOST
         elif x.snapshots.newest(job.id) is None:
             state = JobState.PENDING
-        elif job.position >= x.settings.max_position:  # Lost, but only after all was saved.
+        elif job.position >= job.terms.max_position:  # Lost, but only after all was saved.
             state, why = JobState.COMPLETED, "trained to its end"
     x.move(job, state, why)
     if reason is RunEndReason.LOST:
@@ -315,18 +319,18 @@ def _outcome(x: Experiment, job: Job, run: Run, reason: RunEndReason, ended: End
         return JobState.TERMINATED, job.reason if job.reason.startswith("terminate") else "terminated"
     if reason is RunEndReason.FAILED:
         job.failures += 1
-        if job.failures > x.settings.max_failures:
-            return JobState.FAILED, f"failed {job.failures} times, {x.settings.max_failures} allowed: {ended.message}"
+        if job.failures > job.terms.max_failures:
+            return JobState.FAILED, f"failed {job.failures} times, {job.terms.max_failures} allowed: {ended.message}"
         return (
             JobState.SUSPENDED,
-            f"failed (it may {x.settings.max_failures - job.failures} times more): {ended.message}",
+            f"failed (it may {job.terms.max_failures - job.failures} times more): {ended.message}",
         )
     if reason is RunEndReason.LOST:
         job.losses += 1
-        if job.losses > x.settings.max_losses:
+        if job.losses > job.terms.max_losses:
             return JobState.FAILED, f"lost {job.losses} times in a row without progress: {ended.message}"
         return JobState.SUSPENDED, f"its run was lost: {ended.message}"
-    if run.mode is RunMode.TRAIN and (ended.position >= x.settings.max_position or run.finished):
+    if run.mode is RunMode.TRAIN and (ended.position >= job.terms.max_position or run.finished):
         return JobState.COMPLETED, "trained to its end"
     if reason is RunEndReason.UNTIL:
         return JobState.SUSPENDED, f"reached position {ended.position}"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, Report, RunEndReason, RunMode
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import Curve, Point
 from hopyard_scheduler.core.events import Ended
 from hopyard_scheduler.core.snapshots import SnapshotId
+
+if TYPE_CHECKING:
+    from hopyard_scheduler.core.events import Settings
+    from hopyard_scheduler.core.member import Member
 
 STORY_LENGTH = 12
 
@@ -114,6 +118,7 @@ class Job:
     Attributes:
         id: Within its experiment.
         ordinal: Order of creation, from 1.
+        member: The experiment that it belongs to.
         state: See `states`.
         hyperparameters: Its configuration; None while it is being created.
         origin: (job, position) whose curve it continues: a fork, a foreign snapshot, or the answer it was completed with.
@@ -131,6 +136,7 @@ class Job:
     id: str
     ordinal: int
     created_at: float
+    member: Member
     state: JobState = JobState.CREATING
     hyperparameters: Hyperparameters | None = None
     origin: SnapshotId | None = None
@@ -153,6 +159,11 @@ class Job:
     last: Report | None = None
     reason: str = ""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    @property
+    def terms(self) -> Settings:
+        """The terms of its experiment."""
+        return self.member.settings
 
     @property
     def fork_holder(self) -> str:

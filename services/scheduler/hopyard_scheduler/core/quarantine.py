@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hopyard_scheduler.core.core import Core
 from hopyard_scheduler.core.effects import Effect, ExperimentChanged, SetTimer
-from hopyard_scheduler.core.experiment import Phase
+from hopyard_scheduler.core.member import Phase
 
 
 def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
@@ -31,8 +31,13 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     for job in x.jobs.values():
         job.run = None
     x.share = 0
-    x.running_since = None
-    x.ended_at = at
-    x.phase = Phase.FAILED
-    x.reason = reason
-    return [*(SetTimer(name, ticket, None) for ticket in timers), ExperimentChanged(name)]
+    failed = [member for member in x.members.values() if not member.phase.over]
+    for member in failed:
+        member.running_since = None
+        member.ended_at = at
+        member.phase = Phase.FAILED
+        member.reason = reason
+    return [
+        *(SetTimer(name, ticket, None) for ticket in timers),
+        *(ExperimentChanged(member.id) for member in failed),
+    ]

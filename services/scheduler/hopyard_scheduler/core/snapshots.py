@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hopyard_scheduler.core.events import SnapshotInfo
 
@@ -51,12 +52,17 @@ class Dropped:
     nodes: tuple[str, ...]
 
 
+class Keep(NamedTuple):
+    """How many snapshots of a job its experiment keeps: the newest `latest` (>= 1) and the best `best` (>= 0)."""
+
+    latest: int = 1
+    best: int = 0
+
+
 class SnapshotBook:
     """All snapshots of an experiment."""
 
-    def __init__(self, keep_latest: int, keep_best: int) -> None:
-        self._keep_latest = max(keep_latest, 1)
-        self._keep_best = keep_best
+    def __init__(self) -> None:
         self._entries: dict[str, dict[int, Entry]] = {}
         self._copies: Counter[str] = Counter()
         self._unsettled: dict[SnapshotId, Entry] = {}
@@ -65,10 +71,9 @@ class SnapshotBook:
         """The snapshot of a job at a position."""
         return self._entries.get(job, {}).get(position)
 
-    @property
-    def settled(self) -> bool:
-        """Whether every snapshot is in the store, or will never get there."""
-        return not self._unsettled
+    def settled(self, belongs: Callable[[str], bool]) -> bool:
+        """Whether every snapshot of the jobs that belong is in the store, or will never get there."""
+        return not any(belongs(job) for job, _ in self._unsettled)
 
     def positions(self, job: str) -> list[int]:
         """Positions of a job's available snapshots, ascending."""
@@ -197,29 +202,32 @@ class SnapshotBook:
             if entry.info.sha256 in sha256s:
                 entry.nodes.add(node)
 
-    def collect(self, job: str, keep: bool, value: Callable[[int], float | None]) -> list[Dropped]:
+    def collect(self, job: str, keep: bool, value: Callable[[int], float | None], how_many: Keep) -> list[Dropped]:
         """Drops what nobody needs of a job.
 
         Args:
             job: The job.
             keep: Whether the job itself still wants its snapshots (False once it ended without a result).
             value: The job's metric at a position, higher is better; None if it has none there.
+            how_many: It retains so many.
         """
         by_position = self._entries.get(job, {})
         kept = {p for p, e in by_position.items() if e.pins}
         if keep:
-            kept |= self._retained(by_position, value)
+            kept |= self._retained(by_position, value, how_many)
         dropped: list[Dropped] = []
         for position in [p for p in by_position if p not in kept]:
             dropped += self.released(by_position.pop(position))
         return dropped
 
-    def _retained(self, by_position: dict[int, Entry], value: Callable[[int], float | None]) -> set[int]:
+    def _retained(
+        self, by_position: dict[int, Entry], value: Callable[[int], float | None], how_many: Keep
+    ) -> set[int]:
         available = sorted((p for p, e in by_position.items() if e.available), reverse=True)
-        kept = set(available[: self._keep_latest])
+        kept = set(available[: max(how_many.latest, 1)])
         kept |= {p for p in available if by_position[p].stored} and {max(p for p in available if by_position[p].stored)}
         scored = [(v, p) for p in available if (v := value(p)) is not None and v == v]
-        kept |= {p for _, p in sorted(scored, key=lambda item: (-item[0], item[1]))[: self._keep_best]}
+        kept |= {p for _, p in sorted(scored, key=lambda item: (-item[0], item[1]))[: how_many.best]}
         return kept
 
     def released(self, entry: Entry) -> list[Dropped]:

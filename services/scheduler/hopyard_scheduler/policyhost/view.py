@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from dataclasses import replace
 
 from typing_extensions import override
 
@@ -33,6 +34,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Member
 from hopyard_scheduler.core.model import HeldMachine, Job, Run
 from hopyard_scheduler.core.snapshots import SnapshotId
 
@@ -52,6 +54,8 @@ def job_view(job: Job) -> JobView:
         fork_position=job.origin[1] if job.origin is not None and job.forked else 0,
         parked=job.run.parked if job.run is not None else False,
         ordinal=job.ordinal,
+        experiment=job.member.id,
+        max_position=job.terms.max_position,
     )
 
 
@@ -78,6 +82,7 @@ class JobViews:
                 and view.high_water == job.high_water
                 and view.priority == job.priority
                 and view.attempt == job.attempt
+                and view.max_position == job.terms.max_position
                 and origin is job.origin
                 and (run is None or view.parked is run.parked)
             ):
@@ -154,20 +159,35 @@ class CoreView(Cluster):
     @property
     @override
     def experiment(self) -> ExperimentView:
-        settings = self._x.settings
-        end_at = None
-        if settings.max_seconds is not None and self._x.running_since is not None:
-            end_at = self._x.running_since + settings.max_seconds - self._x.spent
+        x = self._x
         created = sum(isinstance(c, CreateJob) for c in self.commands)
+        jobs_left = max(x.jobs_left - created, 0)
+        if len(x.members) == 1:
+            return self._member(x.founder, jobs_left)
+        live = [m for m in x.members.values() if not m.phase.over] or [x.founder]
+        top = max(m.settings.max_position for m in live)
+        running = any(m.running for m in live)
+        return replace(self._member(live[0], jobs_left), max_position=top, running=running)
+
+    @property
+    @override
+    def experiments(self) -> Mapping[str, ExperimentView]:
+        return {m.id: self._member(m, m.jobs_left if m.running else 0) for m in self._x.members.values()}
+
+    def _member(self, member: Member, jobs_left: int) -> ExperimentView:
+        settings = member.settings
         return ExperimentView(
             metric=settings.metric,
             mode=settings.mode,
             max_position=settings.max_position,
             target=settings.target,
             kill_threshold=settings.kill_threshold,
-            jobs_left=max(self._x.jobs_left - created, 0),
+            jobs_left=jobs_left,
             seed=settings.seed,
-            end_at=end_at,
+            end_at=member.end_at(),
+            id=member.id,
+            weight=settings.weight,
+            running=member.running,
         )
 
     @property

@@ -96,7 +96,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         context: grpc.aio.ServicerContext[pb.ReserveIdleMachineRequest, pb.ReserveIdleMachineResponse],
     ) -> pb.ReserveIdleMachineResponse:
         """Reserves an idle machine of an experiment."""
-        x = experiment_of(self._live.core, request.experiment)
+        x, _ = experiment_of(self._live.core, request.experiment)
         if request.request_id in self._reservations:
             return pb.ReserveIdleMachineResponse(machine=self._reservations[request.request_id])
         idle = sorted(m.id for m in x.machines.values() if m.idle and not m.reserved)

@@ -32,10 +32,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetIdleJobRequest, pb.GetIdleJobResponse],
     ) -> pb.GetIdleJobResponse:
         """The idle job that comes next."""
-        x = experiment_of(self._live.core, request.experiment)
-        idle = x.idle_jobs()
+        x, member = experiment_of(self._live.core, request.experiment)
+        idle = [job for job in x.idle_jobs() if job.member is member]
         if not idle:
-            raise NotFound(f"experiment {x.id} has no idle job")
+            raise NotFound(f"experiment {member.id} has no idle job")
         return pb.GetIdleJobResponse(job=job_to_proto(x, idle[0]))
 
     async def StartJob(
@@ -53,7 +53,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.ResumeJobRequest, pb.ResumeJobResponse],
     ) -> pb.ResumeJobResponse:
         """Starts an idle job that has a snapshot."""
-        x = experiment_of(self._live.core, request.experiment)
+        x, _ = experiment_of(self._live.core, request.experiment)
         if request.job in x.jobs and x.source_of(x.jobs[request.job]) is None:
             raise Conflict(f"job {request.job} has no snapshot to resume from; start it instead")
         start = StartJob(request.job, tuple(request.machines), request.until or None)
@@ -105,10 +105,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         return pb.ListJobsResponse(jobs=shown, next_page_token=token)
 
     async def _act(self, name: str, job: str, command: Command) -> experiment_pb2.Job:
-        x = experiment_of(self._live.core, name)
-        if job not in x.jobs:
+        x, member = experiment_of(self._live.core, name)
+        if job not in x.jobs or x.jobs[job].member is not member:
             raise NotFound(f"experiment {name} has no job {job!r}")
-        refused = await self._live.operate(JobOperated(self._live.clock(), name, command))
+        refused = await self._live.operate(JobOperated(self._live.clock(), x.id, command))
         if refused:
             raise Conflict(refused)
         return job_to_proto(x, x.jobs[job])

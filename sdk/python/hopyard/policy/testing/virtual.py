@@ -152,7 +152,10 @@ class VirtualCluster(Commands):
 
     def story(self) -> str:
         """Where everything stands, in a sentence for people."""
-        jobs = [f"{j.id} {j.state.value} at {j.position}{' parked' * j.view().parked}" for j in self.jobs.values()]
+        jobs = [
+            f"{j.id} {j.state.value} at {j.position}{' parked' * (j.run is not None and j.run.parked)}"
+            for j in self.jobs.values()
+        ]
         held = [m for m in self.machines.values() if m.held]
         machines = [f"{m.id} {(m.job and 'runs ' + m.job) or (m.reserved and 'reserved') or 'idle'}" for m in held]
         return (
@@ -268,12 +271,12 @@ class VirtualCluster(Commands):
             number=number,
             now=self.now,
             seed=self.terms.seed * 1_000_003 + number,
-            experiment=self.terms,
+            experiment=replace(self.terms, jobs_left=0, running=False) if self._paused else self.terms,
             share=self.share,
-            jobs={job.id: job.view() for job in jobs},
+            jobs={job.id: job.view(self.terms.max_position) for job in jobs},
             machines={machine.id: machine.view() for machine in held},
             reserved=frozenset(m.id for m in held if m.reserved),
-            queue=tuple(job.id for job in waiting),
+            queue=() if self._paused else tuple(job.id for job in waiting),
             curves={job.id: job.points for job in jobs},
             saves={job.id: tuple(sorted(job.saves)) for job in jobs},
             incumbent=self._incumbent,

@@ -153,7 +153,7 @@ class Job:
         """The position that it would go on from."""
         return max(self.saves, default=self.fork_position)
 
-    def view(self) -> JobView:
+    def view(self, max_position: int) -> JobView:
         """The job as a policy sees it."""
         run = self.run
         return JobView(
@@ -169,6 +169,7 @@ class Job:
             fork_position=self.fork_position,
             parked=run is not None and run.parked,
             ordinal=self.ordinal,
+            max_position=max_position,
         )
 
     def add(self, position: int, step: Step, part: str = "") -> None:

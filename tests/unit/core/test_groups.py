@@ -1,0 +1,218 @@
+"""Groups: experiments with the same `share` key have one policy, one stream and one share, and terms of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.policy.vocabulary import CreateJob, ExperimentChange, ForkJob, JobState, RunEndReason, StartJob
+from hopyard_scheduler.core.effects import AskOutside, ExperimentEnded, FinalPerformance, JobChanged, ReportAccepted
+from hopyard_scheduler.core.events import (
+    Answered,
+    ExperimentCreated,
+    MemberJoined,
+    Operated,
+    PolicyFailed,
+    TimerElapsed,
+    Updated,
+)
+from hopyard_scheduler.core.member import Member, Phase
+from tests.unit.core.rig import Rig, settings, snapshot
+
+
+class Pair(Rig):
+    """Experiment x, and y that has joined its group."""
+
+    def __init__(self, *, machines: int = 4, x: dict[str, object] | None = None, **y: object) -> None:
+        super().__init__(machines=machines, **(x or {}))
+        self.feed(MemberJoined(self.now, "x", "y", settings(**y)))
+
+    @property
+    def y(self) -> Member:
+        return self.x.members["y"]
+
+    def make(self, experiment: str) -> str:
+        """A job of an experiment, with given hyperparameters."""
+        name = str(self.x.ordinals + 1)
+        self.command(CreateJob(name, {"lr": 0.1}, experiment))
+        return name
+
+    def act(self, action: str, member: str) -> None:
+        self.feed(Operated(self.now, "x", action, member))  # type: ignore[arg-type]
+
+
+def test_joining_is_told_to_the_one_policy_and_happens_once() -> None:
+    rig = Pair()
+    assert rig.calls[-1:] == [ExperimentChange("joined", "y")] or ExperimentChange("joined", "y") in rig.calls
+    before = len(rig.journal)
+    rig.feed(MemberJoined(rig.now, "x", "y", settings()))
+    assert len(rig.journal) == before
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "weight", "cap"),
+    [
+        ({}, {}, 2.0, None),
+        ({"weight": 3.0}, {"weight": 0.5}, 3.5, None),
+        ({"slots": 2}, {"slots": 3}, 2.0, 5),
+        ({"slots": 2}, {}, 2.0, None),
+    ],
+)
+def test_weights_and_caps_add_up(x: dict[str, object], y: dict[str, object], weight: float, cap: int | None) -> None:
+    rig = Pair(x=x, **y)
+    tenant = rig.core.cluster.tenants["x"]
+    assert (tenant.weight, tenant.cap) == (weight, cap) == rig.x.terms
+    assert list(rig.core.cluster.tenants) == ["x"]
+
+
+def test_a_group_of_two_has_two_thirds_beside_one_alone() -> None:
+    rig = Pair(machines=6)
+    rig.feed(ExperimentCreated(rig.now, "z", settings()))
+    assert {name: tenant.share for name, tenant in rig.core.cluster.tenants.items()} == {"x": 4, "z": 2}
+    rig.act("stop", "y")
+    assert {name: tenant.share for name, tenant in rig.core.cluster.tenants.items()} == {"x": 3, "z": 3}
+
+
+def test_jobs_train_by_the_terms_of_their_own_experiment() -> None:
+    rig = Pair(x={"max_position": 10}, max_position=3, snapshot_every=1)
+    first, second = rig.make("x"), rig.make("y")
+    rig.start(first, "n1/0")
+    rig.start(second, "n1/1")
+    assert (rig.run(first).until, rig.run(second).until) == (10, 3)
+    rig.report(1, 0.4, second)
+    assert rig.of(ReportAccepted)[0].experiment == "y"
+    assert {effect.experiment for effect in rig.of(JobChanged)} == {"y"}
+    rig.ended(RunEndReason.UNTIL, 3, snapshot(3), name=second)
+    assert rig.job(second).state is JobState.COMPLETED
+    assert rig.of(FinalPerformance)[0].member == "y"
+    assert (rig.x.best, rig.y.best, rig.x.founder.best) == ((second, 1, 0.4), (second, 1, 0.4), None)
+
+
+def test_a_new_job_is_for_the_one_that_is_furthest_behind_its_weight() -> None:
+    rig = Pair(x={"weight": 1.0}, weight=3.0, jobs=4)
+    for _ in range(8):
+        rig.create()
+    made = [rig.job(str(number)).member.id for number in range(1, 9)]
+    assert made == ["x", "y", "y", "y", "x", "y", "x", "x"]  # y has only four.
+
+
+def test_each_generator_is_asked_for_its_own_jobs() -> None:
+    rig = Pair(jobs=1)
+    rig.command(CreateJob("1", experiment="y"))
+    asked = rig.of(AskOutside)[0]
+    assert (asked.experiment, asked.member, asked.kind) == ("x", "y", "create_job")
+    rig.feed(Answered(rig.now, "x", "create/1", None))
+    assert (rig.y.exhausted, rig.x.founder.exhausted, rig.x.jobs_left) == (True, False, 8)
+    assert [call.kind for call in rig.y.generator_calls] == ["create"]
+    assert rig.x.founder.generator_calls == []
+
+
+def test_a_child_may_be_forked_from_another_experiments_job() -> None:
+    rig = Pair(max_position=5)
+    parent = rig.make("x")
+    rig.start(parent, "n1/0")
+    rig.report(4, 0.5, parent)
+    rig.taken(4, parent)
+    child = str(rig.x.ordinals + 1)
+    rig.command(ForkJob(child, parent, 4, {"lr": 0.2}, "y"))
+    assert (rig.job(child).member.id, rig.job(child).position) == ("y", 4)
+    late = str(rig.x.ordinals + 1)
+    rig.report(5, 0.5, parent)
+    rig.taken(5, parent)
+    rig.command(ForkJob(late, parent, 5, {"lr": 0.2}, "y"))
+    assert late not in rig.x.jobs  # y's jobs end at 5.
+
+
+def test_pausing_one_leaves_the_other_running() -> None:
+    rig = Pair()
+    first, second, waiting = rig.make("x"), rig.make("y"), rig.make("y")
+    rig.start(first, "n1/0")
+    rig.start(second, "n1/1")
+    rig.act("pause", "y")
+    assert (rig.y.phase, rig.x.founder.phase, rig.x.phase) == (Phase.PAUSING, Phase.RUNNING, Phase.RUNNING)
+    assert (rig.job(first).state, rig.job(second).state) == (JobState.RUNNING, JobState.SUSPENDING)
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1), name=second)
+    rig.stored(1, second)
+    assert str(rig.y.phase) == "Phase.PAUSED"
+    assert rig.x.idle_jobs() == []
+    rig.command(StartJob(waiting, ("n1/2",)))
+    assert rig.job(waiting).state is JobState.PENDING
+    rig.act("resume", "y")
+    assert [job.id for job in rig.x.idle_jobs()] == [waiting, second]
+
+
+def test_a_member_that_ends_takes_only_its_own_jobs_and_the_last_one_gives_the_machines_back() -> None:
+    rig = Pair()
+    first, second = rig.make("x"), rig.make("y")
+    rig.start(first, "n1/0")
+    rig.start(second, "n1/1")
+    rig.act("stop", "x")
+    assert (rig.job(first).state, rig.job(second).state) == (JobState.SUSPENDING, JobState.RUNNING)
+    rig.ended(RunEndReason.TERMINATED, 0, name=first)
+    assert (rig.x.founder.phase, rig.x.phase, rig.of(ExperimentEnded)) == (Phase.STOPPED, Phase.RUNNING, [])
+    assert ExperimentChange("ended", "x") in rig.calls
+    assert rig.core.cluster.tenants["x"].held == {"n1/0", "n1/1", "n1/2", "n1/3"}
+    rig.act("stop", "y")
+    rig.ended(RunEndReason.TERMINATED, 0, name=second)
+    assert rig.x.phase is Phase.STOPPED
+    assert rig.core.cluster.tenants == {}
+
+
+def test_a_member_whose_jobs_have_all_ended_is_done_while_the_others_go_on() -> None:
+    rig = Pair(jobs=1, max_position=1)
+    first, second = rig.make("x"), rig.make("y")
+    rig.start(first, "n1/0")
+    rig.start(second, "n1/1")
+    rig.report(1, 0.5, second)
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name=second)
+    rig.stored(1, second)
+    assert (rig.y.phase, rig.y.reason, rig.x.phase) == (Phase.COMPLETED, "all jobs ended", Phase.RUNNING)
+
+
+def test_a_target_ends_its_own_experiment_only() -> None:
+    rig = Pair(target=0.9)
+    first, second = rig.make("x"), rig.make("y")
+    rig.start(first, "n1/0")
+    rig.start(second, "n1/1")
+    rig.report(1, 0.95, first)
+    assert rig.x.founder.phase is Phase.RUNNING
+    rig.report(1, 0.95, second)
+    assert (rig.y.phase, rig.x.founder.phase) == (Phase.ENDING, Phase.RUNNING)
+
+
+def test_each_has_its_own_time() -> None:
+    rig = Pair(max_seconds=50.0)
+    rig.make("x")
+    rig.feed(TimerElapsed(rig.now + 50, "x", "core/end/y"))
+    assert (rig.y.phase, rig.x.founder.phase) == (Phase.COMPLETED, Phase.RUNNING)
+
+
+def test_terms_are_changed_of_the_one_that_is_named() -> None:
+    rig = Pair()
+    rig.feed(Updated(rig.now, "x", "u1", more_jobs=2, weight=4.0, member="y"))
+    assert (rig.y.settings.jobs, rig.x.founder.settings.jobs) == (10, 8)
+    assert rig.core.cluster.tenants["x"].weight == 5.0
+
+
+def test_an_ended_group_goes_on_when_another_joins() -> None:
+    rig = Rig()
+    rig.feed(Operated(rig.now, "x", "stop"))
+    assert rig.x.phase is Phase.STOPPED
+    rig.hold = True  # A policy that wants nothing would end it again at once.
+    rig.feed(MemberJoined(rig.now, "x", "y", settings()))
+    assert str(rig.x.phase) == "Phase.RUNNING"
+    assert rig.core.cluster.tenants["x"].share == 2
+    found = rig.core.find("y")
+    assert found is not None
+    assert found[0] is rig.x
+
+
+def test_a_policy_that_fails_pauses_all_that_run() -> None:
+    rig = Pair()
+    rig.act("pause", "x")
+    rig.command(CreateJob("7", {"lr": 0.1}))  # Refused, which is no reason to pause anything.
+    assert rig.y.phase is Phase.RUNNING
+    rig.hold = True
+    rig.feed(Updated(rig.now, "x", "u1", more_jobs=1, member="y"))
+    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "no"))
+    assert rig.y.phase is Phase.PAUSED
+    assert "policy error: no" in rig.y.reason

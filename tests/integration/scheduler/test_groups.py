@@ -1,0 +1,98 @@
+"""Experiments with the same `share` key, live: one policy and one share, each with its own jobs, generator and end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import Experiment, ExperimentState, JobState
+from hopyard.errors import Conflict, InvalidInput, NotFound
+from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_scheduler.service import SchedulerService
+from tests.integration.scheduler.conftest import experiment
+from tests.integration.scheduler.test_recovery import Pieces, pieces
+
+__all__ = ["pieces"]
+
+
+def grouped(folder: Path, *, more: str = "", **terms: float) -> Path:
+    """The file of an experiment of group g."""
+    return experiment(folder, more=f"share: g\n{more}", **terms)  # type: ignore[arg-type]
+
+
+async def _curves(client: AsyncClient, found: Experiment) -> dict[str, list[int]]:
+    return {
+        job.id: [s.report.position for s in await client.statistics(found.id, job.id)]
+        for job in await client.jobs(found.id)
+    }
+
+
+async def test_a_second_experiment_joins_and_each_ends_by_its_own_terms(client: AsyncClient, tmp_path: Path) -> None:
+    first = await client.create(grouped(tmp_path / "a", jobs=8, length=20, pace=0.05))
+    second = await client.create(grouped(tmp_path / "b", jobs=2, length=5, pace=0.05, more="weight: 3"))
+    assert (first.group, second.group) == (first.id, first.id)
+    ended = await client.wait(second.id, timeout=60)
+    assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
+    assert (await client.get(first.id)).state is ExperimentState.RUNNING
+    last = await client.wait(first.id, timeout=60)
+    assert last.state is ExperimentState.COMPLETED
+    ones, others = await _curves(client, first), await _curves(client, second)
+    assert sorted(ones.values()) == [list(range(1, 21))] * 8
+    assert sorted(others.values()) == [list(range(1, 6))] * 2
+    assert not set(ones) & set(others)
+    with pytest.raises(NotFound, match=f"{second.id} has no job"):
+        await client.job(second.id, next(iter(ones)))
+
+
+async def test_who_does_not_agree_may_not_join(client: AsyncClient, tmp_path: Path) -> None:
+    first = await client.create(grouped(tmp_path / "a", jobs=2, length=50, pace=0.05))
+    with pytest.raises(InvalidInput, match=r"share: .*policy: found \{'barrier': True\}, the group has \{\}.*another"):
+        await client.create(grouped(tmp_path / "b", more="policy: {name: default, barrier: true}"))
+    await client.stop(first.id)
+    await client.wait(first.id, timeout=60)
+    alone = await client.create(grouped(tmp_path / "c", more="policy: {name: default, barrier: true}"))
+    assert alone.group == alone.id  # A group that is over is no group any more.
+    await client.wait(alone.id, timeout=60)
+
+
+async def test_acting_on_one_leaves_the_other_alone(client: AsyncClient, tmp_path: Path) -> None:
+    first = await client.create(grouped(tmp_path / "a", jobs=2, length=60, pace=0.03))
+    second = await client.create(grouped(tmp_path / "b", jobs=2, length=60, pace=0.03))
+    await client.pause(first.id)
+    await client.wait(first.id, until=(ExperimentState.PAUSED,), timeout=60)
+    assert (await client.wait(second.id, timeout=60)).state is ExperimentState.COMPLETED
+    assert not await client.jobs(first.id, JobState.RUNNING)
+    await client.extend(second.id, jobs=1)
+    await client.resume(first.id)
+    for name, jobs in ((first.id, 2), (second.id, 3)):
+        assert (await client.wait(name, timeout=60)).state is ExperimentState.COMPLETED
+        assert [job.position for job in await client.jobs(name)] == [60] * jobs
+    with pytest.raises(Conflict, match="is COMPLETED"):
+        await client.pause(second.id)
+
+
+async def test_a_group_goes_on_after_its_scheduler_and_the_founder_are_gone(pieces: Pieces, tmp_path: Path) -> None:
+    scheduler: SchedulerService = await pieces.scheduler()
+    port = int(scheduler.address.split(":")[1])
+    machines = (MachineSettings(id="n/0", cpus=1), MachineSettings(id="n/1", cpus=1))
+    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", machines=machines))
+    await agent.start()
+    try:
+        async with AsyncClient(server=scheduler.address, patience=30) as client:
+            first = await client.create(grouped(tmp_path / "a", jobs=1, length=5, pace=0.02))
+            second = await client.create(grouped(tmp_path / "b", jobs=3, length=40, pace=0.03))
+            await client.wait(first.id, timeout=60)
+            await scheduler.stop(0)
+            await pieces.scheduler(port)
+            assert (await client.get(first.id)).state is ExperimentState.COMPLETED
+            third = await client.create(grouped(tmp_path / "c", jobs=1, length=5))
+            assert third.group == first.id
+            for found, jobs, length in ((second, 3, 40), (third, 1, 5)):
+                ended = await client.wait(found.id, timeout=60)
+                assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
+                assert list((await _curves(client, found)).values()) == [list(range(1, length + 1))] * jobs
+    finally:
+        await agent.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from hopyard.policy.vocabulary import CreateJob, ExperimentChange, ForkJob, JobState, RunEndReason, StartJob
@@ -36,7 +38,7 @@ class Pair(Rig):
         self.command(CreateJob(name, {"lr": 0.1}, experiment))
         return name
 
-    def act(self, action: str, member: str) -> None:
+    def act(self, action: Literal["pause", "resume", "stop"], member: str) -> None:
         self.feed(Operated(self.now, "x", action, member))
 
 

@@ -19,7 +19,8 @@ class Background:
     """The background tasks of one service.
 
     A task that raises is logged at once, with its name (and its traceback, unless its message says all), and fails the
-    whole: `wait` and `stop` raise what it raised, so whoever runs the service ends it. As a context manager it stops its tasks on leaving.
+    whole: `wait` and `stop` raise what it raised, so whoever runs the service ends it. As a context
+    manager it stops its tasks on leaving.
     """
 
     def __init__(self, name: str) -> None:

@@ -127,6 +127,9 @@ def unpack(file: Path, folder: Path, sha256: str) -> None:
     """
     if os.path.lexists(folder):
         raise FileExistsError(f"{folder} exists; a bundle is unpacked into a folder of its own")
+    size = file.stat().st_size
+    if size > _MOST_UNPACKED_BYTES:
+        raise BundleError(f"{file} has {_megabytes(size)}; a bundle may have {_megabytes(_MOST_UNPACKED_BYTES)}")
     data = file.read_bytes()
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:

@@ -11,8 +11,10 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
 
 from hopyard.errors import Conflict
+from hopyard_appstat.writer import cause_of
 
 _FOLDER: Final = Path(__file__).parent / "migrations"
 
@@ -29,7 +31,16 @@ def migrate(engine: Engine) -> None:
 
     Raises:
         Conflict: The database was made by a newer version.
+        Exhausted: The disk is full.
+        Unavailable: The database cannot be opened or written.
     """
+    try:
+        _migrate(engine)
+    except OperationalError as error:
+        raise cause_of(error, f"{engine.url.render_as_string()}: ") from error
+
+
+def _migrate(engine: Engine) -> None:
     config = _config()
     # At every start it tells how it works, which is nobody's news.
     logging.getLogger("alembic").setLevel(logging.WARNING)

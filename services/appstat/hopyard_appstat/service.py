@@ -6,11 +6,10 @@ import asyncio
 import logging
 from pathlib import Path
 
-from hopyard.serving import DEFAULT_GRACE_SECONDS, Background, Server
+from hopyard.serving import DEFAULT_GRACE_SECONDS, Background, FolderLock, Server
 from hopyard.v1.appstat_pb2_grpc import add_AppStatServiceServicer_to_server
 from hopyard_appstat.blobs import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backend
 from hopyard_appstat.database import Database, Synchronous, database_url, open_database
-from hopyard_appstat.lock import FolderLock
 from hopyard_appstat.migrate import migrate
 from hopyard_appstat.owned import OwnedBlobs
 from hopyard_appstat.servicer import SERVICE, AppStatServicer
@@ -56,7 +55,7 @@ class AppStatService:
         self._synchronous = synchronous
         self._server = Server("appstat", host=host, port=port, data=data, insecure=insecure)
         self._blobs = BlobStore(open_backend(store, data), data / "incoming", max_bytes=max_blob_bytes)
-        self._lock = FolderLock(data)
+        self._lock = FolderLock(data, "appstat")
         self._background = Background("appstat")
         self._store: Store | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -77,6 +76,8 @@ class AppStatService:
 
         Raises:
             Conflict: Another appstat uses the data folder, the database is of a newer version, or the port is taken.
+            Exhausted: The disk is full.
+            Unavailable: The database cannot be opened.
         """
         await self._blobs_and_lock()
         try:

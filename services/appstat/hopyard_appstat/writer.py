@@ -111,7 +111,7 @@ class Writer:
         try:
             return self._commit(operations)
         except OperationalError as error:
-            return [(None, _cause(error))] * len(operations), set()
+            return [(None, cause_of(error))] * len(operations), set()
         except Exception as error:  # noqa: BLE001
             if len(operations) == 1:
                 return [(None, error)], set()
@@ -137,8 +137,9 @@ class Writer:
         return outcomes, transaction.touched
 
 
-def _cause(error: DBAPIError) -> HopyardError:
+def cause_of(error: DBAPIError, place: str = "") -> HopyardError:
+    """What a failure of the database means for who waits for it; `place` begins the message."""
     text = str(error.orig)
     if "full" in text:
-        return Exhausted(f"the database cannot grow: {text}; make room on its disk")
-    return Unavailable(f"the database cannot be written just now: {text}")
+        return Exhausted(f"{place}the database cannot grow: {text}; make room on its disk")
+    return Unavailable(f"{place}the database cannot be written just now: {text}")

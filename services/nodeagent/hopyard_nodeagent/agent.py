@@ -35,7 +35,11 @@ class NodeAgent:
     """One node: `start`, then `wait`, then `stop`."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        """Put the parts together; nothing runs yet. Made inside a running event loop."""
+        """Put the parts together; nothing runs yet. Made inside a running event loop.
+
+        Raises:
+            Conflict: another agent uses the data folder.
+        """
         self._settings = settings
         self._incarnation = uuid.uuid4().hex
         self._background = Background("agent")
@@ -99,6 +103,7 @@ class NodeAgent:
             await self._server.stop()
             await self._application_server.stop(grace=0)
             await self._store.close()
+            self._folders.close()
 
     # What the session asks and tells.
 
@@ -112,6 +117,7 @@ class NodeAgent:
             runs=[run.key.to_proto() for run in self._runs.all()],
             snapshots=self._snapshots.hashes(),
             epoch=epoch,
+            home=self._folders.home,
         )
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from collections.abc import Coroutine
 from contextlib import ExitStack
+from typing import Any
 
 from hopyard.bundle import BundleError
 from hopyard.errors import HopyardError, NotFound
@@ -16,9 +18,10 @@ from hopyard_nodeagent import logs
 from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.folders import Folders
 from hopyard_nodeagent.machines import Machine, Machines
-from hopyard_nodeagent.programs import ProgramRefused, program_of
+from hopyard_nodeagent.memory import MemoryGuard, OutOfMemory, used_bytes
+from hopyard_nodeagent.programs import Program, ProgramRefused, program_of
 from hopyard_nodeagent.run import Run
-from hopyard_nodeagent.runners import RunnerDied, Sink
+from hopyard_nodeagent.runners import Runner, RunnerDied, Sink
 from hopyard_nodeagent.snapshots import Snapshots
 
 _log = logging.getLogger(__name__)
@@ -55,8 +58,9 @@ class Executor:
             if error.exit_code == EXIT_HUNG:
                 return run.failed(f"an iteration took longer than {run.start.iteration_timeout:g} s and was ended")
             said = logs.last_lines(log, log_began)
-            return run.lost(f"{error}; its last lines:\n{said}" if said else str(error))
-        except (ProgramRefused, BundleError) as error:
+            message = f"{error}; its last lines:\n{said}" if said else str(error)
+            return run.failed(message) if error.by_itself else run.lost(message)
+        except (ProgramRefused, BundleError, OutOfMemory) as error:
             return run.failed(str(error))
         except (HopyardError, OSError) as error:
             return run.lost(f"the run could not be prepared: {error}")
@@ -78,7 +82,7 @@ class Executor:
             code_folder = (
                 await self._bundles.folder(start.program.bundle) if start.program.bundle else self._folders.data
             )
-            runner = await self._machines.runner(machine, program, start.program)
+            runner = await self._runner(machine, program, start.program)
             scratch = self._folders.scratch(run.key)
             scratch.mkdir()
             log = self._folders.job_log(run.key.experiment, run.key.job)
@@ -93,9 +97,44 @@ class Executor:
                 lease_seconds=self.lease_seconds,
                 log_file=str(log),
             )
-            ended = await run.make(runner, message, heard)
+            ended = await _within(start.program.memory_bytes, runner, run.make(runner, message, heard))
             if ended.HasField("snapshot"):
                 ended.snapshot.CopyFrom(run.located(ended.snapshot))
         if ended.reason == common_pb2.RUN_END_REASON_LOST and snapshot_file:
             await self._snapshots.discard_if_corrupt(start.snapshot.sha256)
         return ended
+
+    async def _runner(self, machine: Machine, program: Program, definition: resource_manager_pb2.RunProgram) -> Runner:
+        """A runner for a program. One that still holds what an earlier run left is no start for a run with a limit."""
+        runner = await self._machines.runner(machine, program, definition)
+        limit = definition.memory_bytes
+        if limit and runner.used and await asyncio.to_thread(used_bytes, runner.pid, limit // 2) > limit // 2:
+            await runner.leave()
+            runner = await self._machines.runner(machine, program, definition)
+        return runner
+
+
+async def _within(
+    limit: int, runner: Runner, making: Coroutine[Any, Any, resource_manager_pb2.RunEnded]
+) -> resource_manager_pb2.RunEnded:
+    """Make a run, and end it when it uses more memory than its limit in bytes; 0: there is none.
+
+    Raises:
+        OutOfMemory: it used more.
+        RunnerDied: it ended otherwise.
+    """
+    if not limit:
+        return await making
+    guard = MemoryGuard(runner.pid, limit)
+    watching = asyncio.create_task(guard.watch(runner.kill), name=f"memory of {runner.pid}")
+    try:
+        return await making
+    except RunnerDied as error:
+        if guard.excess:
+            raise OutOfMemory(guard.excess) from error
+        raise
+    finally:
+        watching.cancel()
+        (failure,) = await asyncio.gather(watching, return_exceptions=True)
+        if isinstance(failure, Exception):
+            _log.error("the memory of process %d could not be watched", runner.pid, exc_info=failure)

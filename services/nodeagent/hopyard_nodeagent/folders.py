@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from hopyard.serving import FolderLock
 from hopyard_nodeagent.keys import RunKey
 
 _LONGEST_NAME: Final = 120
@@ -21,13 +24,34 @@ class Folders:
         logs/jobs/<experiment>/<job>.log    what the job's runs on this node printed
         logs/runners/<machine>.log          what runners say between runs
         scratch/                            emptied at every start of the agent
+        agent.id                            what names the folder
+        agent.lock                          held by the one agent that uses it
 
     Ids are opaque, so they are escaped where they become file names.
     """
 
     def __init__(self, data: Path) -> None:
-        """Make the folders; what an earlier agent left half-done is removed."""
+        """Lock and make the folders; what an earlier agent left half-done is removed.
+
+        Raises:
+            Conflict: another agent uses the data folder.
+        """
         self.data = data.absolute()
+        self.data.mkdir(parents=True, exist_ok=True)
+        self._lock = FolderLock(self.data, "agent")
+        self._lock.take()
+        try:
+            self.home = _home(self.data / "agent.id")
+            self._make()
+        except BaseException:
+            self._lock.give_back()
+            raise
+
+    def close(self) -> None:
+        """Leave the data folder to another agent; safe to call twice."""
+        self._lock.give_back()
+
+    def _make(self) -> None:
         self.snapshots = self.data / "snapshots"
         self.bundles = self.data / "bundles"
         self.logs = self.data / "logs"
@@ -54,6 +78,18 @@ class Folders:
     def scratch(self, run: RunKey) -> Path:
         """A folder for the files of one run."""
         return self._scratch / f"{_name(run.experiment)}.{_name(run.job)}.{run.attempt}.{run.rank}"
+
+
+def _home(file: Path) -> str:
+    """What names a data folder, through all starts of its agents."""
+    with suppress(FileNotFoundError):
+        if known := file.read_text(encoding="ascii", errors="replace").strip():
+            return known
+    home = uuid.uuid4().hex
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_text(home, encoding="ascii")
+    partial.replace(file)
+    return home
 
 
 def _name(text: str) -> str:

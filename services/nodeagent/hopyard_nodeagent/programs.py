@@ -43,7 +43,7 @@ def program_of(experiment: str, program: resource_manager_pb2.RunProgram) -> Pro
     kind = program.WhichOneof("kind")
     if kind != "trainer":
         raise ProgramRefused(
-            f"the program is of kind {kind or 'none'!r}; this agent runs trainers (trainer: FILE.py:CLASS) only"
+            f"the program is of kind {kind or 'none'!r}; this agent runs trainers (trainer: FILE.py:CLASS or PACKAGE.MODULE:CLASS) only"
         )
     interpreter = program.interpreter or sys.executable
     definition = program.SerializeToString(deterministic=True)

@@ -14,7 +14,8 @@ from hopyard_nodeagent.runners import Runner
 from hopyard_nodeagent.transfers import check_hash
 
 _MOST_REPORTS: Final = 500
-"""Reports in one message: what waits while the scheduler is away goes out in few messages of bounded size."""
+_MOST_BYTES: Final = 1024 * 1024
+"""Reports in one message, and their bytes: what waits while the scheduler is away goes out in few messages of bounded size."""
 
 
 def merge_reports(last: resource_manager_pb2.RunMessage, new: resource_manager_pb2.RunMessage) -> bool:
@@ -22,6 +23,8 @@ def merge_reports(last: resource_manager_pb2.RunMessage, new: resource_manager_p
     if not (last.HasField("reports") and new.HasField("reports")):
         return False
     if len(last.reports.reports) + len(new.reports.reports) > _MOST_REPORTS:
+        return False
+    if last.ByteSize() + new.ByteSize() > _MOST_BYTES:
         return False
     last.reports.reports.extend(new.reports.reports)
     return True

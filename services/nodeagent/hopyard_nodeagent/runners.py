@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hopyard.errors import Conflict, InvalidInput
+from hopyard.runner.watch import EXIT_AGENT_GONE
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import resource_manager_pb2
 from hopyard_nodeagent import logs
@@ -28,13 +29,23 @@ _HEARTBEAT_SECONDS: Final = 1.0
 Sink = Callable[[wire.AttachRequest], None]
 
 
-class RunnerDied(Exception):
-    """The process of a run is gone; the message says how, and `exit_code` is negative for a signal."""
+_CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
+"""Signals that a process brings upon itself."""
 
-    def __init__(self, message: str, exit_code: int | None) -> None:
+
+class RunnerDied(Exception):
+    """The process of a run is gone; the message says how.
+
+    Attributes:
+        exit_code: negative for a signal; None: it had none when it was given up.
+        by_itself: in the middle of a run the code that it ran ended it: it exited or crashed, and nobody killed it.
+    """
+
+    def __init__(self, message: str, exit_code: int | None, *, by_itself: bool = False) -> None:
         """Say how it died."""
         super().__init__(message)
         self.exit_code = exit_code
+        self.by_itself = by_itself
 
 
 class Runner:
@@ -61,6 +72,11 @@ class Runner:
     def usable(self) -> bool:
         """Whether another run can be given to it."""
         return not (self._leaving or self._exit.done() or self._detached.is_set())
+
+    @property
+    def used(self) -> bool:
+        """Whether it was given a run already."""
+        return self._ended is not None
 
     @property
     def start(self) -> wire.ApplicationStart:
@@ -153,7 +169,7 @@ class Runner:
                 return ended.result()
             if not self._exit.done():
                 raise RunnerDied("the runner lost its attachment and was killed", None)
-            raise self._died("in the middle of a run")
+            raise self._died("in the middle of a run", running=True)
         finally:
             detached.cancel()
             self._sink = self._start = None
@@ -202,12 +218,15 @@ class Runner:
         # What it started and left behind: data loaders, for instance.
         _kill_group(self.pid)
 
-    def _died(self, when: str) -> RunnerDied:
+    def _died(self, when: str, *, running: bool = False) -> RunnerDied:
         code = self._process.returncode
-        if code is not None and code < 0:
-            with suppress(ValueError):
-                return RunnerDied(f"the training process was killed by {signal.Signals(-code).name} {when}", code)
-        return RunnerDied(f"the training process ended with exit code {code} {when}", code)
+        if code is None or code >= 0:
+            by_itself = running and code != EXIT_AGENT_GONE
+            return RunnerDied(f"the training process ended with exit code {code} {when}", code, by_itself=by_itself)
+        # Nobody but the kernel, which does so when memory is short, kills a process without another word.
+        why = " (out of memory?)" if -code == signal.SIGKILL else ""
+        message = f"the training process was killed by signal {_signal_name(-code)}{why} {when}"
+        return RunnerDied(message, code, by_itself=running and -code in _CRASHES)
 
     def _said(self) -> str:
         text = logs.last_lines(self._log, self._log_began)
@@ -248,6 +267,13 @@ async def spawn(
         os.close(handle)
     _log.info("started runner %d of experiment %s", process.pid, program.experiment)
     return Runner(process, token, program, log)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name of its own
+        return str(number)
 
 
 def _kill_group(group: int) -> None:

@@ -1,4 +1,7 @@
-"""The session with the scheduler: dialled by the agent, kept for ever, taken up again after every break."""
+"""The session with the scheduler: dialled by the agent, kept for ever, taken up again after every break.
+
+It ends for good only when the scheduler says that another agent of this name is alive.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 
 import grpc.aio
 
-from hopyard.errors import HopyardError, StaleEpoch, Unavailable
+from hopyard.errors import Conflict, HopyardError, StaleEpoch, Unavailable
 from hopyard.rpc import Backoff, channel
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard.v1 import resource_manager_pb2_grpc
@@ -85,13 +88,21 @@ class SchedulerSession:
         self._wake.set()
 
     async def serve(self, runs: Runs) -> None:
-        """Hold session after session, for ever."""
+        """Hold session after session, for ever.
+
+        Raises:
+            Conflict: the scheduler does not want this agent: another one of this name is alive.
+        """
         failures = 0
         while True:
             welcomes = self._welcomes
             why = "it ended"
             try:
                 await self._session(runs)
+            except StaleEpoch as error:
+                why = str(error)
+            except Conflict:
+                raise
             except HopyardError as error:
                 why = str(error)
             finally:

@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hopyard_scheduler.outside import Generators
 
 _ROWS = 1000
+_SUFFIX = 6
 _OVER = frozenset(PHASES.to_proto(phase) for phase in Phase if phase.over)
 
 
@@ -66,6 +67,7 @@ class FrontDoor:
 
         Raises:
             InvalidInput: Everything that is wrong with it.
+            Conflict: An earlier call with this request id asked for another experiment.
         """
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
@@ -78,11 +80,10 @@ class FrontDoor:
         new_policy(spec.policy.name, spec.policy.parameters)
         if bundle:
             await self._need_bundle(bundle)
-        name = f"{_slug(spec.name)}-{hashlib.sha256(request.encode()).hexdigest()[:6]}"
-        known = await self._known(name)
-        if known is not None:
-            return known
         payload = _payload(spec, bundle, interpreter, request)
+        known, name = await self._named(_slug(spec.name), payload)
+        if known:
+            return name
         if spec.share is None:
             await self._generators.validate(name, payload["spec"])
             await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload))
@@ -110,12 +111,27 @@ class FrontDoor:
                 return x.id
         return None
 
-    async def _known(self, name: str) -> str | None:
-        """The experiment that an earlier call with this request id made: ids are made of request ids."""
-        try:
-            return (await self.show(name)).id
-        except NotFound:
-            return None
+    async def _named(self, slug: str, payload: Mapping[str, str]) -> tuple[bool, str]:
+        """Whether an earlier call with this request id made an experiment, and its id or one that is free.
+
+        Ids end with the beginning of their request id's hash, longer where two hashes begin alike.
+
+        Raises:
+            Conflict: That call asked for another experiment.
+        """
+        digest = hashlib.sha256(payload["request"].encode()).hexdigest()
+        taken = {found.id for found in await self.show_all()}
+        for name in sorted(taken):
+            ending = name.rpartition("-")[2]
+            if len(ending) >= _SUFFIX and digest.startswith(ending):
+                earlier = (await self.loaded(name))[1].payload
+                if earlier["request"] == payload["request"]:
+                    _need_equal(name, earlier, payload)
+                    return True, name
+        length = _SUFFIX
+        while f"{slug}-{digest[:length]}" in taken:
+            length += 1
+        return False, f"{slug}-{digest[:length]}"
 
     async def _need_bundle(self, bundle: str) -> None:
         found = await self._stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[bundle]))
@@ -306,6 +322,16 @@ class FrontDoor:
                     await replay(apart, self._live.journal, stream, found)
                     self._live.install(apart.experiments[stream], found.hosts[stream])
         return experiment_of(self._live.core, name)
+
+
+def _need_equal(name: str, earlier: Mapping[str, str], now: Mapping[str, str]) -> None:
+    words = {"spec": "specification", "bundle": "code bundle", "interpreter": "interpreter"}
+    other = [word for field, word in words.items() if earlier[field] != now[field]]
+    if other:
+        raise Conflict(
+            f"request_id: {now['request']!r} made experiment {name}, with another {' and '.join(other)}; a new experiment "
+            "needs a request_id of its own"
+        )
 
 
 def _slug(name: str) -> str:

@@ -35,6 +35,7 @@ class Program:
             interpreter=self.interpreter,
             threads=spec.resources.per_job.cpus,
             snapshot_provider=spec.snapshot.provider,
+            memory_bytes=spec.resources.per_job.memory or 0,
         )
         if spec.trainer is not None:
             message.trainer = spec.trainer

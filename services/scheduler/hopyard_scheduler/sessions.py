@@ -17,10 +17,11 @@ MAX_WAITING = 20_000
 class Session:
     """One open stream of an agent."""
 
-    def __init__(self, node: str, incarnation: str, address: str) -> None:
+    def __init__(self, node: str, incarnation: str, address: str, home: str = "") -> None:
         self.node = node
         self.incarnation = incarnation
         self.address = address
+        self.home = home
         self._queue: asyncio.Queue[resource_manager_pb2.AgentSessionResponse | None] = asyncio.Queue(MAX_WAITING)
         self._closed = False
         self._welcomed = False
@@ -82,10 +83,15 @@ class Sessions:
         self._addresses[session.node] = session.address
         self.seen(session.node)
 
-    def occupied(self, node: str, incarnation: str) -> bool:
-        """Whether another agent of that name is alive: its session is open and was heard within a third of its lease."""
+    def occupied(self, node: str, incarnation: str, home: str = "") -> bool:
+        """Whether another agent of that name is alive: its session is open and was heard within a third of its lease.
+
+        One of the same `home` is not: only one agent at a time can use that, so it has died and this is its next start.
+        """
         session = self._open.get(node)
         if session is None or session.closed or session.incarnation == incarnation:
+            return False
+        if home and session.home == home:
             return False
         return self.silent_seconds(node) < self.lease_seconds / 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -206,7 +207,7 @@ async def test_a_data_folder_has_one_appstat_and_is_reopened(service: AppStatSer
     data = tmp_path / "data"
     assert read_address(data, "appstat") == service.address
     second = AppStatService(data)
-    with pytest.raises(Conflict, match="another appstat uses this data folder"):
+    with pytest.raises(Conflict, match=rf"another appstat \(process {os.getpid()}\) uses this data folder"):
         await second.start()
     assert read_address(data, "appstat") == service.address
     async with channel(service.address) as opened:

@@ -31,6 +31,9 @@ TRAINER = textwrap.dedent(
     from hopyard import Trainer
 
 
+    leaked = []
+
+
     class Walk(Trainer):
         def build(self, hyperparameters):
             self.rng = random.Random(self.context.seed)
@@ -52,6 +55,21 @@ TRAINER = textwrap.dedent(
                 if behaviour == "kill":
                     print("about to die", flush=True)
                     os.kill(os.getpid(), signal.SIGKILL)
+                if behaviour == "exit now":
+                    print("last words", flush=True)
+                    os._exit(3)
+                if behaviour == "crash":
+                    print("last words", flush=True)
+                    os.kill(os.getpid(), signal.SIGSEGV)
+                if behaviour == "grow":
+                    grown = os.fork()  # its children count as well
+                    if not grown:
+                        memory = b"x" * (1 << 30)
+                        time.sleep(2)
+                        os._exit(len(memory) >> 31)
+                    os.waitpid(grown, 0)
+                if behaviour == "leak":
+                    leaked.append(b"x" * (640 << 20))
                 if behaviour == "hang":
                     time.sleep(600)
             if self.hyperparameters.get("finish") == self.position + 1:
@@ -148,11 +166,16 @@ class Cluster:
         hyperparameters: Mapping[str, Any] | None = None,
         trainer: str = "train.py:Walk",
         environment: Mapping[str, str] | None = None,
+        memory_bytes: int = 0,
         **fields: Any,
     ) -> None:
         """Start a run of the test's trainer."""
         program = wire.RunProgram(
-            bundle=self.bundle, trainer=trainer, snapshot_provider="framework", environment=environment
+            bundle=self.bundle,
+            trainer=trainer,
+            snapshot_provider="framework",
+            environment=environment,
+            memory_bytes=memory_bytes,
         )
         start = wire.StartRun(
             machine=f"{node}/{slot}",

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc.aio
 
-from hopyard.errors import Exhausted, NotFound, Unavailable
+from hopyard.errors import Conflict, Exhausted, NotFound, Unavailable
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, common_pb2, resource_manager_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
@@ -24,6 +24,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         self.lease_seconds = 10.0
         self.acknowledge = True
         self.unwanted: set[RunKey] = set()
+        self.occupied: set[str] = set()
         self.hellos: dict[str, list[wire.AgentHello]] = defaultdict(list)
         self.received: dict[RunKey, list[wire.RunMessage]] = defaultdict(list)
         self.answers: list[wire.NodeAnswer] = []
@@ -40,6 +41,8 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[wire.AgentSessionResponse]:
         hello = (await anext(request_iterator)).hello
+        if hello.node in self.occupied:
+            raise Conflict(f"node {hello.node} is alive elsewhere")
         queue: asyncio.Queue[wire.AgentSessionResponse | None] = asyncio.Queue()
         self._sessions[hello.node] = queue
         async with self._changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -50,6 +51,7 @@ async def test_an_exception_of_the_users_code_fails_the_run_and_the_runner_goes_
         ("broken.py:Walk", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("Walk", "a trainer is named FILE.py:CLASS"),
         ("../train.py:Walk", "leads out of the experiment's code"),
+        ("no_such_package.train:Walk", "No module named 'no_such_package' (it is neither in the experiment's code"),
     ],
 )
 async def test_a_trainer_that_cannot_be_imported_fails_the_run(cluster: Cluster, trainer: str, message: str) -> None:
@@ -58,8 +60,53 @@ async def test_a_trainer_that_cannot_be_imported_fails_the_run(cluster: Cluster,
     ended = await cluster.scheduler.ended(KEY)
     assert ended.reason == common_pb2.RUN_END_REASON_FAILED
     assert message in ended.message
-    cluster.start(NEXT)
+    cluster.start(NEXT, trainer="train:Walk")
     assert (await cluster.scheduler.reported(NEXT, 1)).position == 1
+
+
+@pytest.mark.parametrize(
+    ("fail", "message"),
+    [
+        ("exit now", "the training process ended with exit code 3 in the middle of a run"),
+        ("crash", "the training process was killed by signal SIGSEGV in the middle of a run"),
+    ],
+)
+async def test_code_that_ends_its_own_process_fails_the_run(cluster: Cluster, fail: str, message: str) -> None:
+    await cluster.agent()
+    cluster.start(KEY, hyperparameters={"fail": fail}, allowed=9)
+    ended = await cluster.scheduler.ended(KEY)
+    assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
+    assert ended.message.startswith(message)
+    assert "last words" in ended.message
+    cluster.start(NEXT)
+    await cluster.scheduler.reported(NEXT, 1)
+
+
+async def test_a_run_above_its_memory_limit_fails_and_one_below_goes_on(cluster: Cluster) -> None:
+    await cluster.agent(slots=2)
+    limit = 1 << 30
+    cluster.start(KEY, hyperparameters={"fail": "grow"}, allowed=9, memory_bytes=limit)
+    cluster.start(NEXT, slot=1, hyperparameters={"fail": "grow"}, allowed=9)
+    ended = await cluster.scheduler.ended(KEY)
+    assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
+    assert ended.position == 2
+    found = re.fullmatch(
+        r"out of memory: used (\S+) GiB of its limit of 1\.0 GiB \(resources\.per_job\.memory\)", ended.message
+    )
+    assert found is not None, ended.message
+    assert 1.0 <= float(found[1]) < 1.6
+    assert (await cluster.scheduler.reported(NEXT, 4)).position == 4
+
+
+async def test_memory_that_an_earlier_run_left_is_not_held_against_the_next(cluster: Cluster) -> None:
+    await cluster.agent()
+    cluster.start(KEY, hyperparameters={"fail": "leak", "at": 1}, until=1, allowed=1, memory_bytes=1 << 30)
+    first = await cluster.scheduler.reported(KEY, 1)
+    cluster.scheduler.decide("a", KEY, wire.DECISION_CONTINUE, 1)
+    await cluster.scheduler.ended(KEY)
+    cluster.start(NEXT, memory_bytes=1 << 30)
+    second = await cluster.scheduler.reported(NEXT, 1)
+    assert first.metrics["pid"] != second.metrics["pid"]
 
 
 async def test_a_killed_runner_loses_the_run_with_its_last_lines(cluster: Cluster) -> None:
@@ -69,7 +116,7 @@ async def test_a_killed_runner_loses_the_run_with_its_last_lines(cluster: Cluste
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_LOST, common_pb2.FAILURE_CLASS_INFRASTRUCTURE)
     # What it had not sent yet died with it.
     assert ended.position <= 2
-    assert "killed by SIGKILL" in ended.message
+    assert "killed by signal SIGKILL (out of memory?)" in ended.message
     assert "about to die" in ended.message
     # A waiting runner dies the same way, and the machine takes the next run.
     cluster.start(NEXT)

@@ -63,6 +63,42 @@ async def test_sigterm_stops_in_order(cluster: Cluster) -> None:
     assert not (cluster.folder / "a" / "agent.address").exists()
 
 
+async def test_an_agent_whose_name_is_taken_ends_and_says_so(cluster: Cluster) -> None:
+    process = await start_agent(cluster)
+    cluster.scheduler.occupied.add("b")
+    second = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hopyard_nodeagent", "--scheduler", cluster.scheduler_address),
+        *("--data", str(cluster.folder / "b"), "--node", "b"),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await second.communicate()
+    assert second.returncode == 1
+    assert b"agent: node b is alive elsewhere" in said
+    assert b"Traceback" not in said
+    process.terminate()
+    await process.wait()
+
+
+async def test_a_data_folder_has_one_agent_at_a_time_and_one_name_for_ever(cluster: Cluster) -> None:
+    process = await start_agent(cluster)
+    second = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hopyard_nodeagent", "--scheduler", cluster.scheduler_address),
+        *("--data", str(cluster.folder / "a"), "--node", "b"),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await second.communicate()
+    assert second.returncode == 1
+    assert f"another agent (process {process.pid}) uses this data folder; stop it".encode() in said
+    assert b"Traceback" not in said
+    process.kill()
+    await process.wait()
+    again = await start_agent(cluster, sessions=2)
+    first, last = cluster.scheduler.hellos["a"]
+    assert first.home == last.home != ""
+    again.terminate()
+    await again.wait()
+
+
 async def test_a_runner_whose_agent_is_frozen_stops_itself(cluster: Cluster) -> None:
     cluster.scheduler.lease_seconds = 0.8
     process = await start_agent(cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,36 @@ async def test_creating_twice_with_one_request_id_makes_one(stubs: Stubs, tmp_pa
     found = await stubs.experiments.ListExperiments(e.ListExperimentsRequest())
     assert len(found.experiments) == 1
     await stubs.experiments.StopExperiment(e.StopExperimentRequest(experiment=first.experiment.id))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"spec": "jobs: 3"}, "another specification"),
+        ({"spec": "name: other"}, "another specification"),
+        ({"interpreter": "/usr/bin/python3"}, "another interpreter"),
+    ],
+)
+async def test_one_request_id_is_for_one_experiment(
+    stubs: Stubs, tmp_path: Path, change: dict[str, str], says: str
+) -> None:
+    text = experiment(tmp_path / "e", jobs=2, length=300, pace=0.01).read_text()
+    request = e.CreateExperimentRequest(spec=text, request_id="one")
+    first = (await stubs.experiments.CreateExperiment(request)).experiment.id
+    # Once it is over it is not in the scheduler's hands any more, and still nobody else's.
+    await stubs.experiments.StopExperiment(e.StopExperimentRequest(experiment=first))
+    if found := change.get("spec"):
+        field = found.partition(":")[0]
+        change = {"spec": re.sub(rf"(^|[{{ ]){field}: \S+?(?=[,}}\n])", rf"\g<1>{found}", text, count=1)}
+        assert change["spec"] != text
+    other = e.CreateExperimentRequest(**{"spec": text, **change}, request_id="one")
+    with pytest.raises(
+        Conflict, match=rf"request_id: 'one' made experiment {first}, with {says}; a new experiment needs"
+    ):
+        await stubs.experiments.CreateExperiment(other)
+    assert (await stubs.experiments.CreateExperiment(request)).experiment.id == first
+    found_now = await stubs.experiments.ListExperiments(e.ListExperimentsRequest())
+    assert [x.id for x in found_now.experiments] == [first]
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,22 @@ def saved(rig: Rig) -> None:
 def test_a_snapshot_that_nobody_has_is_waited_for_and_then_given_up() -> None:
     rig = Rig()
     saved(rig)
+    entry = rig.x.snapshots.get("1", 6)
+    assert entry is not None
+    entry.nodes = {"n2"}  # which does not answer just now
     for tries in range(1, losses.MISSES):
         lose(rig, missing=True)
         assert rig.job().position == 6, tries
         if HOLD + "1" in rig.x.timers:
             elapse(rig)
     lose(rig, missing=True)
+    assert (rig.job().position, rig.x.snapshots.positions("1")) == (3, [3])
+
+
+def test_a_snapshot_that_is_not_where_it_was_taken_is_given_up_at_once() -> None:
+    rig = Rig()
+    saved(rig)
+    lose(rig, missing=True)  # on the one node that claims it: its copy was damaged, say, and the store has none
     assert (rig.job().position, rig.x.snapshots.positions("1")) == (3, [3])
 
 

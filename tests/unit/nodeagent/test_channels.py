@@ -72,6 +72,13 @@ def test_reports_merge_into_reports_only_and_up_to_a_bound() -> None:
     assert not merge_reports(last, reports(1))
     assert not merge_reports(wire.RunMessage(started=wire.RunStarted()), reports(1))
     assert not merge_reports(reports(1), wire.RunMessage(ended=wire.RunEnded()))
+    large = reports(1)
+    large.reports.reports[0].metrics.update({f"{number:0250}": 1.0 for number in range(1000)})
+    last = reports(1)
+    merged = 0
+    while merge_reports(last, large):
+        merged += 1
+    assert merged == 3, "together below 1 MiB, so that a message stays far below what a peer takes"
 
 
 def test_commands_are_taken_once_and_in_order() -> None:

@@ -24,6 +24,7 @@ def test_what_an_earlier_agent_left_half_done_is_removed(tmp_path: Path) -> None
     (folders.bundles / ".half").mkdir()
     scratch = folders.scratch(RunKey("e", "j", 1, 0))
     scratch.mkdir()
+    folders.close()
     Folders(tmp_path)
     assert [path.name for path in folders.snapshots.iterdir()] == ["complete"]
     assert list(folders.bundles.iterdir()) == []
@@ -35,6 +36,7 @@ def test_ids_never_lead_out_of_their_folder(
     tmp_path_factory: pytest.TempPathFactory, experiment: str, job: str
 ) -> None:
     folders = Folders(tmp_path_factory.getbasetemp() / "ids")
+    folders.close()
     try:
         path = folders.job_log(experiment, job)
     except UnicodeEncodeError:  # lone surrogates are no ids on the wire either

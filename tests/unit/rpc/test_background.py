@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 
 import pytest
 
+from hopyard.errors import Conflict, Internal
 from hopyard.serving import Background
 
 
@@ -57,3 +59,27 @@ async def test_the_wait_ends_with_the_stop_event() -> None:
         stop.set()
         await waiting
         assert background.failure is None
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "traced"),
+    [
+        (Conflict("the name is taken"), "background task svc.writer failed: the name is taken", False),
+        (OSError(errno.ENOSPC, "No space left on device", "/data/x"), "failed: /data/x: No space left", False),
+        (Internal("a bug"), "background task svc.writer failed", True),
+        (OSError("odd"), "background task svc.writer failed", True),
+    ],
+)
+async def test_only_what_does_not_explain_itself_is_logged_with_its_traceback(
+    caplog: pytest.LogCaptureFixture, error: Exception, message: str, traced: bool
+) -> None:
+    async def raising() -> None:
+        raise error
+
+    background = Background("svc")
+    background.start(raising(), name="writer")
+    with pytest.raises(type(error)):
+        await background.wait(asyncio.Event())
+    (record,) = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert message in record.getMessage()
+    assert bool(record.exc_info) is traced

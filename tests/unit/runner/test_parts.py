@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,7 +95,9 @@ def code(folder: Path, value: int) -> Path:
 
 
 @pytest.mark.usefixtures("clean_imports")
-@pytest.mark.parametrize("name", ["flat_net.py:Net", "nets/deep.py:Net", "src/inner_net.py:Net"])
+@pytest.mark.parametrize(
+    "name", ["flat_net.py:Net", "nets/deep.py:Net", "src/inner_net.py:Net", "flat_net:Net", "nets.deep:Net"]
+)
 def test_a_class_is_kept_for_the_same_code_and_loaded_anew_for_other_code(tmp_path: Path, name: str) -> None:
     loader = ProgramLoader()
     first, second = code(tmp_path / "1", 1), code(tmp_path / "2", 2)
@@ -112,6 +115,7 @@ def test_a_class_is_kept_for_the_same_code_and_loaded_anew_for_other_code(tmp_pa
     [
         ("net.py", "", "a trainer is named FILE.py:CLASS"),
         ("net.py:", "", "a trainer is named FILE.py:CLASS"),
+        ("my-net:Net", "", "a trainer is named FILE.py:CLASS or PACKAGE.MODULE:CLASS"),
         (f"{json.__name__}.py:Net", "", "has the name of a module that is loaded already"),
         ("net.py:Net", "import sys; sys.exit(4)", "SystemExit: 4"),
         ("net.py:Net", "Net = 3", "Net is 3"),
@@ -122,6 +126,24 @@ def test_a_trainer_that_cannot_be_loaded_says_why(tmp_path: Path, name: str, con
     (tmp_path / name.partition(":")[0]).write_text(content)
     with pytest.raises(ProgramError, match=f"^import of {name}: .*{reason}"):
         ProgramLoader().load(tmp_path, name)
+
+
+@pytest.mark.usefixtures("clean_imports")
+def test_a_module_that_is_not_in_the_code_is_an_installed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code(tmp_path / "installed", 1)
+    monkeypatch.syspath_prepend(tmp_path / "installed")
+    (tmp_path / "empty").mkdir()
+    assert issubclass(ProgramLoader().load(tmp_path / "empty", "nets.deep:Net"), Trainer)
+
+
+@pytest.mark.usefixtures("clean_imports")
+def test_a_module_that_is_nowhere_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    folder = code(tmp_path / "code", 1)
+    (folder / "needy.py").write_text("import no_such_package")
+    with pytest.raises(ProgramError, match=r"No module named 'nets.deeper' .*flat_helper.py.* nor installed for"):
+        ProgramLoader().load(folder, "nets.deeper:Net")
+    with pytest.raises(ProgramError, match=r"No module named 'no_such_package'$"):
+        ProgramLoader().load(folder, "needy:Net")
 
 
 def user_error(phase: Phase, cause: BaseException | None = None) -> UserCodeError:
@@ -138,7 +160,14 @@ FAILED, LOST = common_pb2.RUN_END_REASON_FAILED, common_pb2.RUN_END_REASON_LOST
     [
         (user_error(Phase.TRAIN), FAILED, "train at position 5: ValueError: no\na\nb", False),
         (user_error(Phase.SAVE, OSError(errno.ENOSPC, "full")), LOST, "save at position 5", False),
-        (user_error(Phase.TRAIN, OSError(errno.ENOSPC, "full")), FAILED, "train at position 5", False),
+        (
+            user_error(Phase.TRAIN, OSError(errno.ENOSPC, "full")),
+            LOST,
+            "train at position 5: ValueError: no (full)",
+            False,
+        ),
+        (user_error(Phase.TRAIN, OSError(errno.EROFS, "fixed")), FAILED, "train at position 5", False),
+        (user_error(Phase.TRAIN, OSError(errno.ENOENT, "gone")), FAILED, "train at position 5", False),
         (ProgramError("net.py:Net", "no"), FAILED, "import of net.py:Net: no", True),
         (SnapshotRefusedError("a link"), FAILED, "save at position 4: a link", False),
         (SnapshotCorruptError("a bit"), LOST, "load at position 4: a bit", False),
@@ -154,3 +183,19 @@ def test_failures_are_classed(
     user = common_pb2.FAILURE_CLASS_USER_CODE
     assert ended.failure == (user if reason == FAILED else common_pb2.FAILURE_CLASS_INFRASTRUCTURE)
     assert ended.message.startswith(message)
+
+
+def test_a_save_that_finds_no_room_is_no_failure_of_the_code_whatever_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = RuntimeError("unexpected pos 576 vs 534")  # what torch.save says on a full disk
+    assert ended_by(user_error(Phase.SAVE, odd), 4, tmp_path)[0].reason == FAILED
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=4096))
+    ended, _ = ended_by(user_error(Phase.SAVE, odd), 4, tmp_path)
+    assert ended.reason == LOST
+    assert f"no space left on the disk of {tmp_path}" in ended.message
+    assert ended_by(user_error(Phase.TRAIN, odd), 4, tmp_path)[0].reason == FAILED
+    odd.__context__ = OSError(errno.ENOSPC, "No space left on device")
+    ended, _ = ended_by(user_error(Phase.SAVE, odd), 4)
+    assert (ended.reason, "(No space left on device)" in ended.message) == (LOST, True)

@@ -77,3 +77,16 @@ async def test_a_session_that_is_not_read_is_cut_off() -> None:
     while await session.next() is not None:
         received += 1
     assert received == MAX_WAITING - 1
+
+
+def test_a_node_that_is_alive_is_taken_over_only_by_its_own_next_start() -> None:
+    clock = Clock()
+    sessions = Sessions(9.0, clock)
+    sessions.open(Session("a", "1", "x", "home-1"))
+    assert not sessions.occupied("a", "1", "home-1"), "the same agent, dialling again"
+    assert not sessions.occupied("a", "2", "home-1"), "it was started anew"
+    assert sessions.occupied("a", "2", "home-2")
+    assert sessions.occupied("a", "2"), "who does not say its home is somebody else"
+    assert not sessions.occupied("b", "2", "home-2")
+    clock.now += 4
+    assert not sessions.occupied("a", "2", "home-2"), "it has been silent for a third of its lease"

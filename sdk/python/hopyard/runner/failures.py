@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from hopyard.runner.program import ProgramError
@@ -14,20 +17,31 @@ from hopyard.v1.resource_manager_pb2 import RunEnded
 _TRACEBACK_LINES: Final = 12
 _MESSAGE_CHARACTERS: Final = 8000
 
-_MACHINE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
-"""What an OSError in the user's save or load means is the machine's disk, not the user's code."""
+_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""What an OSError means that is the machine's disk, not the user's code: also when it only printed."""
+
+_FULL_BYTES: Final = 1024 * 1024
+"""A disk with less room than this has none left for a snapshot."""
 
 
-def ended_by(error: Exception, position: int) -> tuple[RunEnded, bool]:
+def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple[RunEnded, bool]:
     """Return the end of a run that raised, and whether its process should not be used for another.
 
     The user's code ends it as FAILED; anything else as LOST, so that the job goes back to its last snapshot.
+
+    Args:
+        error: what it raised.
+        position: where it stood.
+        disk: a folder on the disk that snapshots are saved to; None: not known.
     """
     match error:
         case UserCodeError():
+            trouble = _disk_trouble(error, disk)
             message = f"{error.phase} at position {error.position}: {error.reason}"
+            if trouble and trouble not in message:
+                message += f" ({trouble})"
             lines = error.traceback_text.rstrip().splitlines()[-_TRACEBACK_LINES:]
-            return _ended(position, "\n".join([message, *lines]), user=not _is_machine_error(error)), False
+            return _ended(position, "\n".join([message, *lines]), user=not trouble), False
         case ProgramError():
             # A module that failed half-way leaves its imports behind.
             return _ended(position, str(error), user=True), True
@@ -43,9 +57,25 @@ def ended_by(error: Exception, position: int) -> tuple[RunEnded, bool]:
             return _ended(position, f"a bug in the runner at position {position}: {error!r}", user=False), True
 
 
-def _is_machine_error(error: UserCodeError) -> bool:
-    cause = error.__cause__
-    return error.phase in (Phase.SAVE, Phase.LOAD) and isinstance(cause, OSError) and cause.errno in _MACHINE_ERRORS
+def _disk_trouble(error: UserCodeError, disk: Path | None) -> str:
+    """What is the matter with the machine's disk, if that made the user's code fail; else empty."""
+    moving = error.phase in (Phase.SAVE, Phase.LOAD)
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and (cause.errno in _DISK_ERRORS or (moving and cause.errno == errno.EROFS)):
+            return cause.strerror or str(cause)
+    # Libraries with writers of their own, such as torch.save, say something else.
+    if error.phase is Phase.SAVE and disk is not None and shutil.disk_usage(disk).free < _FULL_BYTES:
+        return f"no space left on the disk of {disk}"
+    return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause = error.__cause__ or error.__context__
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _sendable(message: str) -> str:

@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NoReturn
 
 import grpc
 
 import hopyard
+from hopyard.runner.failures import ended_by
 from hopyard.runner.outbox import Outbox
 from hopyard.runner.program import ProgramLoader
 from hopyard.runner.training import TrainingRun
@@ -56,9 +58,13 @@ class RunnerProcess:
         programs = ProgramLoader()
         own_output = os.dup(1), os.dup(2)
         while (run := self._starts.get()) is not None:
-            _redirect_output(self._log_files.pop(run))
-            ended = run.execute(programs)
-            _restore_output(own_output)
+            try:
+                _redirect_output(self._log_files.pop(run))
+            except OSError as error:  # a full disk, for instance
+                ended, _ = ended_by(error, run.position)
+            else:
+                ended = run.execute(programs)
+                _restore_output(own_output)
             self._run = None
             self._outbox.send(wire.AttachRequest(ended=ended))
             if run.broken:
@@ -134,5 +140,7 @@ def _restore_output(own: tuple[int, int]) -> None:
 
 
 def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """Write what is buffered; what finds no room on the disk waits for the next time."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()

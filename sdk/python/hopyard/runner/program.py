@@ -1,4 +1,4 @@
-"""Finding the trainer class of a code bundle: "file.py:Class"."""
+"""Finding the trainer class: "file.py:Class" in a code bundle, or "package.module:Class"."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ class ProgramLoader:
         self._class: type[Trainer] | None = None
 
     def load(self, folder: Path, name: str) -> type[Trainer]:
-        """Return the class, importing its file if it is not the one loaded last.
+        """Return the class, importing its module if it is not the one loaded last.
 
         While it runs, code sees the bundle's folder as working directory and first import path, as if it had been
-        started there.
+        started there. "file.py:Class" is a file of the bundle; "package.module:Class" is what `import` finds by that
+        name: in the bundle, else where the interpreter's packages are.
 
         Raises:
-            ProgramError: the name is not "file.py:Class", or the file is not in the folder, cannot be imported, or
-                does not define such a trainer; the process should not be used for another run.
+            ProgramError: the name is neither, or the file is not in the folder, or the module cannot be imported, or
+                it does not define such a trainer; the process should not be used for another run.
         """
         if self._class is not None and self._loaded == (folder, name):
             return self._class
@@ -53,34 +54,57 @@ class ProgramLoader:
 
 
 def _load(folder: Path, name: str) -> type[Trainer]:
-    file_name, separator, class_name = name.partition(":")
-    if not separator or not file_name.endswith(".py") or not class_name.isidentifier():
-        raise ProgramError(name, "a trainer is named FILE.py:CLASS, such as train.py:DigitsTrainer")
-    file = folder / file_name
-    if not file.resolve().is_relative_to(folder.resolve()):
-        raise ProgramError(name, f"{file_name} leads out of the experiment's code")
-    if not file.is_file():
-        raise ProgramError(name, f"there is no {file_name} in the experiment's code ({_shown_files(folder)})")
+    place, separator, class_name = name.partition(":")
+    is_file = place.endswith(".py")
+    if not separator or not class_name.isidentifier() or not (is_file or _is_module(place)):
+        raise ProgramError(
+            name, "a trainer is named FILE.py:CLASS or PACKAGE.MODULE:CLASS, such as train.py:DigitsTrainer"
+        )
+    if is_file:
+        module_name = _module_of_file(folder, place, name)
+    else:
+        module_name = place
+        _make_importable(folder)
     os.chdir(folder)
-    for path in (str(file.parent), str(folder)):
-        if path not in sys.path:
-            sys.path.insert(0, path)
-    module_name = _module_name(folder, file)
-    present = sys.modules.get(module_name)
-    if present is not None and not _lies_in(present, folder):
-        raise ProgramError(name, f"{file_name} has the name of a module that is loaded already; rename it")
     importlib.invalidate_caches()
     try:
         module = importlib.import_module(module_name)
         found = getattr(module, class_name, None)
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
+            # The trainer's own module, not one that it imports.
+            reason += f" ({_places(folder)})"
         raise ProgramError(name, reason) from error
     if found is None:
-        raise ProgramError(name, f"{file_name} defines no {class_name}")
+        raise ProgramError(name, f"{place} defines no {class_name}")
     if not (isinstance(found, type) and issubclass(found, Trainer)):
         raise ProgramError(name, f"{class_name} is {found!r}; allowed: a subclass of hopyard.Trainer")
     return found
+
+
+def _is_module(place: str) -> bool:
+    return all(part.isidentifier() for part in place.split("."))
+
+
+def _places(folder: Path) -> str:
+    return f"it is neither in the experiment's code, {_shown_files(folder)}, nor installed for {sys.executable}"
+
+
+def _module_of_file(folder: Path, file_name: str, name: str) -> str:
+    """The import name of a file in the bundle, made importable."""
+    file = folder / file_name
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise ProgramError(name, f"{file_name} leads out of the experiment's code")
+    if not file.is_file():
+        raise ProgramError(name, f"there is no {file_name} in the experiment's code ({_shown_files(folder)})")
+    _make_importable(file.parent)
+    _make_importable(folder)
+    module_name = _module_name(folder, file)
+    present = sys.modules.get(module_name)
+    if present is not None and not _lies_in(present, folder):
+        raise ProgramError(name, f"{file_name} has the name of a module that is loaded already; rename it")
+    return module_name
 
 
 def _module_name(folder: Path, file: Path) -> str:
@@ -90,9 +114,13 @@ def _module_name(folder: Path, file: Path) -> str:
     while parent != folder and (parent / "__init__.py").is_file():
         parts.insert(0, parent.name)
         parent = parent.parent
-    if str(parent) not in sys.path:
-        sys.path.insert(0, str(parent))
+    _make_importable(parent)
     return ".".join(parts)
+
+
+def _make_importable(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
 
 
 def _lies_in(module: object, folder: Path) -> bool:

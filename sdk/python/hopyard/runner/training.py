@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +43,11 @@ class TrainingRun:
         self.broken = False
         """Whether the process should not be used for another run."""
 
+    @property
+    def position(self) -> int:
+        """The last position that was reached."""
+        return self._control.position
+
     def decide(self, command: resource_manager_pb2.DecideRun) -> None:
         """Pass a decision on to the training loop."""
         with self._changed:
@@ -70,8 +76,9 @@ class TrainingRun:
             self._begin(driver)
             return self._train(driver)
         except Exception as error:  # noqa: BLE001 (the border between a run and its process)
-            traceback.print_exception(error)
-            ended, self.broken = ended_by(error, self._control.position)
+            with suppress(OSError):  # no room for it on the disk: the message says what happened all the same
+                traceback.print_exception(error)
+            ended, self.broken = ended_by(error, self._control.position, Path(self._start.scratch_folder))
             return ended
         finally:
             self._iteration_began = None
@@ -166,4 +173,5 @@ def _close(driver: TrainerDriver) -> None:
     try:
         driver.close()
     except UserCodeError as error:
-        sys.stderr.write(f"{error}\n{error.traceback_text}")
+        with suppress(OSError):  # no room for it on the disk
+            sys.stderr.write(f"{error}\n{error.traceback_text}")

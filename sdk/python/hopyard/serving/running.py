@@ -8,8 +8,9 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from hopyard.errors import HopyardError, InvalidInput
+from hopyard.errors import InvalidInput
 from hopyard.serving.logs import LogFormat, set_up_logging
+from hopyard.serving.troubles import explained
 
 _log = logging.getLogger(__name__)
 
@@ -37,12 +38,11 @@ def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT
     except InvalidInput as error:
         _log.error("%s: %s", name, error)
         return EXIT_WRONG_USE
-    except HopyardError as error:
-        # Its message says what to do; a traceback would bury it.
-        _log.error("%s: %s", name, error)
-        return EXIT_FAILED
-    except Exception:  # noqa: BLE001
-        _log.exception("%s failed", name)
+    except Exception as error:  # noqa: BLE001
+        if message := explained(error):
+            _log.error("%s: %s", name, message)
+        else:
+            _log.exception("%s failed", name)
         return EXIT_FAILED
 
 

@@ -10,9 +10,10 @@ from pydantic_core import PydanticCustomError
 
 from hopyard.space import Problem, Space, SpaceError, show
 from hopyard.spec.durations import seconds
+from hopyard.spec.sizes import size_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_TRAINER = re.compile(r"[^:\s]+:[A-Za-z_]\w*")
+_TRAINER = re.compile(r"([^:\s]+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 _PLUGIN = re.compile(r"[A-Za-z_][\w.-]*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?")
 _SPACE_SCHEMA = {"type": "object", "minProperties": 1, "description": "names to written parameters"}
 
@@ -98,6 +99,9 @@ Command = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), AfterValidator(
 
 Seconds = Annotated[float, BeforeValidator(seconds)]
 """Seconds, also written 30s, 15m, 2h or 1d."""
+
+Bytes = Annotated[int, BeforeValidator(size_bytes)]
+"""Bytes, also written 500MB or 2GiB."""
 
 SpaceField = Annotated[
     Space,

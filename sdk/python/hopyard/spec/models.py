@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hopyard.space import Problem, json_problem
 from hopyard.spec.fields import (
+    Bytes,
     Command,
     Name,
     NameOrMapping,
@@ -141,6 +142,11 @@ class JobResources(_Section):
 
     cpus: int = Field(1, ge=1, description="CPU cores (and threads) of a slot.")
     gpus: int = Field(0, ge=0, description="GPUs of a slot.")
+    memory: Bytes | None = Field(
+        None,
+        description="Memory that a run's processes may use together on a slot: 500MB, 2GiB or bytes. A run that uses more "
+        "is ended, as a failure of the user's code; none: no limit.",
+    )
 
 
 class ResourcesSpec(_Section):

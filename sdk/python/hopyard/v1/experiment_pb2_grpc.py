@@ -93,7 +93,8 @@ class ExperimentServiceServicer(object):
 
     def CreateExperiment(self, request, context):
         """Validates and starts an experiment. INVALID_ARGUMENT lists every mistake with its line and field.
-        Idempotent by request_id: a repeated call answers with the experiment already made.
+        Idempotent by request_id: a repeated call answers with the experiment already made; FAILED_PRECONDITION if that one
+        was asked for with another specification, bundle or interpreter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

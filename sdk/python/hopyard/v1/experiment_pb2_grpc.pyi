@@ -278,7 +278,8 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
 
     CreateExperiment: _ExperimentServiceCreateExperimentType
     """Validates and starts an experiment. INVALID_ARGUMENT lists every mistake with its line and field.
-    Idempotent by request_id: a repeated call answers with the experiment already made.
+    Idempotent by request_id: a repeated call answers with the experiment already made; FAILED_PRECONDITION if that one
+    was asked for with another specification, bundle or interpreter.
     """
 
     GetExperiment: _ExperimentServiceGetExperimentType
@@ -363,7 +364,8 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.experiment_pb2.CreateExperimentResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.CreateExperimentResponse]]:
         """Validates and starts an experiment. INVALID_ARGUMENT lists every mistake with its line and field.
-        Idempotent by request_id: a repeated call answers with the experiment already made.
+        Idempotent by request_id: a repeated call answers with the experiment already made; FAILED_PRECONDITION if that one
+        was asked for with another specification, bundle or interpreter.
         """
 
     @abc.abstractmethod

@@ -422,6 +422,7 @@ class AgentHello(google.protobuf.message.Message):
     RUNS_FIELD_NUMBER: builtins.int
     SNAPSHOTS_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
+    HOME_FIELD_NUMBER: builtins.int
     node: builtins.str
     incarnation: builtins.str
     """A new value whenever the agent process starts: runs of an older incarnation are lost."""
@@ -429,6 +430,10 @@ class AgentHello(google.protobuf.message.Message):
     """Where its NodeAgentService answers."""
     epoch: builtins.int
     """The highest scheduler epoch this agent has seen; an older scheduler is refused by it."""
+    home: builtins.str
+    """Names the agent's data folder, which only one agent at a time can use: who says hello with the same one is the same
+    agent, started anew. Empty: not known; then a node that is alive is not taken over.
+    """
     @property
     def machines(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Machine]:
         """Its machines; `experiment`, `job` and `attempt` are not read."""
@@ -451,8 +456,9 @@ class AgentHello(google.protobuf.message.Message):
         runs: collections.abc.Iterable[hopyard.v1.common_pb2.RunRef] | None = ...,
         snapshots: collections.abc.Iterable[builtins.str] | None = ...,
         epoch: builtins.int = ...,
+        home: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "epoch", b"epoch", "incarnation", b"incarnation", "machines", b"machines", "node", b"node", "runs", b"runs", "snapshots", b"snapshots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "epoch", b"epoch", "home", b"home", "incarnation", b"incarnation", "machines", b"machines", "node", b"node", "runs", b"runs", "snapshots", b"snapshots"]) -> None: ...
 
 Global___AgentHello: typing_extensions.TypeAlias = AgentHello
 
@@ -894,16 +900,23 @@ class RunProgram(google.protobuf.message.Message):
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     THREADS_FIELD_NUMBER: builtins.int
     SNAPSHOT_PROVIDER_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
     bundle: builtins.str
     """SHA-256 of the code bundle; empty: none."""
     trainer: builtins.str
-    """Trainer mode: "file.py:Class" inside the bundle. A warm runner serves run after run of the experiment."""
+    """Trainer mode: "file.py:Class" inside the bundle, or "package.module:Class" inside it or installed on the node. A warm
+    runner serves run after run of the experiment.
+    """
     interpreter: builtins.str
     """Interpreter for trainer mode; empty: the agent's own."""
     threads: builtins.int
     """CPU threads; 0: what the machine has. Set before anything is imported, the same at every resume."""
     snapshot_provider: builtins.str
     """Snapshot provider: "auto", "framework", "criu"."""
+    memory_bytes: builtins.int
+    """Bytes of memory that a run's processes on one machine may use together; a run above it is ended as a failure of the
+    user's code. 0: no limit.
+    """
     @property
     def command(self) -> Global___CommandLine:
         """Script mode: an argument list run for each run."""
@@ -927,9 +940,10 @@ class RunProgram(google.protobuf.message.Message):
         environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         threads: builtins.int = ...,
         snapshot_provider: builtins.str = ...,
+        memory_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["command", b"command", "kind", b"kind", "log", b"log", "trainer", b"trainer"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bundle", b"bundle", "command", b"command", "environment", b"environment", "interpreter", b"interpreter", "kind", b"kind", "log", b"log", "snapshot_provider", b"snapshot_provider", "threads", b"threads", "trainer", b"trainer"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundle", b"bundle", "command", b"command", "environment", b"environment", "interpreter", b"interpreter", "kind", b"kind", "log", b"log", "memory_bytes", b"memory_bytes", "snapshot_provider", b"snapshot_provider", "threads", b"threads", "trainer", b"trainer"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["trainer", "command", "log"] | None: ...
 
 Global___RunProgram: typing_extensions.TypeAlias = RunProgram

@@ -32,8 +32,8 @@ def let_go(x: Experiment, job: Job | None) -> None:
         x.offer(job)
 
 
-def missed(x: Experiment, source: SnapshotId) -> None:
-    """An agent found a snapshot neither with the nodes that have it nor in the store.
+def missed(x: Experiment, source: SnapshotId, node: str) -> None:
+    """The agent of a node found a snapshot neither on its own disk nor with the nodes that have it nor in the store.
 
     A node that is only away for a moment may bring it back, so it counts as lost when nobody claims it, or after some tries.
     """
@@ -41,6 +41,7 @@ def missed(x: Experiment, source: SnapshotId) -> None:
     if entry is None:
         return
     entry.stored = False
+    entry.nodes.discard(node)
     entry.misses += 1
     if not entry.nodes or entry.misses >= MISSES:
         x.snapshots.remove(entry)

@@ -281,7 +281,7 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
     source, training = run.source, run.mode is RunMode.TRAIN
     _let_source_go(x, run)
     if ended.snapshot_missing and source is not None and training:
-        losses.missed(x, source)
+        losses.missed(x, source, run.ranks[0].node)
     for ticket in run.amends:
         x.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
     reason = _reason(run, ended)

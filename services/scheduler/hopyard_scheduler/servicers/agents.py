@@ -58,9 +58,13 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
             )
         if not (hello.node and hello.incarnation):
             raise InvalidInput("hello: node and incarnation are required")
-        if self._sessions.occupied(hello.node, hello.incarnation):
-            raise Conflict(f"node {hello.node} is alive elsewhere; give this agent another name with --node")
-        session = Session(hello.node, hello.incarnation, hello.address)
+        if self._sessions.occupied(hello.node, hello.incarnation, hello.home):
+            where = self._sessions.addresses.get(hello.node) or "an unknown address"
+            raise Conflict(
+                f"node {hello.node} is alive elsewhere, at {where}; give this agent another name with --node, or stop that "
+                "one first"
+            )
+        session = Session(hello.node, hello.incarnation, hello.address, hello.home)
         self._sessions.open(session)
         await self._live.submit(
             NodeJoined(

@@ -1,0 +1,95 @@
+"""Memory limits of runs: what a training process and its children use, looked at while a run is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import psutil
+
+_LOOK_SECONDS: Final = 0.5
+
+
+class OutOfMemory(Exception):
+    """A run used more memory than its experiment allows, and was ended."""
+
+
+def used_bytes(pid: int, limit: int = 0) -> int:
+    """Bytes of physical memory that a process and its children hold; 0 if it is gone.
+
+    Pages that they share count once where that can be told (on Linux), but only above `limit`: to tell it takes long.
+    """
+    try:
+        parent = psutil.Process(pid)
+        family = [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    held = sum(_resident(process) for process in family)
+    if held <= limit or len(family) == 1 or not sys.platform.startswith("linux"):
+        return held
+    return sum(_proportional(process) for process in family)
+
+
+class MemoryGuard:
+    """Watches the memory of one process tree against a limit.
+
+    Args:
+        pid: The training process.
+        limit: Bytes that it and its children may hold together.
+        look_seconds: Between two looks.
+        measure: Bytes that the tree holds; may block.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        limit: int,
+        *,
+        look_seconds: float = _LOOK_SECONDS,
+        measure: Callable[[int, int], int] = used_bytes,
+    ) -> None:
+        self._pid = pid
+        self._limit = limit
+        self._look_seconds = look_seconds
+        self._measure = measure
+        self.excess = ""
+        """What it used when it was above the limit, in words; empty: it never was."""
+
+    async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
+        """Look until cancelled; at the first look above the limit, call `end` and return."""
+        while True:
+            used = await asyncio.to_thread(self._measure, self._pid, self._limit)
+            if used > self._limit:
+                self.excess = (
+                    f"out of memory: used {_text(used)} of its limit of {_text(self._limit)} (resources.per_job.memory)"
+                )
+                await end()
+                return
+            await asyncio.sleep(self._look_seconds)
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _proportional(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.NoSuchProcess:
+        return 0
+    except psutil.AccessDenied:  # it has become somebody else's
+        return _resident(process)
+
+
+def _text(size: int) -> str:
+    amount, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"

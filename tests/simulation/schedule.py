@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -52,6 +53,7 @@ class Schedule:
         self.invariants = Invariants(self.agents, self.store)
         self.scheduler = Scheduler(self.world, self.rates, self.agents, self.store, PROBES[probe], self.invariants)
         self.created = 0
+        self._quotas = random.Random(f"quota of {self.seed}")  # Its own, so that the other choices stay what they were.
         self.paused: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------------- run
@@ -170,6 +172,8 @@ class Schedule:
             weight=rng.choice([1.0, 2.0]),
             seed=rng.randrange(1000),
             grace=rng.choice([2.0, 10.0]),
+            keep_asked=True,
+            snapshot_quota=self._quotas.choice([None, None, 0, 200, 500, 900]),
         )
         name = f"x{self.created + 1}"
         self.scheduler.handle(ExperimentCreated(self.world.now, name, settings))

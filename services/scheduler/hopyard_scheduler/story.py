@@ -124,6 +124,7 @@ class Story:
         parts = sentences(x, before, event, effects)
         parts += _runs_over(x, before)
         parts += self._states_changed(x, before, effects)
+        parts += [Part("", effect.text) for effect in effects if isinstance(effect, Noted) and effect.aloud]
         if x.phase is not before.phase and not isinstance(event, ExperimentCreated):
             reason = f": {x.reason}" if x.reason else ""
             parts.append(Part("", f"the experiment is {x.phase.value}{reason}"))
@@ -274,7 +275,7 @@ def _outside(before: Before, event: Answered) -> Part:
 
 
 def _notes(effects: Sequence[Effect], job: str) -> str:
-    found = [effect.text for effect in effects if isinstance(effect, Noted) and effect.job == job]
+    found = [effect.text for effect in effects if isinstance(effect, Noted) and effect.job == job and not effect.aloud]
     return f" ({'; '.join(found)})" if found else ""
 
 

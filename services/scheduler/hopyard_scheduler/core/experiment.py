@@ -82,6 +82,9 @@ class Experiment:
         self.draining: set[str] = set()
         self.busy = 0
         self.snapshots = SnapshotBook(created.settings.keep_latest, created.settings.keep_best)
+        self.tidied = False  # Snapshots came or went, or are needed no more: the quota is to be looked at.
+        self.crowded = 0  # Bytes above the quota that are needed all the same.
+        self.crowded_told = 0  # The most of them that people were told of.
         self.share = 0
         self.demand: int | None = None
         self.claimed: int | None = None
@@ -236,19 +239,31 @@ class Experiment:
             self.snapshots.unpin(pin, job.fork_holder)
             self.collect(self.jobs[pin[0]])
 
+    def asked(self, job: Job) -> set[int]:
+        """Positions of a job that the policy may still fork from: it asked for them, and has not terminated the job."""
+        ending = self.phase is Phase.ENDING or self.phase.over
+        if ending or job.state is JobState.TERMINATED or not self.settings.keep_asked:
+            return set()
+        return job.asked
+
     def collect(self, job: Job) -> None:
         """Drops the snapshots of a job that nobody needs."""
         wanted = not job.state.ended or job.state is JobState.COMPLETED or (self.best or ("",))[0] == job.id
+        self.tidied = True
+        before = self.snapshots.count(job.id)
 
         def value(position: int) -> float | None:
             point = job.curve.points.get(position)
             measured = point.metrics.get(self.settings.metric) if point is not None else None
             return None if measured is None else self.sign(measured)
 
-        self.drop(self.snapshots.collect(job.id, wanted, value))
+        self.drop(self.snapshots.collect(job.id, wanted, value, self.asked(job)))
+        if self.snapshots.count(job.id) != before:
+            self.emit(JobChanged(self.id, job.id))  # Its row says which snapshots it has, also when all is over.
 
     def drop(self, dropped: list[Dropped]) -> None:
         """Lets the outside delete what nobody refers to."""
+        self.tidied = True
         for item in dropped:
             self.emit(ForgetSnapshot(self.id, item.sha256, item.nodes, True))
 

@@ -16,7 +16,7 @@ from hopyard.policy.vocabulary import (
     RunMode,
     ShareChange,
 )
-from hopyard_scheduler.core import commands
+from hopyard_scheduler.core import commands, quota
 from hopyard_scheduler.core.effects import (
     DemandChanged,
     ExperimentChanged,
@@ -38,6 +38,7 @@ def enter(x: Experiment, phase: Phase, reason: str) -> None:
     """Moves the experiment to a phase."""
     x.phase = phase
     x.reason = reason
+    x.tidied = True  # What the policy asked for is not needed any more when the end is decided.
     x.emit(ExperimentChanged(x.id))
 
 
@@ -134,6 +135,7 @@ def advance(x: Experiment, at: float) -> None:
             _wind_up(x)
         if x.snapshots.settled:  # What is kept must outlive the nodes.
             _finish(x, at)
+    quota.keep_within(x)
     if x.claim != x.claimed and not x.phase.over:
         x.claimed = x.claim
         x.emit(DemandChanged(x.id, x.claimed))
@@ -262,6 +264,9 @@ def _reopen(x: Experiment, job: Job) -> None:
     why = "the experiment was extended"
     own = x.snapshots.newest(job.id)
     source = x.source_of(job)
+    if job.forked and source is None and x.settings.snapshot_quota is not None:
+        x.emit(Noted(x.id, "", f"job {job.id} stays COMPLETED: what it would go on from was dropped", aloud=True))
+        return
     job.position = source[1] if source is not None else 0
     if own is None and source is not None:  # It starts from its origin again, which must stay until then.
         job.fork_pin = source

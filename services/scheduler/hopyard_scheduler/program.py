@@ -75,6 +75,8 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         snapshot_every=spec.snapshot.every,
         keep_latest=spec.snapshot.keep_latest,
         keep_best=spec.snapshot.keep_best,
+        keep_asked=True,
+        snapshot_quota=spec.snapshot.quota,
         slots=spec.resources.slots,
         weight=spec.weight,
         seed=spec.generator.seed,

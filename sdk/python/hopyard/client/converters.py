@@ -79,6 +79,8 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
         machines=message.machines,
         share=message.share,
         running_seconds=message.running_seconds,
+        warning=message.warning,
+        snapshot_bytes=message.snapshot_bytes,
     )
 
 

@@ -103,6 +103,8 @@ class Experiment:
         machines: How many it holds.
         share: How many its share gives it.
         running_seconds: Time it was not paused.
+        warning: What a person should know although it goes on, in words; empty: nothing.
+        snapshot_bytes: What its snapshots take.
     """
 
     id: str
@@ -121,6 +123,8 @@ class Experiment:
     machines: int = 0
     share: int = 0
     running_seconds: float = 0.0
+    warning: str = ""
+    snapshot_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from hopyard.space import Problem, Space, SpaceError, show
 from hopyard.spec.durations import seconds
+from hopyard.spec.sizes import byte_count
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRAINER = re.compile(r"[^:\s]+:[A-Za-z_]\w*")
@@ -98,6 +99,9 @@ Command = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), AfterValidator(
 
 Seconds = Annotated[float, BeforeValidator(seconds)]
 """Seconds, also written 30s, 15m, 2h or 1d."""
+
+Bytes = Annotated[int, BeforeValidator(byte_count)]
+"""A number of bytes, also written 500MB or 10GiB."""
 
 SpaceField = Annotated[
     Space,

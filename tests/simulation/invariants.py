@@ -19,10 +19,11 @@ from hopyard_scheduler.core.effects import (
     Start,
     UpCall,
 )
-from hopyard_scheduler.core.events import Event
+from hopyard_scheduler.core.events import Event, NodeExpired, NodeJoined
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import Job, Run
+from hopyard_scheduler.core.snapshots import Entry
 from tests.simulation import training
 from tests.simulation.training import Store
 
@@ -63,6 +64,9 @@ class Invariants:
         self._evaluated: set[tuple[str, str, str, int]] = set()
         self._states: dict[tuple[str, str], list[int]] = {}
         self._over: dict[str, Experiment] = {}  # A restarted scheduler does not read finished experiments again.
+        self._core: Core | None = None
+        self._stored: dict[tuple[str, str], int] = {}
+        self._held: dict[str, set[tuple[str, int]]] = {}
         self.reports = 0
 
     # ------------------------------------------------------------------------------------------------- after each event
@@ -93,6 +97,9 @@ class Invariants:
             if x.id in touched:
                 _check_jobs(x)
                 _check_pins(x)
+                _check_quota(x)
+                self._check_stored(core, x)
+                self._check_held(x, lossy=isinstance(event, NodeJoined | NodeExpired))
         require(sum(t.share for t in core.cluster.tenants.values()) <= _usable(core), "more shares than machines")
         self._check_agents()
 
@@ -108,6 +115,25 @@ class Invariants:
                 require(core.cluster.nodes[node].up, f"{name} is believed on node {node}, which is lost")
                 if told:
                     require(entry.info.sha256 in agent.disk, f"{name} is believed on node {node}, and is not")
+
+    def _check_stored(self, core: Core, x: Experiment) -> None:
+        """What an open job would fall back to is replaced by a newer one only: here the store loses nothing."""
+        if core is not self._core:  # A new one knows what was journalled; the rest is said again.
+            self._core, self._stored, self._held = core, {}, {}
+        for name in x.open:
+            highest = max((e.info.position for e in x.snapshots.of(name) if e.stored), default=0)
+            before = self._stored.get((x.id, name), 0)
+            require(highest >= before, f"job {name} of {x.id} could fall back to {before}, and now to {highest} only")
+            self._stored[x.id, name] = highest
+
+    def _check_held(self, x: Experiment, lossy: bool) -> None:
+        """What a run loads or a forked job starts from goes with its last copy only, never to make room."""
+        held = {run.source for run in x.live.values() if run.source is not None}
+        held |= {job.fork_pin for job in x.jobs.values() if job.fork_pin is not None}
+        here = {source for source in held if x.snapshots.get(*source) is not None}
+        gone = (self._held.get(x.id, set()) & held) - here
+        require(lossy or not gone, f"{x.id} has dropped {gone}, which a run or a forked job needs")
+        self._held[x.id] = here
 
     def _check_agents(self) -> None:
         attempts: dict[tuple[str, str], tuple[int, str]] = {}
@@ -281,6 +307,38 @@ def _check_idle(x: Experiment, job: Job) -> None:
     require(not job.forked or source is not None, f"job {job.id} waits, and what it was forked from is gone")
     if job.state is JobState.SUSPENDED:
         require(x.snapshots.newest(job.id) is not None, f"job {job.id} is SUSPENDED without a snapshot")
+
+
+def _check_quota(x: Experiment) -> None:
+    """The bytes are counted as they are, and above the quota there is only what somebody needs."""
+    sizes = {entry.info.sha256: entry.info.size for entry in x.snapshots.entries()}
+    total = sum(sizes.values())
+    require(x.snapshots.size == total, f"{x.id} counts {x.snapshots.size} bytes of snapshots, there are {total}")
+    limit = x.snapshot_quota
+    if limit is None:
+        return
+    require(x.crowded == max(total - limit, 0), f"{x.id} says that it is {x.crowded} bytes above {limit}, with {total}")
+    if total <= limit:
+        return
+    for sha256 in sizes:
+        holders = [entry for entry in x.snapshots.entries() if entry.info.sha256 == sha256]
+        needed = any(_vital(x, entry) for entry in holders)
+        require(needed, f"{x.id} has {total} bytes of snapshots, {limit} allowed, and {sha256} is not needed")
+
+
+def _vital(x: Experiment, entry: Entry) -> bool:
+    """Written down a second time, apart from the core's own."""
+    job, position = x.jobs[entry.job], entry.info.position
+    others = x.snapshots.of(job.id)
+    later = [e for e in others if e.info.position > position]
+    newest = not later or (entry.stored and not any(e.stored for e in later))
+    running = x.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)
+    asked = position in job.asked and running and job.state is not JobState.TERMINATED
+    best = job.member.best
+    result = False
+    if best is not None and best[0] == job.id:
+        result = position == best[1] if x.snapshots.get(job.id, best[1]) is not None else not later
+    return bool(entry.pins) or (newest and not job.state.ended) or asked or result
 
 
 def _check_pins(x: Experiment) -> None:

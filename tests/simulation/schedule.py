@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -59,6 +60,7 @@ class Schedule:
         self.invariants = Invariants(self.agents, self.store)
         self.scheduler = Scheduler(self.world, self.rates, self.agents, self.store, PROBES[probe], self.invariants)
         self.created = 0
+        self._quotas = random.Random(f"quota of {self.seed}")  # Its own, so that the other choices stay what they were.
         self.paused: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------------- run
@@ -177,6 +179,7 @@ class Schedule:
             weight=rng.choice([1.0, 2.0]),
             seed=rng.randrange(1000),
             grace=rng.choice([2.0, 10.0]),
+            snapshot_quota=self._quotas.choice([None, None, 0, 200, 500, 900]),
         )
         name = f"x{self.created + 1}"
         live = [x for x in self.scheduler.core.experiments.values() if not x.phase.over]

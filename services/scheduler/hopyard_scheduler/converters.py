@@ -10,6 +10,7 @@ from hopyard.policy.vocabulary import RunEndReason
 from hopyard.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
 from hopyard.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
+from hopyard_scheduler.core import quota
 from hopyard_scheduler.core.curve import Point
 from hopyard_scheduler.core.effects import Amend, CommandBody, Decide, Kill, Start
 from hopyard_scheduler.core.events import (
@@ -208,6 +209,8 @@ def experiment_to_proto(x: Experiment, member: Member, at: float) -> experiment_
         running_seconds=member.running_seconds(at),
         share=x.share,
         group=x.id,
+        warning=quota.warning(x),
+        snapshot_bytes=x.snapshots.size,
     )
     if member.best is not None:
         message.best_job, message.best_position, message.best_value = member.best

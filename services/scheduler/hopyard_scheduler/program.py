@@ -101,6 +101,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         snapshot_every=spec.snapshot.every,
         keep_latest=spec.snapshot.keep_latest,
         keep_best=spec.snapshot.keep_best,
+        snapshot_quota=spec.snapshot.quota,
         slots=spec.resources.slots,
         weight=spec.weight,
         seed=spec.generator.seed,

@@ -127,6 +127,7 @@ class Story:
         parts = sentences(x, before, event, effects)
         parts += _runs_over(x, before)
         parts += self._states_changed(x, before, effects)
+        parts += [Part("", effect.text) for effect in effects if isinstance(effect, Noted) and effect.aloud]
         parts += [
             Part("", f"{_name(x, member.id)} is {member.phase.value}{f': {member.reason}' if member.reason else ''}")
             for member in x.members.values()
@@ -286,7 +287,7 @@ def _outside(before: Before, event: Answered) -> Part:
 
 
 def _notes(effects: Sequence[Effect], job: str) -> str:
-    found = [effect.text for effect in effects if isinstance(effect, Noted) and effect.job == job]
+    found = [effect.text for effect in effects if isinstance(effect, Noted) and effect.job == job and not effect.aloud]
     return f" ({'; '.join(found)})" if found else ""
 
 

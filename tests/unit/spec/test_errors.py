@@ -70,6 +70,13 @@ ONE_MISTAKE = [
     (changed(11, "stop: {max_iterations: 6}"), "stop: needs jobs or max_time: the space is endless"),
     (changed(12, "snapshot: {provider: docker}"), "snapshot.provider: needs one of auto, framework, criu, found"),
     (
+        changed(12, "snapshot: {quota: 10 gigs}"),
+        'snapshot.quota: needs an amount of bytes such as 500MB, 2GiB or 1073741824, found "10 gigs"',
+    ),
+    (changed(12, "snapshot: {quota: 1.5}"), "snapshot.quota: needs an amount of bytes such as 500MB, 2GiB or"),
+    (changed(12, "snapshot: {quota: 0.5B}"), "snapshot.quota: needs an amount of bytes from 1 to 4611686018427387904"),
+    (changed(12, "snapshot: {quota: -3}"), "snapshot.quota: needs an amount of bytes from 1 to 4611686018427387904"),
+    (
         changed(12, "snapshot: {keep: 1}"),
         "snapshot.keep: unknown field (did you mean keep_best?); allowed: provider, every",
     ),

@@ -194,3 +194,25 @@ def test_every_field_is_described() -> None:
         if "description" not in field
     ]
     assert bare == []
+
+
+@pytest.mark.parametrize(
+    ("written", "count"),
+    [
+        ("1048576", 1048576),
+        ("7B", 7),
+        ("500MB", 500_000_000),
+        ("500 MB", 500_000_000),
+        ("1.5GiB", 1_610_612_736),
+        ("10GiB", 10 * 2**30),
+        ("2kB", 2000),
+        ("2KB", 2000),
+        ("2KiB", 2048),
+        ("1TB", 10**12),
+        ("null", None),
+    ],
+)
+def test_bytes(written: str, count: int | None) -> None:
+    spec = load_spec(f"{SMALLEST}snapshot: {{quota: {written}}}")
+    assert spec.snapshot.quota == count
+    assert spec_from_json(canonical_json(spec)).snapshot.quota == count

@@ -36,7 +36,8 @@ def experiments_table(found: Sequence[Experiment]) -> RenderableType:
             text.duration(one.running_seconds),
             _moment(one.created_at),
         )
-    return table
+    warnings = [Text(f"{one.id}: {one.warning}", style=style.WARNING) for one in found if one.warning]
+    return Group(table, *warnings) if warnings else table
 
 
 def jobs_table(

@@ -80,6 +80,8 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
         share=message.share,
         running_seconds=message.running_seconds,
         group=message.group,
+        warning=message.warning,
+        snapshot_bytes=message.snapshot_bytes,
     )
 
 

@@ -104,6 +104,8 @@ class Experiment:
         share: How many its share gives it.
         running_seconds: Time it was not paused.
         group: The experiment that its group began with; its own id if it is alone.
+        warning: What a person should know although it goes on, in words; empty: nothing.
+        snapshot_bytes: What its snapshots take.
     """
 
     id: str
@@ -123,6 +125,8 @@ class Experiment:
     share: int = 0
     running_seconds: float = 0.0
     group: str = ""
+    warning: str = ""
+    snapshot_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

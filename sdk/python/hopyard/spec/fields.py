@@ -101,7 +101,7 @@ Seconds = Annotated[float, BeforeValidator(seconds)]
 """Seconds, also written 30s, 15m, 2h or 1d."""
 
 Bytes = Annotated[int, BeforeValidator(size_bytes)]
-"""Bytes, also written 500MB or 2GiB."""
+"""A number of bytes, also written 500MB or 10GiB."""
 
 SpaceField = Annotated[
     Space,

@@ -135,6 +135,11 @@ class SnapshotSpec(_Section):
     every: int = Field(1, ge=1, description="Units between two snapshots of a running job.")
     keep_latest: int = Field(1, ge=1, description="How many of a job's newest snapshots are kept.")
     keep_best: int = Field(1, ge=0, description="How many of a job's best snapshots by the metric are kept as well.")
+    quota: Bytes | None = Field(
+        None,
+        description="Bytes that all snapshots of the experiment may take: 500MB, 10GiB or a number; the least valuable "
+        "are dropped first, and never what is still needed. None: no limit.",
+    )
 
 
 class JobResources(_Section):

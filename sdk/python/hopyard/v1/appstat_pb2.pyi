@@ -617,8 +617,11 @@ class DeleteBlobsRequest(google.protobuf.message.Message):
 
     SHA256_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
+    UNWANTED_SECONDS_FIELD_NUMBER: builtins.int
     owner: builtins.str
     """Whose need ends. The bytes go when nobody else owns them: equal trainings of two experiments have equal snapshots."""
+    unwanted_seconds: builtins.float
+    """Leave alone what was put, or asked for by an owner, within so many seconds. 0: nothing is."""
     @property
     def sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -626,8 +629,9 @@ class DeleteBlobsRequest(google.protobuf.message.Message):
         *,
         sha256: collections.abc.Iterable[builtins.str] | None = ...,
         owner: builtins.str = ...,
+        unwanted_seconds: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["owner", b"owner", "sha256", b"sha256"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["owner", b"owner", "sha256", b"sha256", "unwanted_seconds", b"unwanted_seconds"]) -> None: ...
 
 Global___DeleteBlobsRequest: typing_extensions.TypeAlias = DeleteBlobsRequest
 
@@ -635,8 +639,138 @@ Global___DeleteBlobsRequest: typing_extensions.TypeAlias = DeleteBlobsRequest
 class DeleteBlobsResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    SHA256_FIELD_NUMBER: builtins.int
+    @property
+    def sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Those whose bytes were deleted."""
+
     def __init__(
         self,
+        *,
+        sha256: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["sha256", b"sha256"]) -> None: ...
 
 Global___DeleteBlobsResponse: typing_extensions.TypeAlias = DeleteBlobsResponse
+
+@typing.final
+class ListBlobsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
+    """0: 1000. At most 10000."""
+    page_token: builtins.str
+    def __init__(
+        self,
+        *,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+
+Global___ListBlobsRequest: typing_extensions.TypeAlias = ListBlobsRequest
+
+@typing.final
+class ListBlobsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BLOBS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    @property
+    def blobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BlobInfo]: ...
+    def __init__(
+        self,
+        *,
+        blobs: collections.abc.Iterable[Global___BlobInfo] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blobs", b"blobs", "next_page_token", b"next_page_token"]) -> None: ...
+
+Global___ListBlobsResponse: typing_extensions.TypeAlias = ListBlobsResponse
+
+@typing.final
+class BlobInfo(google.protobuf.message.Message):
+    """A blob in the index."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SHA256_FIELD_NUMBER: builtins.int
+    SIZE_BYTES_FIELD_NUMBER: builtins.int
+    UNWANTED_SECONDS_FIELD_NUMBER: builtins.int
+    OWNERS_FIELD_NUMBER: builtins.int
+    sha256: builtins.str
+    size_bytes: builtins.int
+    unwanted_seconds: builtins.float
+    """Seconds since it was put, or asked for by an owner, last."""
+    @property
+    def owners(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Who needs it."""
+
+    def __init__(
+        self,
+        *,
+        sha256: builtins.str = ...,
+        size_bytes: builtins.int = ...,
+        unwanted_seconds: builtins.float = ...,
+        owners: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["owners", b"owners", "sha256", b"sha256", "size_bytes", b"size_bytes", "unwanted_seconds", b"unwanted_seconds"]) -> None: ...
+
+Global___BlobInfo: typing_extensions.TypeAlias = BlobInfo
+
+@typing.final
+class SweepBlobsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: builtins.int
+    OLDER_THAN_SECONDS_FIELD_NUMBER: builtins.int
+    FOREIGN_FIELD_NUMBER: builtins.int
+    dry_run: builtins.bool
+    """Whether to change nothing."""
+    older_than_seconds: builtins.float
+    """What was written within so many seconds stays."""
+    foreign: builtins.bool
+    """Whether to delete also bytes that the index does not know from a store given by URL, which others may use too."""
+    def __init__(
+        self,
+        *,
+        dry_run: builtins.bool = ...,
+        older_than_seconds: builtins.float = ...,
+        foreign: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dry_run", b"dry_run", "foreign", b"foreign", "older_than_seconds", b"older_than_seconds"]) -> None: ...
+
+Global___SweepBlobsRequest: typing_extensions.TypeAlias = SweepBlobsRequest
+
+@typing.final
+class SweepBlobsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTIALS_FIELD_NUMBER: builtins.int
+    PARTIAL_BYTES_FIELD_NUMBER: builtins.int
+    UNKNOWN_FIELD_NUMBER: builtins.int
+    UNKNOWN_BYTES_FIELD_NUMBER: builtins.int
+    UNKNOWN_KEPT_FIELD_NUMBER: builtins.int
+    partials: builtins.int
+    """Files that uploads have left."""
+    partial_bytes: builtins.int
+    unknown: builtins.int
+    """Bytes under a hash that the index does not know."""
+    unknown_bytes: builtins.int
+    unknown_kept: builtins.bool
+    """Whether the unknown ones were left alone because the store was given by URL."""
+    def __init__(
+        self,
+        *,
+        partials: builtins.int = ...,
+        partial_bytes: builtins.int = ...,
+        unknown: builtins.int = ...,
+        unknown_bytes: builtins.int = ...,
+        unknown_kept: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["partial_bytes", b"partial_bytes", "partials", b"partials", "unknown", b"unknown", "unknown_bytes", b"unknown_bytes", "unknown_kept", b"unknown_kept"]) -> None: ...
+
+Global___SweepBlobsResponse: typing_extensions.TypeAlias = SweepBlobsResponse

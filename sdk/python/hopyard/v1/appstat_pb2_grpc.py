@@ -95,6 +95,16 @@ class AppStatServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsResponse.FromString,
                 _registered_method=True)
+        self.ListBlobs = channel.unary_unary(
+                '/hopyard.v1.AppStatService/ListBlobs',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.ListBlobsRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.ListBlobsResponse.FromString,
+                _registered_method=True)
+        self.SweepBlobs = channel.unary_unary(
+                '/hopyard.v1.AppStatService/SweepBlobs',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.SweepBlobsRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.SweepBlobsResponse.FromString,
+                _registered_method=True)
 
 
 class AppStatServiceServicer(object):
@@ -188,6 +198,20 @@ class AppStatServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListBlobs(self, request, context):
+        """The blobs that somebody owns, ordered by hash, paged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SweepBlobs(self, request, context):
+        """Deletes what no index knows: bytes without an owner, and what uploads that were cut have left.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AppStatServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -250,6 +274,16 @@ def add_AppStatServiceServicer_to_server(servicer, server):
                     servicer.DeleteBlobs,
                     request_deserializer=hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsResponse.SerializeToString,
+            ),
+            'ListBlobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBlobs,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.ListBlobsRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.ListBlobsResponse.SerializeToString,
+            ),
+            'SweepBlobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.SweepBlobs,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.SweepBlobsRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.SweepBlobsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -577,6 +611,60 @@ class AppStatService(object):
             '/hopyard.v1.AppStatService/DeleteBlobs',
             hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsRequest.SerializeToString,
             hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBlobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/ListBlobs',
+            hopyard_dot_v1_dot_appstat__pb2.ListBlobsRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.ListBlobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SweepBlobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/SweepBlobs',
+            hopyard_dot_v1_dot_appstat__pb2.SweepBlobsRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.SweepBlobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -217,7 +217,39 @@ _AppStatServiceDeleteBlobsType = typing_extensions.TypeVar(
     ],
 )
 
-class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType]):
+_AppStatServiceListBlobsType = typing_extensions.TypeVar(
+    '_AppStatServiceListBlobsType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListBlobsRequest,
+        hopyard.v1.appstat_pb2.ListBlobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListBlobsRequest,
+        hopyard.v1.appstat_pb2.ListBlobsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListBlobsRequest,
+        hopyard.v1.appstat_pb2.ListBlobsResponse,
+    ],
+)
+
+_AppStatServiceSweepBlobsType = typing_extensions.TypeVar(
+    '_AppStatServiceSweepBlobsType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.SweepBlobsRequest,
+        hopyard.v1.appstat_pb2.SweepBlobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.SweepBlobsRequest,
+        hopyard.v1.appstat_pb2.SweepBlobsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.SweepBlobsRequest,
+        hopyard.v1.appstat_pb2.SweepBlobsResponse,
+    ],
+)
+
+class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
     """Where everything that must survive lives. The scheduler is its only writer of the journal."""
 
     @typing.overload
@@ -269,6 +301,14 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.DeleteBlobsRequest,
             hopyard.v1.appstat_pb2.DeleteBlobsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ListBlobsRequest,
+            hopyard.v1.appstat_pb2.ListBlobsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.SweepBlobsRequest,
+            hopyard.v1.appstat_pb2.SweepBlobsResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -322,6 +362,14 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
             hopyard.v1.appstat_pb2.DeleteBlobsRequest,
             hopyard.v1.appstat_pb2.DeleteBlobsResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ListBlobsRequest,
+            hopyard.v1.appstat_pb2.ListBlobsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.SweepBlobsRequest,
+            hopyard.v1.appstat_pb2.SweepBlobsResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     BeginEpoch: _AppStatServiceBeginEpochType
@@ -364,6 +412,12 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
 
     DeleteBlobs: _AppStatServiceDeleteBlobsType
     """Ends an owner's need of blobs and deletes those that nobody needs; what is not there counts as deleted."""
+
+    ListBlobs: _AppStatServiceListBlobsType
+    """The blobs that somebody owns, ordered by hash, paged."""
+
+    SweepBlobs: _AppStatServiceSweepBlobsType
+    """Deletes what no index knows: bytes without an owner, and what uploads that were cut have left."""
 
 AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -413,6 +467,14 @@ AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.DeleteBlobsRequest,
         hopyard.v1.appstat_pb2.DeleteBlobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListBlobsRequest,
+        hopyard.v1.appstat_pb2.ListBlobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.SweepBlobsRequest,
+        hopyard.v1.appstat_pb2.SweepBlobsResponse,
     ],
 ]
 
@@ -519,5 +581,21 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.DeleteBlobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.DeleteBlobsResponse]]:
         """Ends an owner's need of blobs and deletes those that nobody needs; what is not there counts as deleted."""
+
+    @abc.abstractmethod
+    def ListBlobs(
+        self,
+        request: hopyard.v1.appstat_pb2.ListBlobsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.ListBlobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.ListBlobsResponse]]:
+        """The blobs that somebody owns, ordered by hash, paged."""
+
+    @abc.abstractmethod
+    def SweepBlobs(
+        self,
+        request: hopyard.v1.appstat_pb2.SweepBlobsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.SweepBlobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.SweepBlobsResponse]]:
+        """Deletes what no index knows: bytes without an owner, and what uploads that were cut have left."""
 
 def add_AppStatServiceServicer_to_server(servicer: AppStatServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

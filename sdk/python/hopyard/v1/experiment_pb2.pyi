@@ -99,6 +99,8 @@ class Experiment(google.protobuf.message.Message):
     RUNNING_SECONDS_FIELD_NUMBER: builtins.int
     SHARE_FIELD_NUMBER: builtins.int
     GROUP_FIELD_NUMBER: builtins.int
+    WARNING_FIELD_NUMBER: builtins.int
+    SNAPSHOT_BYTES_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     """The name in the experiment file."""
@@ -128,6 +130,10 @@ class Experiment(google.protobuf.message.Message):
     """The group that it belongs to: the id of the experiment that it began with, whose stream in the journal, policy and
     share are those of all. Its own id if it is alone.
     """
+    warning: builtins.str
+    """What a person should know although it goes on, in words; empty: nothing."""
+    snapshot_bytes: builtins.int
+    """Bytes that its snapshots take; equal contents count once."""
     @property
     def metric(self) -> hopyard.v1.common_pb2.Metric: ...
     @property
@@ -154,9 +160,11 @@ class Experiment(google.protobuf.message.Message):
         running_seconds: builtins.float = ...,
         share: builtins.int = ...,
         group: builtins.str = ...,
+        warning: builtins.str = ...,
+        snapshot_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_value", b"best_value", "metric", b"metric"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "id", b"id", "jobs", b"jobs", "machines", b"machines", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "spec_json", b"spec_json", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "id", b"id", "jobs", b"jobs", "machines", b"machines", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "snapshot_bytes", b"snapshot_bytes", "spec_json", b"spec_json", "state", b"state", "warning", b"warning"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
 
 Global___Experiment: typing_extensions.TypeAlias = Experiment
@@ -641,6 +649,96 @@ class UpdateExperimentResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["experiment", b"experiment"]) -> None: ...
 
 Global___UpdateExperimentResponse: typing_extensions.TypeAlias = UpdateExperimentResponse
+
+@typing.final
+class CollectGarbageRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: builtins.int
+    OLDER_THAN_SECONDS_FIELD_NUMBER: builtins.int
+    FOREIGN_FIELD_NUMBER: builtins.int
+    SHA256_FIELD_NUMBER: builtins.int
+    dry_run: builtins.bool
+    """Whether to change nothing."""
+    older_than_seconds: builtins.float
+    """What was written or wanted within so many seconds stays: it may be under way. Unset: 600."""
+    foreign: builtins.bool
+    """Whether to delete also what the index of a store given by URL does not know. Such a store may be another cluster's too."""
+    @property
+    def sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Hashes of snapshots that lie on nodes whose agents do not run; the answer says which of them nobody needs."""
+
+    def __init__(
+        self,
+        *,
+        dry_run: builtins.bool = ...,
+        older_than_seconds: builtins.float | None = ...,
+        foreign: builtins.bool = ...,
+        sha256: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_older_than_seconds", b"_older_than_seconds", "older_than_seconds", b"older_than_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_older_than_seconds", b"_older_than_seconds", "dry_run", b"dry_run", "foreign", b"foreign", "older_than_seconds", b"older_than_seconds", "sha256", b"sha256"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_older_than_seconds", b"_older_than_seconds"]) -> typing.Literal["older_than_seconds"] | None: ...
+
+Global___CollectGarbageRequest: typing_extensions.TypeAlias = CollectGarbageRequest
+
+@typing.final
+class CollectGarbageResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GARBAGE_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
+    UNNEEDED_FIELD_NUMBER: builtins.int
+    @property
+    def garbage(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Garbage]:
+        """What was deleted (with `dry_run`: would be), by kind and place; kinds of which there is nothing are left out."""
+
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What could not be looked at or was left alone, in words."""
+
+    @property
+    def unneeded(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Those of the request's hashes that nobody needs."""
+
+    def __init__(
+        self,
+        *,
+        garbage: collections.abc.Iterable[Global___Garbage] | None = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
+        unneeded: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["garbage", b"garbage", "notes", b"notes", "unneeded", b"unneeded"]) -> None: ...
+
+Global___CollectGarbageResponse: typing_extensions.TypeAlias = CollectGarbageResponse
+
+@typing.final
+class Garbage(google.protobuf.message.Message):
+    """Things of one kind in one place."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    SIZE_BYTES_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """Such as "snapshots that no experiment holds"."""
+    place: builtins.str
+    """"store", or a node's id."""
+    count: builtins.int
+    size_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        place: builtins.str = ...,
+        count: builtins.int = ...,
+        size_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "kind", b"kind", "place", b"place", "size_bytes", b"size_bytes"]) -> None: ...
+
+Global___Garbage: typing_extensions.TypeAlias = Garbage
 
 @typing.final
 class GetClusterRequest(google.protobuf.message.Message):

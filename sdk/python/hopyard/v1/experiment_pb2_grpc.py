@@ -85,6 +85,11 @@ class ExperimentServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_experiment__pb2.GetClusterRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_experiment__pb2.GetClusterResponse.FromString,
                 _registered_method=True)
+        self.CollectGarbage = channel.unary_unary(
+                '/hopyard.v1.ExperimentService/CollectGarbage',
+                request_serializer=hopyard_dot_v1_dot_experiment__pb2.CollectGarbageRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_experiment__pb2.CollectGarbageResponse.FromString,
+                _registered_method=True)
 
 
 class ExperimentServiceServicer(object):
@@ -164,6 +169,14 @@ class ExperimentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CollectGarbage(self, request, context):
+        """Deletes what nobody needs from the store and from the nodes that are connected: safe while experiments run.
+        With `dry_run` it only says what there is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ExperimentServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -216,6 +229,11 @@ def add_ExperimentServiceServicer_to_server(servicer, server):
                     servicer.GetCluster,
                     request_deserializer=hopyard_dot_v1_dot_experiment__pb2.GetClusterRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_experiment__pb2.GetClusterResponse.SerializeToString,
+            ),
+            'CollectGarbage': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectGarbage,
+                    request_deserializer=hopyard_dot_v1_dot_experiment__pb2.CollectGarbageRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_experiment__pb2.CollectGarbageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -489,6 +507,33 @@ class ExperimentService(object):
             '/hopyard.v1.ExperimentService/GetCluster',
             hopyard_dot_v1_dot_experiment__pb2.GetClusterRequest.SerializeToString,
             hopyard_dot_v1_dot_experiment__pb2.GetClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectGarbage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.ExperimentService/CollectGarbage',
+            hopyard_dot_v1_dot_experiment__pb2.CollectGarbageRequest.SerializeToString,
+            hopyard_dot_v1_dot_experiment__pb2.CollectGarbageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -185,7 +185,23 @@ _ExperimentServiceGetClusterType = typing_extensions.TypeVar(
     ],
 )
 
-class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentType, _ExperimentServiceGetExperimentType, _ExperimentServiceListExperimentsType, _ExperimentServiceWatchExperimentType, _ExperimentServicePauseExperimentType, _ExperimentServiceResumeExperimentType, _ExperimentServiceStopExperimentType, _ExperimentServiceExtendExperimentType, _ExperimentServiceUpdateExperimentType, _ExperimentServiceGetClusterType]):
+_ExperimentServiceCollectGarbageType = typing_extensions.TypeVar(
+    '_ExperimentServiceCollectGarbageType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.CollectGarbageRequest,
+        hopyard.v1.experiment_pb2.CollectGarbageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.CollectGarbageRequest,
+        hopyard.v1.experiment_pb2.CollectGarbageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.CollectGarbageRequest,
+        hopyard.v1.experiment_pb2.CollectGarbageResponse,
+    ],
+)
+
+class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentType, _ExperimentServiceGetExperimentType, _ExperimentServiceListExperimentsType, _ExperimentServiceWatchExperimentType, _ExperimentServicePauseExperimentType, _ExperimentServiceResumeExperimentType, _ExperimentServiceStopExperimentType, _ExperimentServiceExtendExperimentType, _ExperimentServiceUpdateExperimentType, _ExperimentServiceGetClusterType, _ExperimentServiceCollectGarbageType]):
     """Experiments: one search each (space, generator, policy, metric, budget)."""
 
     @typing.overload
@@ -229,6 +245,10 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.GetClusterRequest,
             hopyard.v1.experiment_pb2.GetClusterResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.CollectGarbageRequest,
+            hopyard.v1.experiment_pb2.CollectGarbageResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -274,6 +294,10 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
             hopyard.v1.experiment_pb2.GetClusterRequest,
             hopyard.v1.experiment_pb2.GetClusterResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.CollectGarbageRequest,
+            hopyard.v1.experiment_pb2.CollectGarbageResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     CreateExperiment: _ExperimentServiceCreateExperimentType
@@ -310,6 +334,11 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
 
     GetCluster: _ExperimentServiceGetClusterType
     """Where the cluster's other services answer: clients put code bundles into AppStat and read snapshots from it."""
+
+    CollectGarbage: _ExperimentServiceCollectGarbageType
+    """Deletes what nobody needs from the store and from the nodes that are connected: safe while experiments run.
+    With `dry_run` it only says what there is.
+    """
 
 ExperimentServiceAsyncStub: typing_extensions.TypeAlias = ExperimentServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -351,6 +380,10 @@ ExperimentServiceAsyncStub: typing_extensions.TypeAlias = ExperimentServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.GetClusterRequest,
         hopyard.v1.experiment_pb2.GetClusterResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.CollectGarbageRequest,
+        hopyard.v1.experiment_pb2.CollectGarbageResponse,
     ],
 ]
 
@@ -441,5 +474,15 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.experiment_pb2.GetClusterResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.GetClusterResponse]]:
         """Where the cluster's other services answer: clients put code bundles into AppStat and read snapshots from it."""
+
+    @abc.abstractmethod
+    def CollectGarbage(
+        self,
+        request: hopyard.v1.experiment_pb2.CollectGarbageRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.experiment_pb2.CollectGarbageResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.CollectGarbageResponse]]:
+        """Deletes what nobody needs from the store and from the nodes that are connected: safe while experiments run.
+        With `dry_run` it only says what there is.
+        """
 
 def add_ExperimentServiceServicer_to_server(servicer: ExperimentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

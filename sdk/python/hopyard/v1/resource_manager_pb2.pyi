@@ -322,6 +322,8 @@ class AgentSessionRequest(google.protobuf.message.Message):
     RUN_MESSAGE_FIELD_NUMBER: builtins.int
     ACK_FIELD_NUMBER: builtins.int
     ANSWER_FIELD_NUMBER: builtins.int
+    INVENTORY_FIELD_NUMBER: builtins.int
+    EVICTED_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> Global___AgentHello:
         """First on every session."""
@@ -342,6 +344,14 @@ class AgentSessionRequest(google.protobuf.message.Message):
     def answer(self) -> Global___NodeAnswer:
         """Result of a question that was put to this node."""
 
+    @property
+    def inventory(self) -> Global___SnapshotInventory:
+        """Answers `list_snapshots`."""
+
+    @property
+    def evicted(self) -> Global___SnapshotsEvicted:
+        """The node made room: it does not hold these snapshots any more. What is lost with the session is said by the next hello."""
+
     def __init__(
         self,
         *,
@@ -350,10 +360,12 @@ class AgentSessionRequest(google.protobuf.message.Message):
         run_message: Global___RunMessage | None = ...,
         ack: Global___ChannelAck | None = ...,
         answer: Global___NodeAnswer | None = ...,
+        inventory: Global___SnapshotInventory | None = ...,
+        evicted: Global___SnapshotsEvicted | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "run_message", b"run_message"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "run_message", b"run_message"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "heartbeat", "run_message", "ack", "answer"] | None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "run_message", b"run_message"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "run_message", b"run_message"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "heartbeat", "run_message", "ack", "answer", "inventory", "evicted"] | None: ...
 
 Global___AgentSessionRequest: typing_extensions.TypeAlias = AgentSessionRequest
 
@@ -369,6 +381,7 @@ class AgentSessionResponse(google.protobuf.message.Message):
     QUESTION_FIELD_NUMBER: builtins.int
     FORGET_SNAPSHOTS_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
+    LIST_SNAPSHOTS_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> Global___AgentWelcome:
         """First on every session."""
@@ -393,6 +406,10 @@ class AgentSessionResponse(google.protobuf.message.Message):
     def heartbeat(self) -> Global___SchedulerHeartbeat:
         """Answers a heartbeat: the sign of life in the other direction."""
 
+    @property
+    def list_snapshots(self) -> Global___ListNodeSnapshots:
+        """What lies on the node's disk is wanted, as `inventory`."""
+
     def __init__(
         self,
         *,
@@ -402,10 +419,11 @@ class AgentSessionResponse(google.protobuf.message.Message):
         question: Global___NodeQuestion | None = ...,
         forget_snapshots: Global___ForgetSnapshots | None = ...,
         heartbeat: Global___SchedulerHeartbeat | None = ...,
+        list_snapshots: Global___ListNodeSnapshots | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "message", b"message", "question", b"question", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "message", b"message", "question", b"question", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command", "ack", "question", "forget_snapshots", "heartbeat"] | None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command", "ack", "question", "forget_snapshots", "heartbeat", "list_snapshots"] | None: ...
 
 Global___AgentSessionResponse: typing_extensions.TypeAlias = AgentSessionResponse
 
@@ -1092,6 +1110,93 @@ class ForgetSnapshots(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["sha256", b"sha256"]) -> None: ...
 
 Global___ForgetSnapshots: typing_extensions.TypeAlias = ForgetSnapshots
+
+@typing.final
+class ListNodeSnapshots(google.protobuf.message.Message):
+    """Asks for a SnapshotInventory with the same ticket."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TICKET_FIELD_NUMBER: builtins.int
+    OLDER_THAN_SECONDS_FIELD_NUMBER: builtins.int
+    DELETE_PARTIALS_FIELD_NUMBER: builtins.int
+    ticket: builtins.str
+    older_than_seconds: builtins.float
+    """What was written or used within so many seconds is left out."""
+    delete_partials: builtins.bool
+    """Whether to delete the partial files that are so old."""
+    def __init__(
+        self,
+        *,
+        ticket: builtins.str = ...,
+        older_than_seconds: builtins.float = ...,
+        delete_partials: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["delete_partials", b"delete_partials", "older_than_seconds", b"older_than_seconds", "ticket", b"ticket"]) -> None: ...
+
+Global___ListNodeSnapshots: typing_extensions.TypeAlias = ListNodeSnapshots
+
+@typing.final
+class SnapshotInventory(google.protobuf.message.Message):
+    """What lies in a node's snapshot folder, but for what is in use, on its way to the store, or not told of yet."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TICKET_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    PARTIALS_FIELD_NUMBER: builtins.int
+    PARTIAL_BYTES_FIELD_NUMBER: builtins.int
+    ticket: builtins.str
+    partials: builtins.int
+    """Files that nobody finished, and their bytes."""
+    partial_bytes: builtins.int
+    @property
+    def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SnapshotFile]: ...
+    def __init__(
+        self,
+        *,
+        ticket: builtins.str = ...,
+        files: collections.abc.Iterable[Global___SnapshotFile] | None = ...,
+        partials: builtins.int = ...,
+        partial_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["files", b"files", "partial_bytes", b"partial_bytes", "partials", b"partials", "ticket", b"ticket"]) -> None: ...
+
+Global___SnapshotInventory: typing_extensions.TypeAlias = SnapshotInventory
+
+@typing.final
+class SnapshotFile(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SHA256_FIELD_NUMBER: builtins.int
+    SIZE_BYTES_FIELD_NUMBER: builtins.int
+    sha256: builtins.str
+    size_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        sha256: builtins.str = ...,
+        size_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["sha256", b"sha256", "size_bytes", b"size_bytes"]) -> None: ...
+
+Global___SnapshotFile: typing_extensions.TypeAlias = SnapshotFile
+
+@typing.final
+class SnapshotsEvicted(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SHA256_FIELD_NUMBER: builtins.int
+    @property
+    def sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        sha256: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["sha256", b"sha256"]) -> None: ...
+
+Global___SnapshotsEvicted: typing_extensions.TypeAlias = SnapshotsEvicted
 
 @typing.final
 class NodeQuestion(google.protobuf.message.Message):

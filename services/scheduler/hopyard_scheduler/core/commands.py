@@ -294,7 +294,9 @@ def _start(x: Experiment, command: StartJob) -> None:
     for machine in machines:
         x.occupy(machine, run)
     x.move(job, JobState.STARTING, f"starting on {', '.join(run.machines)}")
-    _send_start(x, job, run, entry, tuple(s for s in command.snapshot_at if s > start))
+    saves = tuple(s for s in command.snapshot_at if s > start)
+    job.asked.update(saves)
+    _send_start(x, job, run, entry, saves)
 
 
 def _gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:

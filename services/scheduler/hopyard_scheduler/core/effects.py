@@ -171,11 +171,15 @@ class ExperimentChanged:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Something people should know, such as a re-executed report that differs from the recorded one."""
+    """Something people should know, such as a re-executed report that differs from the recorded one.
+
+    With `aloud` it concerns the experiment as a whole, and is told beside whatever event it followed from.
+    """
 
     experiment: str
     job: str
     text: str
+    aloud: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class Settings:
         snapshot_every: Units between periodic snapshots of a run; 0: none.
         keep_latest: Newest snapshots kept of a job (>= 1).
         keep_best: Best snapshots kept of a job, by the metric at their position (>= 0).
+        snapshot_quota: Bytes that the experiment's snapshots may take (>= 0); None: no limit.
         slots: Machines it may hold at most; None: no limit.
         weight: Weight of its share (> 0).
         seed: Seed of the policy's chance.
@@ -83,6 +84,7 @@ class Settings:
     seed: int = 0
     kill_after: float = 30.0
     grace: float = 30.0
+    snapshot_quota: int | None = None
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

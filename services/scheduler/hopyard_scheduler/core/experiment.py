@@ -61,6 +61,9 @@ class Experiment:
         self.draining: set[str] = set()
         self.busy = 0
         self.snapshots = SnapshotBook()
+        self.tidied = False  # Snapshots came or went, or are needed no more: the quota is to be looked at.
+        self.crowded = 0  # Bytes above the quota that are needed all the same.
+        self.crowded_told = 0  # The most of them that people were told of.
         self.share = 0
         self.demand: int | None = None
         self.claimed: int | None = None
@@ -116,6 +119,12 @@ class Experiment:
         caps = [m.settings.slots for m in members]
         cap = None if None in caps else sum(c for c in caps if c is not None)
         return sum(m.settings.weight for m in members), cap
+
+    @property
+    def snapshot_quota(self) -> int | None:
+        """Bytes that the snapshots of all members together may take; None: no limit."""
+        quotas = [m.settings.snapshot_quota for m in self.members.values()]
+        return None if None in quotas else sum(q for q in quotas if q is not None)
 
     @property
     def generated(self) -> int:
@@ -270,9 +279,17 @@ class Experiment:
             self.snapshots.unpin(pin, job.fork_holder)
             self.collect(self.jobs[pin[0]])
 
+    def asked(self, job: Job) -> set[int]:
+        """Positions of a job that the policy may still fork from: it asked for them, and has not terminated the job."""
+        if self.phase is Phase.ENDING or self.phase.over or job.state is JobState.TERMINATED:
+            return set()
+        return job.asked
+
     def collect(self, job: Job) -> None:
         """Drops the snapshots of a job that nobody needs."""
         wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.member.best or ("",))[0] == job.id
+        self.tidied = True
+        before = self.snapshots.count(job.id)
 
         def value(position: int) -> float | None:
             point = job.curve.points.get(position)
@@ -280,10 +297,14 @@ class Experiment:
             return None if measured is None else self.sign(measured)
 
         terms = job.terms
-        self.drop(self.snapshots.collect(job.id, wanted, value, Keep(terms.keep_latest, terms.keep_best)))
+        keep = Keep(terms.keep_latest, terms.keep_best)
+        self.drop(self.snapshots.collect(job.id, wanted, value, keep, self.asked(job)))
+        if self.snapshots.count(job.id) != before:
+            self.changed(job)  # Its row says which snapshots it has, also when all is over.
 
     def drop(self, dropped: list[Dropped]) -> None:
         """Lets the outside delete what nobody refers to."""
+        self.tidied = True
         for item in dropped:
             self.emit(ForgetSnapshot(self.id, item.sha256, item.nodes, True))
 

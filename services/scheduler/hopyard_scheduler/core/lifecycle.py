@@ -16,7 +16,7 @@ from hopyard.policy.vocabulary import (
     RunMode,
     ShareChange,
 )
-from hopyard_scheduler.core import commands
+from hopyard_scheduler.core import commands, quota
 from hopyard_scheduler.core.effects import (
     DemandChanged,
     ExperimentChanged,
@@ -49,6 +49,7 @@ def enter(x: Experiment, member: Member, phase: Phase, reason: str) -> None:
         for name in [job for job in x.idle if x.jobs[job].member is member]:
             x.withdraw(x.jobs[name])
             x.offer(x.jobs[name])
+    x.tidied = True  # What the policy asked for is not needed any more when the end is decided.
     x.emit(ExperimentChanged(member.id))
 
 
@@ -166,6 +167,7 @@ def advance(x: Experiment, at: float) -> None:
         _preempt(x)
     for member in x.members.values():
         _advance_member(x, member, at)
+    quota.keep_within(x)
     if x.phase.over:
         return
     if x.claim != x.claimed:
@@ -330,6 +332,9 @@ def _reopen(x: Experiment, job: Job) -> None:
     why = "the experiment was extended"
     own = x.snapshots.newest(job.id)
     source = x.source_of(job)
+    if job.forked and source is None and x.settings.snapshot_quota is not None:
+        x.emit(Noted(x.id, "", f"job {job.id} stays COMPLETED: what it would go on from was dropped", aloud=True))
+        return
     job.position = source[1] if source is not None else 0
     if own is None and source is not None:  # It starts from its origin again, which must stay until then.
         job.fork_pin = source

@@ -82,7 +82,7 @@ def take(x: Experiment, event: RunMessage) -> None:
             for report in body.reports:
                 _report(x, job, run, report, event.at)
         case Amended():
-            _amended(x, run, body)
+            _amended(x, job, run, body)
         case SnapshotTaken():
             taken(x, job, body.snapshot, rank.node, run.attempt)
 
@@ -195,6 +195,7 @@ def _judge(x: Experiment, job: Job, position: int, value: float | None) -> None:
     elif job.best is not None and (previous is None or previous[0] == job.id or _beats(x, job.best[0], previous[2])):
         member.best = (job.id, job.best[1], job.best[0])
     best = member.best
+    x.tidied = x.tidied or best != previous
     if previous is not None and best is not None and best[0] != previous[0] and x.jobs[previous[0]].state.ended:
         x.collect(x.jobs[previous[0]])
 
@@ -213,10 +214,12 @@ def _best_of(x: Experiment, job: Job) -> tuple[float, int] | None:
     return max(finite, key=lambda item: (x.sign(item[0]), -item[1])) if finite else None
 
 
-def _amended(x: Experiment, run: Run, body: Amended) -> None:
+def _amended(x: Experiment, job: Job, run: Run, body: Amended) -> None:
     amend = run.amends.pop(body.ticket, None)
     if amend is None:
         return
+    if body.accepted:
+        job.asked.update(amend[1])
     if body.accepted and amend[0] is not None:
         run.until = amend[0]
         run.parked = run.parked and run.until <= run.position

@@ -131,6 +131,7 @@ class Job:
         high_water: The highest position that was ever reported; up-calls fire above it only.
         run: Its present run.
         channels: Numbers of the channels of all its runs by (attempt, rank).
+        asked: Positions at which the policy asked for a snapshot: it may want to fork there.
     """
 
     id: str
@@ -151,6 +152,7 @@ class Job:
     curve: Curve = field(default_factory=Curve)
     run: Run | None = None
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
     failures: int = 0
     losses: int = 0
     suspends: int = 0

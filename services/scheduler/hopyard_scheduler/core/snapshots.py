@@ -1,13 +1,14 @@
 """Which snapshots exist, where they are, and who still needs them.
 
 A snapshot is kept while it is pinned (a run is loading it, a forked job starts from it), or while its own job retains it: the
-newest `keep_latest`, the newest STORED one (the job goes back to it when a node dies), and the best `keep_best`.
+newest `keep_latest`, the newest STORED one (the job goes back to it when a node dies), the best `keep_best`, and those that the
+policy asked for. `quota` says which of these are given up when they take too many bytes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -65,6 +66,8 @@ class SnapshotBook:
     def __init__(self) -> None:
         self._entries: dict[str, dict[int, Entry]] = {}
         self._copies: Counter[str] = Counter()
+        self._sizes: dict[str, int] = {}
+        self._size = 0
         self._unsettled: dict[SnapshotId, Entry] = {}
 
     def get(self, job: str, position: int) -> Entry | None:
@@ -88,10 +91,30 @@ class SnapshotBook:
         """Whether any snapshot has these bytes."""
         return sha256 in self._copies
 
+    @property
+    def size(self) -> int:
+        """Bytes of all snapshots: equal contents count once, wherever and however often they lie."""
+        return self._size
+
+    def vital(self, job: str) -> set[int]:
+        """Positions that a job goes on from: its newest snapshot, and its newest STORED one, to which it would fall back."""
+        available = [(p, e.stored) for p, e in self._entries.get(job, {}).items() if e.available]
+        newest = max((p for p, _ in available), default=None)
+        stored = max((p for p, stored in available if stored), default=None)
+        return {p for p in (newest, stored) if p is not None}
+
+    def latest(self, job: str, how_many: int) -> set[int]:
+        """Positions of a job's newest snapshots, `how_many` (>= 1) at most."""
+        return set(self.positions(job)[-how_many:])
+
     def entries(self) -> Iterable[Entry]:
         """All entries."""
         for by_position in self._entries.values():
             yield from by_position.values()
+
+    def count(self, job: str) -> int:
+        """How many snapshots a job has."""
+        return len(self._entries.get(job, {}))
 
     def of(self, job: str) -> list[Entry]:
         """A job's entries by position."""
@@ -124,6 +147,9 @@ class SnapshotBook:
     def _add(self, entry: Entry) -> Entry:
         self._entries.setdefault(entry.job, {})[entry.info.position] = entry
         self._copies[entry.info.sha256] += 1
+        if self._copies[entry.info.sha256] == 1:
+            self._sizes[entry.info.sha256] = entry.info.size
+            self._size += entry.info.size
         return entry
 
     def remove(self, entry: Entry) -> None:
@@ -136,6 +162,7 @@ class SnapshotBook:
         if self._copies[sha256]:
             return False
         del self._copies[sha256]
+        self._size -= self._sizes.pop(sha256)
         return True
 
     def fetched(self, job: str, position: int, node: str) -> None:
@@ -202,7 +229,14 @@ class SnapshotBook:
             if entry.info.sha256 in sha256s:
                 entry.nodes.add(node)
 
-    def collect(self, job: str, keep: bool, value: Callable[[int], float | None], how_many: Keep) -> list[Dropped]:
+    def collect(
+        self,
+        job: str,
+        keep: bool,
+        value: Callable[[int], float | None],
+        how_many: Keep,
+        asked: Collection[int] = (),
+    ) -> list[Dropped]:
         """Drops what nobody needs of a job.
 
         Args:
@@ -210,9 +244,10 @@ class SnapshotBook:
             keep: Whether the job itself still wants its snapshots (False once it ended without a result).
             value: The job's metric at a position, higher is better; None if it has none there.
             how_many: It retains so many.
+            asked: Positions that the policy may still fork from.
         """
         by_position = self._entries.get(job, {})
-        kept = {p for p, e in by_position.items() if e.pins}
+        kept = {p for p, e in by_position.items() if e.pins or p in asked}
         if keep:
             kept |= self._retained(by_position, value, how_many)
         dropped: list[Dropped] = []
@@ -225,10 +260,18 @@ class SnapshotBook:
     ) -> set[int]:
         available = sorted((p for p, e in by_position.items() if e.available), reverse=True)
         kept = set(available[: max(how_many.latest, 1)])
-        kept |= {p for p in available if by_position[p].stored} and {max(p for p in available if by_position[p].stored)}
+        kept |= {max(stored)} if (stored := [p for p in available if by_position[p].stored]) else set()
         scored = [(v, p) for p in available if (v := value(p)) is not None and v == v]
         kept |= {p for _, p in sorted(scored, key=lambda item: (-item[0], item[1]))[: how_many.best]}
         return kept
+
+    def drop_bytes(self, sha256: str) -> list[Dropped]:
+        """Drops all snapshots with these bytes, whoever retains them."""
+        dropped: list[Dropped] = []
+        for entry in [e for e in self.entries() if e.info.sha256 == sha256]:
+            self.remove(entry)
+            dropped += self.released(entry)
+        return dropped
 
     def released(self, entry: Entry) -> list[Dropped]:
         """An entry is no more: its bytes can be deleted, unless another one has the same."""

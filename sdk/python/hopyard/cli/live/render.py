@@ -115,6 +115,8 @@ def _title(model: LiveModel, width: int, now: float) -> Text:
         parts.append((f", about {text.duration(left)} left", ""))
     if experiment.reason:
         parts.append((f"  {experiment.reason}", "dim"))
+    if experiment.warning:
+        parts.append((f"  {experiment.warning}", style.WARNING))
     return _line(width, *parts)
 
 

@@ -47,3 +47,5 @@ EXPERIMENT: Final = {
     ExperimentState.STOPPED: "bold",
     ExperimentState.FAILED: f"bold {_VERMILION}",
 }
+
+WARNING: Final = _VERMILION

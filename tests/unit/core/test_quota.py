@@ -1,0 +1,337 @@
+"""Snapshots within their quota: what goes first, what never goes, and that nothing is miscounted whatever happens."""
+
+from __future__ import annotations
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from hopyard.policy.vocabulary import AmendRun, ForkJob, JobState, Report, RunEndReason, TerminateJob
+from hopyard_scheduler.core import quota
+from hopyard_scheduler.core.effects import ForgetSnapshot, JobChanged, Noted
+from hopyard_scheduler.core.events import Amended, ExperimentCreated, Operated, SnapshotInfo, Updated
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.core.snapshots import Entry
+from tests.unit.core.rig import Rig, settings, snapshot
+
+
+def has(rig: Rig, job: str = "1") -> list[int]:
+    return rig.x.snapshots.positions(job)
+
+
+def save(rig: Rig, position: int, job: str = "1", *, stored: bool = True) -> None:
+    """A run's snapshot at a position, 10 bytes, which arrives in the store."""
+    rig.taken(position, job, f"{job}@{position}")
+    if stored:
+        rig.stored(position, job, sha256=f"{job}@{position}")
+
+
+def trained(rig: Rig, job: str, values: list[float], *, machine: str) -> None:
+    """A job that trains from the start, saves at each position, and completes."""
+    rig.start(job, machine, until=len(values))
+    for position, value in enumerate(values, 1):
+        rig.report(position, value, name=job, at_until=position == len(values))
+        save(rig, position, job)
+    rig.ended(RunEndReason.UNTIL, len(values), snapshot(len(values), f"{job}@{len(values)}"), job)
+
+
+# ------------------------------------------------------------------------------------------------------- what goes first
+
+
+def test_the_best_of_ended_jobs_go_first_and_what_an_extension_goes_on_from_last() -> None:
+    rig = Rig(machines=2, max_position=3, keep_latest=2, keep_best=1, snapshot_quota=1000)
+    for _ in range(2):
+        rig.create()
+    trained(rig, "1", [0.5, 0.4, 0.3], machine="n1/0")  # The best at 1, the latest at 2, the end at 3.
+    trained(rig, "2", [0.1, 0.8, 0.9], machine="n1/1")  # The incumbent: its best is its end.
+    assert (has(rig), has(rig, "2")) == ([1, 2, 3], [2, 3])
+    order = [sha for sha, _ in quota._droppable(rig.x)]
+    assert order == ["1@1", "1@2", "2@2", "1@3"]
+
+
+def test_an_open_jobs_extras_go_after_those_of_ended_jobs_and_never_what_it_goes_on_from() -> None:
+    rig = Rig(machines=2, max_position=5, keep_latest=3, keep_best=1, snapshot_quota=60)
+    for _ in range(2):
+        rig.create()
+    trained(rig, "1", [0.1, 0.2, 0.3, 0.4, 0.9], machine="n1/0")
+    rig.start("2", "n1/1")
+    values = [0.8, 0.2, 0.3, 0.1]
+    for position, value in enumerate(values, 1):
+        rig.report(position, value, name="2")
+        save(rig, position, "2", stored=position < 4)
+    # 7 of 10 bytes: 1@3 goes, the lowest of the ended job's latest.
+    assert (has(rig), has(rig, "2")) == ([4, 5], [1, 2, 3, 4])
+    rig.x.founder.settings = settings(max_position=5, keep_latest=3, keep_best=1, snapshot_quota=30)
+    rig.report(5, 0.0, name="2")
+    rig.x.collect(rig.job("2"))
+    rig.x.tidied = True
+    quota.keep_within(rig.x)
+    # The result, and of the open job the newest and the newest that is stored.
+    assert (has(rig), has(rig, "2")) == ([5], [3, 4])
+
+
+def test_the_job_with_the_worst_result_loses_its_extras_first() -> None:
+    rig = Rig(machines=3, max_position=2, keep_latest=2, snapshot_quota=60)
+    for _ in range(3):
+        rig.create()
+    trained(rig, "1", [0.4, 0.5], machine="n1/0")
+    trained(rig, "2", [0.1, 0.2], machine="n1/1")
+    trained(rig, "3", [0.8, 0.9], machine="n1/2")
+    rig.x.founder.settings = settings(max_position=2, keep_latest=2, snapshot_quota=40)
+    rig.x.tidied = True
+    quota.keep_within(rig.x)
+    assert (has(rig, "1"), has(rig, "2"), has(rig, "3")) == ([2], [2], [1, 2])
+
+
+def test_equal_contents_count_once_and_go_together() -> None:
+    rig = Rig(machines=2, max_position=3, keep_latest=2, snapshot_quota=25)
+    for name, machine in (("1", "n1/0"), ("2", "n1/1")):
+        rig.create()
+        rig.start(name, machine)
+        for position in (1, 2):
+            rig.report(position, 0.5, name=name)
+            rig.taken(position, name, f"same@{position}")
+            rig.stored(position, name, sha256=f"same@{position}")
+    assert rig.x.snapshots.size == 20
+    assert (has(rig, "1"), has(rig, "2")) == ([1, 2], [1, 2])
+    rig.report(3, 0.5, name="1")
+    rig.taken(3, "1", "of 1")
+    # "same@2" is what job 2 goes on from, so dropping it for job 1 would free nothing.
+    assert (has(rig, "1"), has(rig, "2")) == ([2, 3], [2])
+    assert [(e.sha256, e.stored) for e in rig.of(ForgetSnapshot)] == [("same@1", True)]
+    assert {e.job for e in rig.of(JobChanged)} == {"1", "2"}
+
+
+# ------------------------------------------------------------------------------------------------------- what never goes
+
+
+def test_what_is_needed_stays_above_the_quota_and_people_are_told_once() -> None:
+    rig = Rig(machines=1, keep_latest=3, snapshot_quota=5)
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1, 0.1)
+    rig.taken(1, "1", "1@1")
+    assert has(rig) == [1]
+    told = [note.text for note in rig.of(Noted)]
+    assert told == [
+        "snapshots take 10 bytes, 5 more than snapshot.quota; all of them are still needed, so none is dropped"
+    ]
+    assert quota.warning(rig.x) == told[0]
+    rig.stored(1, "1", sha256="1@1")
+    rig.report(2, 0.2)
+    save(rig, 2, stored=False)
+    assert has(rig) == [1, 2]  # It would fall back to the stored one.
+    assert "15 more" in quota.warning(rig.x)
+    rig.stored(2, "1", sha256="1@2")
+    assert has(rig) == [2]
+    for position in (3, 4, 5):
+        rig.report(position, 0.1)
+        save(rig, position)
+        assert rig.of(Noted) == []  # It comes and goes with each snapshot, and was said.
+    assert "5 more" in quota.warning(rig.x)
+
+
+def test_a_forks_origin_stays_until_the_child_has_its_own_in_the_store() -> None:
+    rig = Rig(machines=2, snapshot_quota=0)
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1, 0.1)
+    save(rig, 1)
+    rig.command(ForkJob("2", "1", 1, {"lr": 0.2}))
+    rig.report(2, 0.2)
+    save(rig, 2)
+    assert has(rig) == [1, 2]
+    rig.start("2", "n1/1")
+    rig.report(2, 0.1, name="2")
+    save(rig, 2, "2", stored=False)
+    assert (has(rig), has(rig, "2")) == ([1, 2], [2])
+    rig.stored(2, "2", sha256="2@2")
+    assert (has(rig), has(rig, "2")) == ([2], [2])
+
+
+def test_a_snapshot_that_the_policy_asked_for_stays_while_it_may_fork_from_it() -> None:
+    rig = Rig(machines=1, snapshot_quota=0, max_failures=3)
+    rig.create()
+    rig.start("1", "n1/0", snapshot_at=(2,))
+    rig.command(AmendRun("1", "t", snapshot_at=(3,)))
+    rig.say(rig.key(), Amended("t", True, 0))
+    for position in (1, 2, 3, 4, 5):
+        rig.report(position, 0.1 * position)
+        save(rig, position)
+    assert has(rig) == [2, 3, 5]
+    rig.ended(RunEndReason.FAILED, 5)  # That was not the policy's wish.
+    assert has(rig) == [2, 3, 5]
+    rig.command(ForkJob("2", "1", 2, {"lr": 0.2}))
+    rig.command(TerminateJob("1"))  # The policy lets its branch points go, but for what it forked from.
+    assert has(rig) == [2, 5]  # 5 is the result.
+    rig.feed(Operated(rig.now, "x", "stop"))
+    assert has(rig) == [5]
+
+
+def test_an_amendment_that_came_too_late_asks_for_nothing() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.command(AmendRun("1", "t", snapshot_at=(2,)))
+    rig.say(rig.key(), Amended("t", False, 2))
+    for position in (2, 3):
+        rig.report(position, 0.1)
+        save(rig, position)
+    assert has(rig) == [3]
+
+
+def test_the_result_of_a_finished_experiment_stays_whatever_the_quota() -> None:
+    rig = Rig(machines=2, max_position=2, keep_latest=1, keep_best=1, snapshot_quota=0, jobs=2)
+    for _ in range(2):
+        rig.create()
+    trained(rig, "1", [0.9, 0.4], machine="n1/0")
+    trained(rig, "2", [0.2, 0.3], machine="n1/1")
+    assert (has(rig, "1"), has(rig, "2")) == ([1], [])
+
+
+def test_a_completed_fork_whose_state_was_dropped_stays_completed_when_the_experiment_is_extended() -> None:
+    rig = Rig(machines=1, max_position=2, snapshot_quota=0)
+    for _ in range(2):
+        rig.create()
+    trained(rig, "2", [0.8, 0.9], machine="n1/0")
+    rig.start("1", "n1/0", until=1)
+    rig.report(1, 0.5, at_until=True)
+    save(rig, 1)
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1, "1@1"))
+    rig.command(ForkJob("3", "1", 1, {"lr": 0.5}))
+    rig.start("3", "n1/0")
+    rig.report(2, 0.1, name="3", at_until=True)
+    save(rig, 2, "3")
+    rig.ended(RunEndReason.UNTIL, 2, snapshot(2, "3@2"), "3")
+    rig.command(TerminateJob("1"))
+    assert (rig.job("3").state, has(rig, "3"), has(rig, "1")) == (JobState.COMPLETED, [], [])
+    rig.feed(Updated(rig.now, "x", "u", max_position=4))
+    assert rig.job("3").state is JobState.COMPLETED
+    assert [note.text for note in rig.of(Noted)] == ["job 3 stays COMPLETED: what it would go on from was dropped"]
+    assert rig.job("2").state is JobState.SUSPENDED
+
+
+def test_a_lost_snapshot_lowers_what_is_above_the_quota() -> None:
+    rig = Rig(machines=1, snapshot_quota=0)
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1, 0.1)
+    save(rig, 1, stored=False)
+    assert rig.x.crowded == 10
+    rig.expire("n1")
+    assert (rig.x.snapshots.size, rig.x.crowded, quota.warning(rig.x)) == (0, 0, "")
+
+
+# ------------------------------------------------------------------------------------------------------- whatever happens
+
+JOBS = ("1", "2", "3")
+POSITIONS = st.integers(1, 5)
+
+
+class Quotas(RuleBasedStateMachine):
+    """Snapshots of three jobs come, arrive, are needed, are lost; after each step all that is not needed fits."""
+
+    @initialize(
+        latest=st.integers(1, 3), best=st.integers(0, 2), limit=st.integers(0, 60), values=st.lists(st.floats(0, 1))
+    )
+    def begin(self, latest: int, best: int, limit: int, values: list[float]) -> None:
+        terms = settings(keep_latest=latest, keep_best=best, snapshot_quota=limit)
+        self.x = Experiment(ExperimentCreated(0.0, "x", terms))
+        self.limit = limit
+        self.there: set[str] = set()  # Contents that were taken, and that nobody was told to delete since.
+        for ordinal, name in enumerate(JOBS, 1):
+            job = self.x.jobs[name] = self.x.open[name] = Job(name, ordinal, 0.0, self.x.founder, JobState.RUNNING)
+            for position, value in enumerate(values[ordinal::3][:5], 1):
+                job.curve.add(Report(position, {"score": value}))
+                job.best = max(job.best or (value, position), (value, position))
+                mine = (name, position, value)
+                self.x.founder.best = max(self.x.founder.best or mine, mine, key=lambda b: b[2])
+
+    @rule(job=st.sampled_from(JOBS), position=POSITIONS, content=st.integers(0, 9), node=st.sampled_from("ab"))
+    def take(self, job: str, position: int, content: int, node: str) -> None:
+        info = SnapshotInfo(position, f"c{content}", 3 * content)  # A few contents: many are equal.
+        self.there.add(info.sha256)
+        self.x.drop(self.x.snapshots.taken(job, info, node, 1))
+        self.settle(job)
+
+    @rule(job=st.sampled_from(JOBS), position=POSITIONS)
+    def store(self, job: str, position: int) -> None:
+        entry = self.x.snapshots.get(job, position)
+        if entry is not None:
+            assert self.x.snapshots.stored(job, position, entry.info.sha256, 1)
+            self.settle(job)
+
+    @rule(job=st.sampled_from(JOBS), position=POSITIONS, holder=st.sampled_from(["run:1.1", "fork:2"]))
+    def pin(self, job: str, position: int, holder: str) -> None:
+        if self.x.snapshots.get(job, position) is not None:
+            self.x.snapshots.pin((job, position), holder)
+            self.settle(job)
+
+    @rule(job=st.sampled_from(JOBS), position=POSITIONS, holder=st.sampled_from(["run:1.1", "fork:2"]))
+    def unpin(self, job: str, position: int, holder: str) -> None:
+        self.x.snapshots.unpin((job, position), holder)
+        self.settle(job)
+
+    @rule(job=st.sampled_from(JOBS), position=POSITIONS)
+    def ask(self, job: str, position: int) -> None:
+        self.x.jobs[job].asked.add(position)
+        self.settle(job)
+
+    @rule(node=st.sampled_from("ab"))
+    def lose(self, node: str) -> None:
+        for entry in self.x.snapshots.node_lost(node):
+            self.x.drop(self.x.snapshots.released(entry))
+        self.settle("1")
+
+    @rule(job=st.sampled_from(JOBS), state=st.sampled_from([s for s in JobState if s.ended]))
+    def end(self, job: str, state: JobState) -> None:
+        self.x.jobs[job].state = state
+        self.x.open.pop(job, None)
+        self.settle(job)
+
+    def settle(self, job: str) -> None:
+        """As the core does it: what nobody retains goes, then what there is no room for."""
+        self.x.collect(self.x.jobs[job])
+        needed = {(e.job, e.info.position) for e in self.x.snapshots.entries() if self.needed(e)}
+        quota.keep_within(self.x)
+        left = {(e.job, e.info.position) for e in self.x.snapshots.entries()}
+        assert needed <= left
+        if self.x.snapshots.size > self.limit:
+            contents = {e.info.sha256 for e in self.x.snapshots.entries()}
+            assert contents == {e.info.sha256 for e in self.x.snapshots.entries() if self.needed(e)}
+        for effect in self.x.effects:
+            if isinstance(effect, ForgetSnapshot):
+                assert effect.sha256 in self.there, "deleted twice, or never taken"
+                self.there.discard(effect.sha256)
+        self.x.effects.clear()
+
+    def needed(self, entry: Entry) -> bool:
+        """Written down a second time."""
+        job = self.x.jobs[entry.job]
+        later = [e for e in self.x.snapshots.of(job.id) if e.info.position > entry.info.position]
+        goes_on = not job.state.ended and (not later or (entry.stored and not any(e.stored for e in later)))
+        asked = entry.info.position in job.asked and job.state is not JobState.TERMINATED
+        best = self.x.best
+        result = False
+        if best is not None and best[0] == job.id:
+            there = self.x.snapshots.get(job.id, best[1]) is not None
+            result = entry.info.position == best[1] if there else not later
+        return bool(entry.pins) or goes_on or asked or result
+
+    @precondition(lambda self: hasattr(self, "x"))
+    @invariant()
+    def nothing_is_miscounted(self) -> None:
+        entries = list(self.x.snapshots.entries())
+        contents = {e.info.sha256: e.info.size for e in entries}
+        assert self.there == set(contents)
+        assert self.x.snapshots.size == sum(contents.values())
+        for sha256 in contents:
+            assert self.x.snapshots._copies[sha256] == sum(e.info.sha256 == sha256 for e in entries)
+        assert set(self.x.snapshots._copies) == set(contents)
+        assert self.x.snapshots.settled(lambda job: True) == all(e.settled for e in entries)
+        assert self.x.crowded == max(self.x.snapshots.size - self.limit, 0)
+
+
+TestQuotas = Quotas.TestCase
+TestQuotas.settings = hypothesis_settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -8,8 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hopyard_scheduler.core.effects import CommandBody, Start
-from hopyard_scheduler.core.events import MachineSpec, NodeJoined, RunBody, RunKey, RunMessage, SnapshotStored
+from hopyard_scheduler.core.effects import CommandBody, ShipmentOrder, Start
+from hopyard_scheduler.core.events import (
+    MachineSpec,
+    NodeJoined,
+    RunBody,
+    RunKey,
+    RunMessage,
+    SnapshotShipped,
+    SnapshotStored,
+)
 from tests.simulation.faults import LEASE, Rates
 from tests.simulation.process import Process
 from tests.simulation.training import Blob, Store
@@ -43,6 +51,9 @@ class Agent:
         self.welcomed = False
         self.incarnation_known = 0
         self.forgotten: set[RunKey] = set()
+        self.orders: dict[
+            tuple[str, int], SnapshotShipped | None
+        ] = {}  # None: under way; else the answer, not acknowledged.
         self._sessions = 0
         self._out = 0.0
         self.inbound = 0.0
@@ -92,6 +103,8 @@ class Agent:
         for process in self.channels.values():
             for sequence, body in process.unacknowledged.items():
                 self.send_message(process.key, sequence, body)
+        for answer in self.orders.values():
+            self._send_shipped(answer)
 
     # -------------------------------------------------------------------------------------------------------- out, in
 
@@ -147,6 +160,44 @@ class Agent:
         if session == self.session and not any(p.reported(sha256) for p in self.channels.values()):
             self.disk.pop(sha256, None)
 
+    def ship(self, session: int, order: ShipmentOrder) -> None:
+        """The scheduler wants a snapshot in the store that no process here knows of any more."""
+        if session != self.session or not self.alive:
+            return
+        name = (order.experiment, order.number)
+        if name in self.orders:
+            self._send_shipped(self.orders[name])
+        else:
+            self.orders[name] = None
+            self.world.later(self.world.rng.uniform(0.1, 1.5), self._ship, self.life, order)
+
+    def _ship(self, life: int, order: ShipmentOrder) -> None:
+        if life != self.life or not self.alive:
+            return
+        blob = self.disk.get(order.sha256)
+        error = "" if blob is not None else "it is not on this node any more"
+        if blob is not None and self.world.happens(self.rates.not_stored):
+            self.world.fault("snapshot not stored", order.sha256)
+            error = "the store is full"
+        elif blob is not None:
+            self.store.put(blob, order.experiment)
+            self.world.note(self.node, "stores", order.sha256, "by order", order.number)
+        answer = SnapshotShipped(
+            0.0, order.experiment, self.node, order.number, order.job, order.position, order.sha256, error
+        )
+        self.orders[order.experiment, order.number] = answer
+        self._send_shipped(answer)
+
+    def _send_shipped(self, answer: SnapshotShipped | None) -> None:
+        if answer is not None and self.welcomed:
+            assert self.scheduler is not None
+            unreliable(self, self._post, self.scheduler.shipped, self, answer)
+
+    def shipment_acknowledged(self, session: int, experiment: str, number: int) -> None:
+        """The scheduler has taken an answer over."""
+        if session == self.session:
+            self.orders.pop((experiment, number), None)
+
     # ---------------------------------------------------------------------------------------------------------- machine
 
     def fetch(self, sha256: str, peers: tuple[str, ...]) -> Blob | None:
@@ -173,16 +224,23 @@ class Agent:
 
     def _orphans(self, process: Process) -> None:
         """What a channel stored and cannot say any more is garbage if the scheduler has dropped the snapshot already."""
-        assert self.scheduler is not None
         for body in process.unacknowledged.values():
-            if isinstance(body, SnapshotStored) and not self.scheduler.knows(process.key.experiment, body.sha256):
+            if isinstance(body, SnapshotStored) and not self._known(process.key.experiment, body.sha256):
                 self.world.orphans.add(body.sha256)
+
+    def _known(self, experiment: str, sha256: str) -> bool:
+        assert self.scheduler is not None
+        return self.scheduler.knows(experiment, sha256)
 
     def die(self, disk_lost: bool) -> None:
         """The agent and its processes are gone, perhaps with the disk."""
         for process in self.channels.values():
             process.alive = False
             self._orphans(process)
+        for answer in self.orders.values():
+            if answer is not None and not answer.error and not self._known(answer.experiment, answer.sha256):
+                self.world.orphans.add(answer.sha256)
+        self.orders.clear()
         self.channels.clear()
         self.on_machine.clear()
         if disk_lost:

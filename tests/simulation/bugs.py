@@ -162,6 +162,10 @@ def _unstorable_snapshot_waited_for() -> list[Patch]:
     return [(SnapshotBook, "given_up", lambda self, job, position, sha256, attempt: False)]
 
 
+def _local_snapshots_left_on_their_node() -> list[Patch]:
+    return [(placement, "not_shipped_any_more", lambda x, node, listed, disk: ())]
+
+
 def _bytes_of_another_experiment_deleted() -> list[Patch]:
     return [(Core, "_needed_elsewhere", lambda self, effect: False)]
 
@@ -185,5 +189,6 @@ BUGS: dict[str, Bug] = {
     "machines kept that are gone": Bug(_machines_kept_that_are_gone),
     "lost runs believed alive": Bug(_lost_runs_believed_alive),
     "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for),
+    "local snapshots left on their node": Bug(_local_snapshots_left_on_their_node),
     "bytes deleted that another experiment needs": Bug(_bytes_of_another_experiment_deleted),
 }

@@ -19,7 +19,7 @@ from hopyard_scheduler.core.effects import (
     Start,
     UpCall,
 )
-from hopyard_scheduler.core.events import Event, NodeExpired, NodeJoined
+from hopyard_scheduler.core.events import Event, NodeBack, NodeExpired, NodeJoined
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import Job, Run
@@ -78,6 +78,8 @@ class Invariants:
         for effect in effects:
             if isinstance(effect, Record):
                 touched.add(effect.stream)
+                if isinstance(effect.event, NodeBack):
+                    _all_on_its_way(core, effect.event)
             elif isinstance(effect, UpCall):
                 require(effect.experiment not in calls, f"two up-calls of {effect.experiment} at once")
                 calls.add(effect.experiment)
@@ -201,6 +203,9 @@ class Invariants:
             for entry in x.snapshots.entries():
                 require(not entry.pins, f"snapshot {entry.job}@{entry.info.position} is still pinned by {entry.pins}")
                 known.add(entry.info.sha256)
+        for x in core.experiments.values():  # All nodes have said hello since the faults stopped.
+            local = [e for e in x.snapshots.entries() if not e.stored]
+            require(not local, f"{x.id} keeps what is not in the store: {local}")
         require(not core.cluster.tenants, f"tenants are left: {list(core.cluster.tenants)}")
         held = [m.spec.id for m in core.cluster.machines.values() if m.holder]
         require(not held, f"machines are held by nobody alive: {held}")
@@ -209,6 +214,7 @@ class Invariants:
         for agent in self.agents.values():
             require(not agent.on_machine, f"{agent.node} still runs {list(agent.on_machine)}")
             require(not agent.channels, f"{agent.node} still has channels {list(agent.channels)}")
+            require(not agent.orders, f"{agent.node} still has orders {list(agent.orders)}")
             require(set(agent.disk) <= known, f"{agent.node} keeps {sorted(set(agent.disk) - known)}")
 
     def _check_curve(self, x: Experiment, job: Job) -> None:
@@ -235,6 +241,12 @@ def _nobody_needs(core: Core, effect: ForgetSnapshot) -> None:
                 theirs = not effect.stored or x.id != effect.experiment
                 gone = theirs and entry.nodes.isdisjoint(effect.nodes)
                 require(gone, f"{effect.sha256} is deleted, and job {entry.job} of {x.id} needs it")
+
+
+def _all_on_its_way(core: Core, event: NodeBack) -> None:
+    for entry in core.experiments[event.experiment].snapshots.entries():
+        settled = event.node in entry.nodes and not entry.stored and entry.shipper is None
+        require(not settled, f"{event.node} is back with {entry}, and nobody brings it to the store")
 
 
 def _legal_story(job: Job) -> None:
@@ -295,7 +307,7 @@ def _check_jobs(x: Experiment) -> None:
     vacant = {m.id for m in x.machines.values() if m.idle and not m.reserved}
     require(x.vacant == vacant, f"vacant are {vacant}, counted {x.vacant}")
     moving = any(not entry.settled for entry in x.snapshots.entries())
-    settled = x.snapshots.settled(lambda job: True)
+    settled = x.snapshots.settled
     require(settled != moving, f"{x.id} counts its snapshots wrongly: settled is {settled}")
     require(not (x.phase.over and (x.live or x.machines)), f"{x.id} is over and holds {list(x.machines)}")
 

@@ -137,7 +137,7 @@ class Schedule:
         core = self.scheduler.core
         if core is None or len(self.scheduler.over) < self.created:
             return False
-        return all(a.alive and a.welcomed and not a.channels for a in self.agents.values())
+        return all(a.alive and a.welcomed and not a.channels and not a.orders for a in self.agents.values())
 
     def _unfinished(self) -> str:
         core = self.scheduler.core

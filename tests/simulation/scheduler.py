@@ -11,6 +11,7 @@ from hopyard.policy import Policy
 from hopyard_scheduler.core import CLUSTER_STREAM, Core
 from hopyard_scheduler.core.effects import (
     Acknowledge,
+    AcknowledgeShipment,
     AskOutside,
     Effect,
     ForgetSnapshot,
@@ -32,6 +33,7 @@ from hopyard_scheduler.core.events import (
     PolicyFailed,
     RunKey,
     RunMessage,
+    SnapshotShipped,
     TimerElapsed,
 )
 from hopyard_scheduler.policyhost import PolicyHost
@@ -164,6 +166,8 @@ class Scheduler:
                 if sender is not None and self.sessions.get(sender.node) is not None:
                     session = self.sessions[sender.node]
                     unreliable(sender, self._post, sender.acknowledged, session, effect.run, effect.sequence)
+            case AcknowledgeShipment():
+                self._acknowledge_shipment(effect)
             case Welcome():
                 self._welcome(core, effect)
             case ForgetSnapshot():
@@ -195,6 +199,14 @@ class Scheduler:
         self._post(agent.welcome, session, welcome.unknown)
         for send in core.unacknowledged(welcome.node):
             self._send(send)
+        for order in core.orders(welcome.node):
+            unreliable(agent, self._post, agent.ship, session, order)
+
+    def _acknowledge_shipment(self, ack: AcknowledgeShipment) -> None:
+        session = self.sessions.get(ack.node)
+        if session is not None:
+            agent = self.agents[ack.node]
+            unreliable(agent, self._post, agent.shipment_acknowledged, session, ack.experiment, ack.order)
 
     def _forget(self, effect: ForgetSnapshot) -> None:
         self.world.note("forget", effect)
@@ -274,6 +286,11 @@ class Scheduler:
 
     def message(self, agent: Agent, event: RunMessage) -> None:
         """A run's message arrives, perhaps one from an older session."""
+        if self.core is not None:
+            self.handle(replace(event, at=self.world.now), agent)
+
+    def shipped(self, agent: Agent, event: SnapshotShipped) -> None:
+        """What became of an order arrives, perhaps from an older session."""
         if self.core is not None:
             self.handle(replace(event, at=self.world.now), agent)
 

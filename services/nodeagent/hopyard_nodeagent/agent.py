@@ -17,12 +17,13 @@ from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.executor import Executor
 from hopyard_nodeagent.folders import Folders
 from hopyard_nodeagent.machines import Machines
+from hopyard_nodeagent.orders import Orders
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runs import Runs
 from hopyard_nodeagent.servicer import NodeAgentServicer
 from hopyard_nodeagent.session import SchedulerSession
 from hopyard_nodeagent.settings import AgentSettings
-from hopyard_nodeagent.shipping import Shipper
+from hopyard_nodeagent.shipping import Shipment, Shipper
 from hopyard_nodeagent.snapshots import Snapshots
 from hopyard_nodeagent.store import Store
 
@@ -53,8 +54,9 @@ class NodeAgent:
         self._executor.lease_seconds = settings.lease_seconds
         self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
         self._runs = Runs(settings.node, self._executor, self._snapshots, self._background, changed=self._say)
-        self._shipper = Shipper(self._snapshots, self._store, backoff=settings.backoff, done=self._runs.shipped)
-        self._runs.shipper = self._shipper
+        self._orders = Orders(self._session.shipped)
+        self._shipper = Shipper(self._snapshots, self._store, backoff=settings.backoff, done=self._shipped)
+        self._runs.shipper = self._orders.shipper = self._shipper
         self._server = Server(
             "agent", host=settings.host, port=settings.port, data=self._folders.data, insecure=settings.insecure
         )
@@ -132,6 +134,18 @@ class NodeAgent:
         except HopyardError as error:
             _log.error("the scheduler asks to forget what is no snapshot: %s", error)
 
+    def ordered(self, orders: list[wire.ShipmentOrder]) -> None:
+        """Ship snapshots that no run here knows of any more."""
+        self._orders.take(orders)
+
+    def shipment_acknowledged(self, experiment: str, number: int) -> None:
+        """Nobody needs to hear of an order again."""
+        self._orders.acknowledged(experiment, number)
+
+    def unacknowledged_shipments(self) -> list[wire.SnapshotShipped]:
+        """What became of orders, as far as the scheduler has not taken it over."""
+        return self._orders.unacknowledged()
+
     def asked(self, question: wire.NodeQuestion) -> wire.NodeAnswer:
         """Answer a question of the scheduler."""
         return wire.NodeAnswer(
@@ -140,6 +154,9 @@ class NodeAgent:
 
     def _say(self, run: Run) -> None:
         self._session.changed(run)
+
+    def _shipped(self, shipment: Shipment, error: str) -> None:
+        (self._orders if shipment.order else self._runs).shipped(shipment, error)
 
     def _machine_messages(self) -> list[wire.Machine]:
         return [

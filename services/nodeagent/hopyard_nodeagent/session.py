@@ -46,6 +46,15 @@ class SessionOwner(Protocol):
     def forget_snapshots(self, hashes: list[str]) -> None:
         """Nobody needs these snapshots any more."""
 
+    def ordered(self, orders: list[wire.ShipmentOrder]) -> None:
+        """The scheduler wants these snapshots in the store."""
+
+    def shipment_acknowledged(self, experiment: str, number: int) -> None:
+        """The scheduler has taken over what became of an order."""
+
+    def unacknowledged_shipments(self) -> list[wire.SnapshotShipped]:
+        """What became of orders, as far as it has not."""
+
     def asked(self, question: wire.NodeQuestion) -> wire.NodeAnswer:
         """The scheduler asks something."""
 
@@ -86,6 +95,11 @@ class SchedulerSession:
         """A run has something to say."""
         self._changed[run] = None
         self._wake.set()
+
+    def shipped(self, answer: wire.SnapshotShipped) -> None:
+        """An order to ship was carried out or given up; said in the next session again, unless it is acknowledged by then."""
+        if self.connected:
+            self._say(wire.AgentSessionRequest(shipped=answer))
 
     async def serve(self, runs: Runs) -> None:
         """Hold session after session, for ever.
@@ -149,6 +163,7 @@ class SchedulerSession:
         runs.unknown(RunKey.of(run) for run in welcome.unknown_runs)
         self._owner.welcomed(welcome)
         self._asides.clear()
+        self._asides.extend(wire.AgentSessionRequest(shipped=a) for a in self._owner.unacknowledged_shipments())
         for run in runs.all():
             run.outgoing.new_session()
         self._changed = dict.fromkeys(runs.all())
@@ -172,6 +187,10 @@ class SchedulerSession:
                     runs.acknowledged(RunKey.of(response.ack.run), response.ack.sequence)
                 case "forget_snapshots":
                     self._owner.forget_snapshots(list(response.forget_snapshots.sha256))
+                case "ship_snapshots":
+                    self._owner.ordered(list(response.ship_snapshots.orders))
+                case "shipment_ack":
+                    self._owner.shipment_acknowledged(response.shipment_ack.experiment, response.shipment_ack.number)
                 case "question":
                     self._say(wire.AgentSessionRequest(answer=self._owner.asked(response.question)))
                 case _:

@@ -29,11 +29,23 @@ _GONE: Final = "it is not on this node any more"
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """A snapshot of a run on its way to the store."""
+    """A snapshot on its way to the store.
+
+    Attributes:
+        run: The run that took it and tells of it; attempt 0 if the scheduler ordered it.
+        position: Where it was taken.
+        sha256: Its hash.
+        order: The number of the order; 0: it is its run's.
+    """
 
     run: RunKey
     position: int
     sha256: str
+    order: int = 0
+
+    def __str__(self) -> str:
+        run = self.run
+        return f"snapshot {self.sha256} at {self.position} of job {run.job} of experiment {run.experiment}"
 
 
 class Shipper:
@@ -89,9 +101,7 @@ class Shipper:
                         self._finish(shipment, str(error))
                         break
                     wait = self._backoff.wait(failures, self._rng)
-                    _log.warning(
-                        "snapshot %s of %s: %s; next try in %.1f s", shipment.sha256, shipment.run, error, wait
-                    )
+                    _log.warning("%s: %s; next try in %.1f s", shipment, error, wait)
                     await asyncio.sleep(wait)
                 else:
                     self._finish(shipment, given_up)
@@ -116,6 +126,6 @@ class Shipper:
     def _finish(self, shipment: Shipment, error: str) -> None:
         if shipment in self._wanted:
             if error:
-                _log.error("snapshot %s of %s is not stored: %s", shipment.sha256, shipment.run, error)
+                _log.error("%s is not stored: %s", shipment, error)
             self._wanted.discard(shipment)
             self._done(shipment, error)

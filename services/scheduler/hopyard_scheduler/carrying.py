@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable, Iterable
 
 from hopyard.v1 import resource_manager_pb2
-from hopyard_scheduler.converters import command_to_proto, key_to_proto
+from hopyard_scheduler.converters import command_to_proto, key_to_proto, order_to_proto
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import (
     Acknowledge,
+    AcknowledgeShipment,
     AskOutside,
     Effect,
     FinalPerformance,
@@ -77,6 +78,8 @@ class Carrier:
                 self._send(effect)
             case Acknowledge():
                 self._acknowledge(effect)
+            case AcknowledgeShipment():
+                self._acknowledge_shipment(effect)
             case Welcome():
                 self._welcome(effect)
             case AskOutside() if effect.kind == "create_job":
@@ -123,6 +126,12 @@ class Carrier:
             message = resource_manager_pb2.ChannelAck(run=key_to_proto(ack.run), sequence=ack.sequence)
             session.send(resource_manager_pb2.AgentSessionResponse(ack=message))
 
+    def _acknowledge_shipment(self, ack: AcknowledgeShipment) -> None:
+        session = self.sessions.of(ack.node)
+        if session is not None:
+            message = resource_manager_pb2.ShipmentAck(experiment=ack.experiment, number=ack.order)
+            session.send(resource_manager_pb2.AgentSessionResponse(shipment_ack=message))
+
     def _welcome(self, welcome: Welcome) -> None:
         session = self.sessions.of(welcome.node)
         if session is None:
@@ -136,6 +145,10 @@ class Carrier:
         session.welcome(resource_manager_pb2.AgentSessionResponse(welcome=message))
         for send in self._core.unacknowledged(welcome.node):
             self._send(send)
+        orders = [order_to_proto(order) for order in self._core.orders(welcome.node)]
+        if orders:
+            ship = resource_manager_pb2.ShipSnapshots(orders=orders)
+            session.send(resource_manager_pb2.AgentSessionResponse(ship_snapshots=ship))
 
     def _set_timer(self, timer: SetTimer) -> None:
         key = (timer.experiment, timer.ticket)

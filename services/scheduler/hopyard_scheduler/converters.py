@@ -12,7 +12,7 @@ from hopyard.rpc.values import hyperparameters_to_proto, report_from_proto, repo
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 from hopyard_scheduler.core import quota
 from hopyard_scheduler.core.curve import Point
-from hopyard_scheduler.core.effects import Amend, CommandBody, Decide, Kill, Start
+from hopyard_scheduler.core.effects import Amend, CommandBody, Decide, Kill, ShipmentOrder, Start
 from hopyard_scheduler.core.events import (
     Amended,
     Ended,
@@ -22,6 +22,7 @@ from hopyard_scheduler.core.events import (
     RunKey,
     RunMessage,
     SnapshotInfo,
+    SnapshotShipped,
     SnapshotStored,
     SnapshotTaken,
     Started,
@@ -84,6 +85,25 @@ def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) 
     run = message.run
     body = _body_from_proto(message)
     return RunMessage(at, run.experiment, run.job, run.attempt, run.rank, message.sequence, body)
+
+
+def shipped_from_proto(message: resource_manager_pb2.SnapshotShipped, node: str, at: float) -> SnapshotShipped:
+    """What became of an order to ship, at the time it is taken."""
+    order = message.order
+    return SnapshotShipped(
+        at, order.experiment, node, order.number, order.job, order.position, order.sha256, message.error[:MAX_MESSAGE]
+    )
+
+
+def order_to_proto(order: ShipmentOrder) -> resource_manager_pb2.ShipmentOrder:
+    """An order to ship."""
+    return resource_manager_pb2.ShipmentOrder(
+        experiment=order.experiment,
+        number=order.number,
+        job=order.job,
+        position=order.position,
+        sha256=order.sha256,
+    )
 
 
 def _body_from_proto(message: resource_manager_pb2.RunMessage) -> RunBody:

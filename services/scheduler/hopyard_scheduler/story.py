@@ -35,6 +35,7 @@ from hopyard_scheduler.core.events import (
     RunMessage,
     Settings,
     ShareSet,
+    SnapshotShipped,
     SnapshotStored,
     SnapshotTaken,
     Started,
@@ -198,7 +199,8 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             )
             what += f", without {', '.join(event.gone)}" if event.gone else ""
             lost = _lost_runs(x, before, f"node {event.node} is back without it: ")
-            return [Part("", f"node {event.node} is back {what}"), *lost]
+            ship = [Part(job, words.ship(event.node, job, position)) for job, position in event.ship]
+            return [Part("", f"node {event.node} is back {what}"), *lost, *ship]
         case NodeDraining():
             return [Part("", f"node {event.node} is drained: its runs leave at their next boundary")]
         case ShareSet():
@@ -207,6 +209,8 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part("", f"the share changed {before.share} -> {event.slots} machines")]
         case RunMessage():
             return _run_message(x, before, event, effects)
+        case SnapshotShipped():
+            return [Part(event.job, words.shipped(event))]
         case PolicyAnswered():
             return _answered(x, before, event, effects)
         case PolicyFailed():

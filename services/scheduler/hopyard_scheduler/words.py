@@ -37,7 +37,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     WakeAt,
 )
-from hopyard_scheduler.core.events import ExperimentEvent, PolicyAnswered, PolicyFailed
+from hopyard_scheduler.core.events import ExperimentEvent, PolicyAnswered, PolicyFailed, SnapshotShipped
 
 
 def told(call: Call) -> str:
@@ -168,3 +168,16 @@ def answer(event: ExperimentEvent) -> str:
             return f"the failure {event.error}"
         case _:
             return f"the event {type(event).__name__}"
+
+
+def ship(node: str, job: str, position: int) -> str:
+    """What a node is told that comes back with a snapshot which the store has not."""
+    return f"node {node} is told to bring the snapshot of job {job} at {position} to the store"
+
+
+def shipped(event: SnapshotShipped) -> str:
+    """What became of that."""
+    what = f"the snapshot of job {event.job} at {event.position}"
+    if event.error:
+        return f"node {event.node} could not bring {what} to the store: {event.error}"
+    return f"node {event.node} brought {what} to the store"

@@ -28,6 +28,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         self.hellos: dict[str, list[wire.AgentHello]] = defaultdict(list)
         self.received: dict[RunKey, list[wire.RunMessage]] = defaultdict(list)
         self.answers: list[wire.NodeAnswer] = []
+        self.shipped: list[wire.SnapshotShipped] = []
         self.redelivered = 0
         self._node_of: dict[RunKey, str] = {}
         self._commands: dict[RunKey, list[wire.RunCommand]] = defaultdict(list)
@@ -84,6 +85,12 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
                         self._message(request.run_message, queue)
                     case "answer":
                         self.answers.append(request.answer)
+                    case "shipped":
+                        self.shipped.append(request.shipped)
+                        if self.acknowledge:
+                            order = request.shipped.order
+                            ack = wire.ShipmentAck(experiment=order.experiment, number=order.number)
+                            queue.put_nowait(wire.AgentSessionResponse(shipment_ack=ack))
                 self._changed.notify_all()
 
     def _message(self, message: wire.RunMessage, queue: asyncio.Queue[wire.AgentSessionResponse | None]) -> None:

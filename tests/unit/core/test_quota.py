@@ -329,7 +329,7 @@ class Quotas(RuleBasedStateMachine):
         for sha256 in contents:
             assert self.x.snapshots._copies[sha256] == sum(e.info.sha256 == sha256 for e in entries)
         assert set(self.x.snapshots._copies) == set(contents)
-        assert self.x.snapshots.settled(lambda job: True) == all(e.settled for e in entries)
+        assert self.x.snapshots.settled == all(e.settled for e in entries)
         assert self.x.crowded == max(self.x.snapshots.size - self.limit, 0)
 
 

@@ -123,9 +123,22 @@ def test_a_lost_node_takes_its_local_snapshots_with_it_but_not_the_stored_nor_wh
     lost = book.node_lost("n", frozenset({"s2"}))
     assert [entry.info.sha256 for entry in lost] == ["s3"]
     assert book.positions("j") == [1, 2]
-    entry = book.get("j", 2)
-    assert entry is not None
-    assert entry.settled  # Nobody ships it any more.
+
+
+def test_what_a_gone_channel_was_shipping_is_settled_and_unshipped_until_it_is_ordered() -> None:
+    book = SnapshotBook()
+    book.taken("j", snapshot(1), "n", 1)
+    book.taken("j", snapshot(2), "n", 2)
+    disk = frozenset({"s1", "s2"})
+    assert book.unshipped("n", disk, lambda job, attempt: attempt == 2) == [("j", 1)]
+    book.not_shipping("n", lambda job, attempt: attempt == 1)
+    first, second = book.of("j")
+    assert (first.settled, second.settled) == (True, False)
+    for position in (1, 2):
+        book.order(("j", position), "n")
+    assert book.ordered("n") == [first]
+    assert not first.settled
+    assert book.unshipped("n", frozenset({"s2"}), lambda job, attempt: False) == [("j", 2)]
 
 
 def test_only_an_attempt_that_took_the_snapshot_since_it_is_known_can_say_that_it_is_stored() -> None:

@@ -324,6 +324,7 @@ class AgentSessionRequest(google.protobuf.message.Message):
     ANSWER_FIELD_NUMBER: builtins.int
     INVENTORY_FIELD_NUMBER: builtins.int
     EVICTED_FIELD_NUMBER: builtins.int
+    SHIPPED_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> Global___AgentHello:
         """First on every session."""
@@ -352,6 +353,10 @@ class AgentSessionRequest(google.protobuf.message.Message):
     def evicted(self) -> Global___SnapshotsEvicted:
         """The node made room: it does not hold these snapshots any more. What is lost with the session is said by the next hello."""
 
+    @property
+    def shipped(self) -> Global___SnapshotShipped:
+        """What became of an order to ship; said again in each session until it is acknowledged."""
+
     def __init__(
         self,
         *,
@@ -362,10 +367,11 @@ class AgentSessionRequest(google.protobuf.message.Message):
         answer: Global___NodeAnswer | None = ...,
         inventory: Global___SnapshotInventory | None = ...,
         evicted: Global___SnapshotsEvicted | None = ...,
+        shipped: Global___SnapshotShipped | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "run_message", b"run_message"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "run_message", b"run_message"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "heartbeat", "run_message", "ack", "answer", "inventory", "evicted"] | None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "run_message", b"run_message", "shipped", b"shipped"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "run_message", b"run_message", "shipped", b"shipped"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "heartbeat", "run_message", "ack", "answer", "inventory", "evicted", "shipped"] | None: ...
 
 Global___AgentSessionRequest: typing_extensions.TypeAlias = AgentSessionRequest
 
@@ -382,6 +388,8 @@ class AgentSessionResponse(google.protobuf.message.Message):
     FORGET_SNAPSHOTS_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
     LIST_SNAPSHOTS_FIELD_NUMBER: builtins.int
+    SHIP_SNAPSHOTS_FIELD_NUMBER: builtins.int
+    SHIPMENT_ACK_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> Global___AgentWelcome:
         """First on every session."""
@@ -410,6 +418,14 @@ class AgentSessionResponse(google.protobuf.message.Message):
     def list_snapshots(self) -> Global___ListNodeSnapshots:
         """What lies on the node's disk is wanted, as `inventory`."""
 
+    @property
+    def ship_snapshots(self) -> Global___ShipSnapshots:
+        """Follows the welcome when snapshots lie on the node's disk that no run of it brings to the store any more."""
+
+    @property
+    def shipment_ack(self) -> Global___ShipmentAck:
+        """An answer to an order to ship was taken over."""
+
     def __init__(
         self,
         *,
@@ -420,10 +436,12 @@ class AgentSessionResponse(google.protobuf.message.Message):
         forget_snapshots: Global___ForgetSnapshots | None = ...,
         heartbeat: Global___SchedulerHeartbeat | None = ...,
         list_snapshots: Global___ListNodeSnapshots | None = ...,
+        ship_snapshots: Global___ShipSnapshots | None = ...,
+        shipment_ack: Global___ShipmentAck | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command", "ack", "question", "forget_snapshots", "heartbeat", "list_snapshots"] | None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command", "ack", "question", "forget_snapshots", "heartbeat", "list_snapshots", "ship_snapshots", "shipment_ack"] | None: ...
 
 Global___AgentSessionResponse: typing_extensions.TypeAlias = AgentSessionResponse
 
@@ -1197,6 +1215,101 @@ class SnapshotsEvicted(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["sha256", b"sha256"]) -> None: ...
 
 Global___SnapshotsEvicted: typing_extensions.TypeAlias = SnapshotsEvicted
+
+@typing.final
+class ShipSnapshots(google.protobuf.message.Message):
+    """Snapshots to bring to the store outside of any run: those that took them are over and forgotten, as after a restart of
+    the agent. Each order is carried out once and answered by SnapshotShipped, however often it comes.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ORDERS_FIELD_NUMBER: builtins.int
+    @property
+    def orders(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ShipmentOrder]: ...
+    def __init__(
+        self,
+        *,
+        orders: collections.abc.Iterable[Global___ShipmentOrder] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["orders", b"orders"]) -> None: ...
+
+Global___ShipSnapshots: typing_extensions.TypeAlias = ShipSnapshots
+
+@typing.final
+class ShipmentOrder(google.protobuf.message.Message):
+    """One snapshot to bring to the store."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    POSITION_FIELD_NUMBER: builtins.int
+    SHA256_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    number: builtins.int
+    """Unique within the experiment. A snapshot that is ordered anew, because it was dropped and taken again or because the
+    node has said hello again, has another number: what became of an older order says nothing about it.
+    """
+    job: builtins.str
+    position: builtins.int
+    sha256: builtins.str
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        number: builtins.int = ...,
+        job: builtins.str = ...,
+        position: builtins.int = ...,
+        sha256: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "number", b"number", "position", b"position", "sha256", b"sha256"]) -> None: ...
+
+Global___ShipmentOrder: typing_extensions.TypeAlias = ShipmentOrder
+
+@typing.final
+class SnapshotShipped(google.protobuf.message.Message):
+    """What became of an order."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ORDER_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    error: builtins.str
+    """Why it cannot be stored: it was given up and stays LOCAL. Empty: it is stored."""
+    @property
+    def order(self) -> Global___ShipmentOrder: ...
+    def __init__(
+        self,
+        *,
+        order: Global___ShipmentOrder | None = ...,
+        error: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["order", b"order"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "order", b"order"]) -> None: ...
+
+Global___SnapshotShipped: typing_extensions.TypeAlias = SnapshotShipped
+
+@typing.final
+class ShipmentAck(google.protobuf.message.Message):
+    """The answer to an order was journalled, or is not needed any more."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    number: builtins.int
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        number: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "number", b"number"]) -> None: ...
+
+Global___ShipmentAck: typing_extensions.TypeAlias = ShipmentAck
 
 @typing.final
 class NodeQuestion(google.protobuf.message.Message):

@@ -9,6 +9,7 @@ from hopyard_scheduler.core import dispatch, placement
 from hopyard_scheduler.core.cluster import Cluster, ClusterNode, Tenant
 from hopyard_scheduler.core.effects import (
     Acknowledge,
+    AcknowledgeShipment,
     DemandChanged,
     Effect,
     ExperimentEnded,
@@ -19,6 +20,7 @@ from hopyard_scheduler.core.effects import (
     Record,
     Send,
     SetTimer,
+    ShipmentOrder,
     TermsChanged,
     Welcome,
 )
@@ -36,6 +38,7 @@ from hopyard_scheduler.core.events import (
     NodeLost,
     RunKey,
     RunMessage,
+    SnapshotShipped,
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
@@ -97,6 +100,8 @@ class Core:
                     if isinstance(event, RunMessage):  # It is over, and nobody listens any more.
                         key = RunKey(event.experiment, event.job, event.attempt, event.rank)
                         return [Acknowledge(key, event.sequence)]
+                    if isinstance(event, SnapshotShipped):
+                        return [AcknowledgeShipment(event.node, event.experiment, event.order)]
                     raise UnknownExperimentError(event.experiment)
                 if isinstance(event, MemberJoined):
                     self._streams[event.member] = event.experiment
@@ -145,6 +150,15 @@ class Core:
                         pending = sorted(rank.channel.unacknowledged.items())
                         sends += [Send(node, key, number, body) for number, body in pending]
         return sends
+
+    def orders(self, node: str) -> list[ShipmentOrder]:
+        """What a node was told to bring to the store and has not answered: what to send after its welcome."""
+        return [
+            ShipmentOrder(x.id, entry.shipper.order, entry.job, entry.info.position, entry.info.sha256)
+            for x in self.experiments.values()
+            for entry in x.snapshots.ordered(node)
+            if entry.shipper is not None
+        ]
 
     # ------------------------------------------------------------------------------------------------------- recovery
 
@@ -216,7 +230,8 @@ class Core:
             listed = tuple(s for s in event.snapshots if s in own)
             gone = tuple(m for m in unannounced if m in x.machines)
             lost = placement.not_run_any_more(x, event.node, frozenset(runs), frozenset(gone))
-            self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed, lost, gone))
+            ship = placement.not_shipped_any_more(x, event.node, frozenset(runs), frozenset(listed))
+            self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed, lost, gone, ship))
         self.cluster.remove(unannounced)
         self._settle_inbox()
         unknown = tuple(key for key in event.runs if not self._wanted(key))

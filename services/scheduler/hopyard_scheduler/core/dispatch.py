@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     Verdict,
 )
-from hopyard_scheduler.core import commands, lifecycle, losses, messages, placement
+from hopyard_scheduler.core import commands, lifecycle, losses, messages, placement, shipping
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_scheduler.core.events import (
     Answered,
@@ -33,6 +33,7 @@ from hopyard_scheduler.core.events import (
     Requested,
     RunMessage,
     ShareSet,
+    SnapshotShipped,
     TimerElapsed,
     Updated,
 )
@@ -71,6 +72,8 @@ def _is_news(x: Experiment, event: ExperimentEvent) -> bool:
     match event:
         case RunMessage():
             return messages.is_next(x, event)
+        case SnapshotShipped():
+            return shipping.is_awaited(x, event)
         case PolicyAnswered():
             return x.in_flight is not None and x.in_flight[0] == event.answer.number
         case PolicyFailed():
@@ -93,6 +96,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
     match event:
         case RunMessage():
             messages.take(x, event)
+        case SnapshotShipped():
+            shipping.take(x, event)
         case PolicyAnswered():
             _policy_answered(x, event)
         case PolicyFailed():

@@ -116,6 +116,26 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True)
+class ShipmentOrder:
+    """A node is to bring a snapshot to the store. Kept by the core until answered, and sent after each welcome: see `Core.orders`."""
+
+    experiment: str
+    number: int
+    job: str
+    position: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgeShipment:
+    """A node's answer to an order is taken over, or is not needed any more."""
+
+    node: str
+    experiment: str
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """Answers `NodeJoined`: these runs of the node are not wanted, so it ends them before it takes any command."""
 
@@ -230,6 +250,7 @@ Effect = (
     | SetTimer
     | Send
     | Acknowledge
+    | AcknowledgeShipment
     | Welcome
     | ForgetSnapshot
     | ReportAccepted

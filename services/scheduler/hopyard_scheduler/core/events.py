@@ -185,6 +185,7 @@ class NodeBack:
         snapshots: What its disk holds.
         lost: Runs that it had taken over and has not any more.
         gone: Machines that it has not any more; their runs are lost too.
+        ship: Snapshots (job, position) on its disk that no run brings to the store any more: it is told to.
     """
 
     at: float
@@ -194,6 +195,7 @@ class NodeBack:
     snapshots: tuple[str, ...] = ()
     lost: tuple[RunKey, ...] = ()
     gone: tuple[str, ...] = ()
+    ship: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +281,20 @@ class RunMessage:
     rank: int
     sequence: int
     body: RunBody
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotShipped:
+    """A node answers the order of this number (`NodeBack.ship`): its snapshot is stored, or with an `error` never will be."""
+
+    at: float
+    experiment: str
+    node: str
+    order: int
+    job: str
+    position: int
+    sha256: str
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +395,7 @@ ExperimentEvent = (
     | NodeDraining
     | ShareSet
     | RunMessage
+    | SnapshotShipped
     | PolicyAnswered
     | PolicyFailed
     | Answered

@@ -195,7 +195,7 @@ def _advance_member(x: Experiment, member: Member, at: float) -> None:
 
 def _settled(x: Experiment, member: Member) -> bool:
     """Whether everything that its jobs saved is in the store, or will never get there."""
-    return x.snapshots.settled(lambda job: x.jobs[job].member is member)
+    return x.snapshots.settled_of(lambda job: x.jobs[job].member is member)
 
 
 def _verdict(x: Experiment, member: Member) -> tuple[Phase, str]:

@@ -247,6 +247,11 @@ def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:
         if not x.snapshots.holds(body.sha256):
             x.emit(ForgetSnapshot(x.id, body.sha256, (), True))
         return
+    survives(x, job)
+
+
+def survives(x: Experiment, job: Job) -> None:
+    """A snapshot of a job is in the store."""
     x.unpin_fork(job)
     x.collect(job)
     x.changed(job)

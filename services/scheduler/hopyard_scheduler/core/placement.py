@@ -19,6 +19,7 @@ def granted(x: Experiment, event: MachineGranted) -> None:
 
 def node_lost(x: Experiment, event: NodeLost) -> None:
     """A node is gone: its snapshots first, so that the jobs of its runs go back to what is really left."""
+    x.snapshots.not_shipping(event.node, lambda job, attempt: True)
     lost_snapshots = x.snapshots.node_lost(event.node, frozenset(event.snapshots))
     gone = tuple(sorted(m.id for m in x.machines.values() if m.node == event.node))
     for machine in gone:
@@ -50,6 +51,16 @@ def not_run_any_more(x: Experiment, node: str, listed: frozenset[RunKey], gone: 
     )
 
 
+def not_shipped_any_more(
+    x: Experiment, node: str, listed: frozenset[RunKey], disk: frozenset[str]
+) -> tuple[tuple[str, int], ...]:
+    """Snapshots on a node's disk that are not in the store, and whose channels the node does not list any more.
+
+    Asked when the node says hello, and the answer journalled: it depends on which hello it was.
+    """
+    return tuple(x.snapshots.unshipped(node, disk, lambda job, attempt: RunKey(x.id, job, attempt) in listed))
+
+
 def node_back(x: Experiment, event: NodeBack) -> None:
     """A node opened a session again: what it no longer has is lost, what it has not acknowledged is sent again."""
     listed = set(event.runs)
@@ -61,6 +72,8 @@ def node_back(x: Experiment, event: NodeBack) -> None:
         if run is not None and run.attempt == key.attempt and not run.ranks[key.rank].gone:
             lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} does not run it any more")
             messages.rank_ended(x, x.jobs[run.job], run, run.ranks[key.rank], lost, event.at)
+    for snapshot in event.ship:
+        x.snapshots.order(snapshot, event.node)
     gone = tuple(m for m in event.gone if m in x.machines)
     for machine in gone:
         x.give_up(machine)

@@ -17,12 +17,20 @@ from hopyard_scheduler.core.events import SnapshotInfo
 SnapshotId = tuple[str, int]
 
 
+class Shipper(NamedTuple):
+    """Who brings a snapshot to the store: the channel of an attempt, or, with an `order` above 0, the node by that order."""
+
+    node: str
+    attempt: int = 0
+    order: int = 0
+
+
 @dataclass(slots=True)
 class Entry:
     """A snapshot of a job at a position: LOCAL on `nodes`, STORED once the store has it.
 
     `attempts` have taken it since it is known: only their word that it is STORED counts, since what an older one stored may have
-    been deleted meanwhile. `shipper` is the node and the attempt that will bring it to the store; None: nobody does (any more).
+    been deleted meanwhile. `shipper` will bring it to the store; None: nobody does (any more).
     """
 
     job: str
@@ -32,7 +40,7 @@ class Entry:
     pins: set[str] = field(default_factory=set)
     misses: int = 0
     attempts: set[int] = field(default_factory=set)
-    shipper: tuple[str, int] | None = None
+    shipper: Shipper | None = None
 
     @property
     def available(self) -> bool:
@@ -69,13 +77,19 @@ class SnapshotBook:
         self._sizes: dict[str, int] = {}
         self._size = 0
         self._unsettled: dict[SnapshotId, Entry] = {}
+        self._orders = 0
 
     def get(self, job: str, position: int) -> Entry | None:
         """The snapshot of a job at a position."""
         return self._entries.get(job, {}).get(position)
 
-    def settled(self, belongs: Callable[[str], bool]) -> bool:
-        """Whether every snapshot of the jobs that belong is in the store, or will never get there."""
+    @property
+    def settled(self) -> bool:
+        """Whether every snapshot is in the store, or will never get there."""
+        return not self._unsettled
+
+    def settled_of(self, belongs: Callable[[str], bool]) -> bool:
+        """The same, of the jobs that belong."""
         return not any(belongs(job) for job, _ in self._unsettled)
 
     def positions(self, job: str) -> list[int]:
@@ -132,7 +146,7 @@ class SnapshotBook:
             entry = self._add(Entry(job, info))
         entry.nodes.add(node)
         entry.attempts.add(attempt)
-        entry.shipper = (node, attempt)
+        entry.shipper = Shipper(node, attempt)
         self._note(entry)
         return dropped
 
@@ -183,11 +197,52 @@ class SnapshotBook:
     def given_up(self, job: str, position: int, sha256: str, attempt: int) -> bool:
         """An attempt's node cannot bring a snapshot to the store: it stays where it is. False if it was not to."""
         entry = self.get(job, position)
-        if entry is None or entry.info.sha256 != sha256 or entry.shipper is None or entry.shipper[1] != attempt:
+        if entry is None or entry.info.sha256 != sha256 or entry.shipper is None or entry.shipper.attempt != attempt:
             return False
         entry.shipper = None
         self._note(entry)
         return True
+
+    def unshipped(self, node: str, disk: frozenset[str], shipping: Callable[[str, int], bool]) -> list[SnapshotId]:
+        """What a node has that is not in the store and on nobody's way there.
+
+        Args:
+            node: The node.
+            disk: Hashes of what it has.
+            shipping: Whether it still has the channel of a job's attempt.
+        """
+        return [
+            (e.job, e.info.position)
+            for e in self.entries()
+            if not e.stored
+            and e.info.sha256 in disk
+            and (e.shipper is None or (e.shipper.node == node and not shipping(e.job, e.shipper.attempt)))
+        ]
+
+    def order(self, snapshot: SnapshotId, node: str) -> None:
+        """A node that has a snapshot is told to bring it to the store; what is gone, stored or shipped by another meanwhile is not."""
+        entry = self.get(*snapshot)
+        if entry is not None and entry.shipper is None and not entry.stored and node in entry.nodes:
+            self._orders += 1
+            entry.shipper = Shipper(node, order=self._orders)
+            self._note(entry)
+
+    def ordered(self, node: str) -> list[Entry]:
+        """What a node was told to bring to the store and has not answered yet, in the order of the orders."""
+        found = [e for e in self._unsettled.values() if e.shipper and e.shipper.order and e.shipper.node == node]
+        return sorted(found, key=lambda e: e.shipper or Shipper(node))
+
+    def of_order(self, snapshot: SnapshotId, node: str, order: int) -> Entry | None:
+        """What a node was told to bring to the store by this order; None: it is answered, or the snapshot is not that one any more."""
+        entry = self.get(*snapshot)
+        return entry if entry is not None and not entry.stored and entry.shipper == Shipper(node, 0, order) else None
+
+    def shipped(self, entry: Entry, error: str) -> None:
+        """An order is carried out, or was given up with an error."""
+        entry.stored = not error
+        if error:
+            entry.shipper = None
+        self._note(entry)
 
     def pin(self, snapshot: SnapshotId, holder: str) -> None:
         """Keeps a snapshot for a holder."""
@@ -206,7 +261,6 @@ class SnapshotBook:
             The snapshots that are lost for good, to be given to `released`.
         """
         lost = []
-        self.not_shipping(node, lambda job, attempt: True)
         for by_position in self._entries.values():
             for position in [p for p, e in by_position.items() if node in e.nodes and e.info.sha256 not in kept]:
                 entry = by_position[position]
@@ -219,7 +273,7 @@ class SnapshotBook:
     def not_shipping(self, node: str, gone: Callable[[str, int], bool]) -> None:
         """The channels of a node that are gone (by job and attempt) bring nothing to the store any more."""
         for entry in self.entries():
-            if entry.shipper is not None and entry.shipper[0] == node and gone(entry.job, entry.shipper[1]):
+            if entry.shipper is not None and entry.shipper.node == node and gone(entry.job, entry.shipper.attempt):
                 entry.shipper = None
                 self._note(entry)
 
@@ -234,7 +288,7 @@ class SnapshotBook:
         job: str,
         keep: bool,
         value: Callable[[int], float | None],
-        how_many: Keep,
+        how_many: Keep = Keep(),  # noqa: B008 - immutable
         asked: Collection[int] = (),
     ) -> list[Dropped]:
         """Drops what nobody needs of a job.

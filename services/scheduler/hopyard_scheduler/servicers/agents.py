@@ -10,7 +10,12 @@ from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound
 from hopyard.policy.vocabulary import ReleaseMachine, ReserveMachine
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard.v1 import resource_manager_pb2_grpc
-from hopyard_scheduler.converters import key_from_proto, machine_from_proto, run_message_from_proto
+from hopyard_scheduler.converters import (
+    key_from_proto,
+    machine_from_proto,
+    run_message_from_proto,
+    shipped_from_proto,
+)
 from hopyard_scheduler.core.events import JobOperated, NodeDrained, NodeJoined
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.pages import page
@@ -87,6 +92,8 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
                         await self._live.submit(run_message_from_proto(request.run_message, self._live.clock()))
                     case "ack":
                         self._live.core.acknowledge(key_from_proto(request.ack.run), request.ack.sequence)
+                    case "shipped":
+                        await self._live.submit(shipped_from_proto(request.shipped, session.node, self._live.clock()))
                     case "heartbeat":
                         session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))
                     case other:

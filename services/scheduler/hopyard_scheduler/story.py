@@ -20,6 +20,7 @@ from hopyard_scheduler.core.events import (
     ExperimentCreated,
     JobOperated,
     MachineGranted,
+    MachineRecalled,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -176,6 +177,10 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part("", _created(event))]
         case MachineGranted():
             return [Part("", f"machine {event.machine} on node {event.node} was granted")]
+        case MachineRecalled():
+            return [
+                Part("", f"machine {event.machine} is needed by another experiment, and goes back at the next boundary")
+            ]
         case NodeLost():
             lost = _lost_runs(x, before, f"node {event.node} is lost, so ")
             return lost or [Part("", f"node {event.node} is lost")]

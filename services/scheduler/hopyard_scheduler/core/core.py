@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hopyard_scheduler.core import dispatch, placement
 from hopyard_scheduler.core.cluster import Cluster, ClusterNode, Tenant
+from hopyard_scheduler.core.division import Kind
 from hopyard_scheduler.core.effects import (
     Acknowledge,
     DemandChanged,
@@ -165,9 +166,10 @@ class Core:
             if x.phase.over:
                 continue
             settings = x.settings
-            self.cluster.enter(x.id, Tenant(settings.weight, settings.slots, x.claimed, x.share))
+            tenant = Tenant(settings.weight, settings.slots, x.claimed, x.share, gang=x.claimed_gang, need=need(x))
+            self.cluster.enter(x.id, tenant)
             for machine in x.machines.values():
-                self.cluster.adopt(x.id, machine.id, machine.node)
+                self.cluster.adopt(x.id, machine.spec, machine.node, machine.id in x.draining)
             for entry in x.snapshots.entries():
                 for node in entry.nodes:
                     self.cluster.nodes.setdefault(node, ClusterNode(node)).up = True
@@ -177,8 +179,8 @@ class Core:
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _add(self, event: ExperimentCreated) -> None:
-        self.experiments[event.experiment] = Experiment(event)
-        self.cluster.enter(event.experiment, Tenant(event.settings.weight, event.settings.slots))
+        x = self.experiments[event.experiment] = Experiment(event)
+        self.cluster.enter(x.id, Tenant(x.settings.weight, x.settings.slots, need=need(x)))
 
     def _joined(self, event: NodeJoined) -> None:
         before = self.cluster.nodes.get(event.node)
@@ -250,7 +252,7 @@ class Core:
     def _carry(self, effect: Effect) -> None:
         match effect:
             case DemandChanged():
-                self.cluster.set_demand(effect.experiment, effect.machines)
+                self.cluster.set_demand(effect.experiment, effect.machines, effect.gang)
             case TermsChanged():
                 self.cluster.set_terms(effect.experiment, effect.weight, effect.cap)
             case MachineReturned():
@@ -259,7 +261,7 @@ class Core:
                 self.cluster.leave(effect.experiment)
             case ExperimentRevived():
                 x = self.experiments[effect.experiment]
-                self.cluster.enter(effect.experiment, Tenant(x.settings.weight, x.settings.slots))
+                self.cluster.enter(effect.experiment, Tenant(x.settings.weight, x.settings.slots, need=need(x)))
             case ForgetSnapshot() if self._needed_elsewhere(effect):
                 if effect.stored:  # The store counts who needs the bytes; the copies on nodes stay for the others.
                     self._effects.append(replace(effect, nodes=()))
@@ -269,6 +271,11 @@ class Core:
     def _needed_elsewhere(self, effect: ForgetSnapshot) -> bool:
         others = (x for x in self.experiments.values() if x.id != effect.experiment)
         return any(x.snapshots.holds(effect.sha256) for x in others)
+
+
+def need(x: Experiment) -> Kind:
+    """What each machine of an experiment must have."""
+    return Kind(x.settings.cpus, x.settings.gpus)
 
 
 def outstanding(x: Experiment) -> list[Effect]:

@@ -1,8 +1,8 @@
 """What can happen to the core. Each event carries its time; nothing in the core reads a clock.
 
 Cluster events concern machines; experiment events carry the experiment's id and are journalled in its stream. Those that the
-cluster part makes for an experiment (`MachineGranted`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`) are journalled there
-too, so that an experiment replays alone.
+cluster part makes for an experiment (`MachineGranted`, `MachineRecalled`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`)
+are journalled there too, so that an experiment replays alone.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class Settings:
         seed: Seed of the policy's chance.
         kill_after: Seconds that a terminated run has to reach a boundary before its process is killed.
         grace: Seconds that a policy has to shrink to a smaller share.
+        cpus: CPU threads that each of its machines must have (>= 1).
+        gpus: GPUs that each of its machines must have (>= 0).
     """
 
     metric: str
@@ -83,6 +85,8 @@ class Settings:
     seed: int = 0
     kill_after: float = 30.0
     grace: float = 30.0
+    cpus: int = 1
+    gpus: int = 0
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events
@@ -134,12 +138,23 @@ class ExperimentCreated:
 
 @dataclass(frozen=True, slots=True)
 class MachineGranted:
-    """The cluster gave the experiment a machine."""
+    """The cluster gave the experiment a machine, which has so many CPU threads and these GPUs."""
 
     at: float
     experiment: str
     machine: str
     node: str
+    cpus: int = 1
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRecalled:
+    """The experiment is to leave a machine that another one needs, and gets one of another kind for it."""
+
+    at: float
+    experiment: str
+    machine: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,12 +277,13 @@ class RunMessage:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswered:
-    """The policy's answer to an up-call, and how many machines it could use now."""
+    """The policy's answer to an up-call, how many machines it could use now, and how many of them at once at least."""
 
     at: float
     experiment: str
     answer: Answer
     demand: int | None = None
+    gang: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +363,7 @@ class Updated:
 ExperimentEvent = (
     ExperimentCreated
     | MachineGranted
+    | MachineRecalled
     | NodeLost
     | NodeBack
     | NodeDraining

@@ -134,9 +134,9 @@ def advance(x: Experiment, at: float) -> None:
             _wind_up(x)
         if x.snapshots.settled:  # What is kept must outlive the nodes.
             _finish(x, at)
-    if x.claim != x.claimed and not x.phase.over:
-        x.claimed = x.claim
-        x.emit(DemandChanged(x.id, x.claimed))
+    if (x.claim, x.gang) != (x.claimed, x.claimed_gang) and not x.phase.over:
+        x.claimed, x.claimed_gang = x.claim, x.gang
+        x.emit(DemandChanged(x.id, x.claimed, x.claimed_gang))
 
 
 def _verdict(x: Experiment) -> tuple[Phase, str]:
@@ -160,7 +160,7 @@ def _nothing_left(x: Experiment) -> bool:
         return False
     if x.demand is not None and x.demand > len(x.machines):
         return False  # It waits for machines, such as the second of a gang.
-    offered = x.at_rest and not x.attention and any(m.idle for m in x.machines.values())
+    offered = x.at_rest and not x.attention and sum(m.idle for m in x.machines.values()) >= x.gang
     return offered or x.demand == 0
 
 
@@ -242,6 +242,7 @@ def _apply(x: Experiment, event: Updated, at: float) -> None:
                 _reopen(x, job)
     if extended and x.phase.over:
         x.final = x.ended_at = x.demand = x.claimed = None
+        x.gang = x.claimed_gang = 1
         x.wound_up = False
         enter(x, Phase.RUNNING, "")
         x.emit(ExperimentRevived(x.id))

@@ -116,6 +116,7 @@ class Process:
         self.state = blob.state if blob is not None else training.initial(self.lr)
         self.say(Started(self.position))
         if self.key.rank != 0:
+            self._follow()
             return
         if self.start.mode is RunMode.EVALUATE:
             world.later(world.rng.uniform(0.1, 0.6), self._evaluated)
@@ -130,6 +131,37 @@ class Process:
         self.say(Reports((Report(self.position, values, 0.1, self.start.input, examples, at_until=True),)))
         if self.ending is not None:
             self._leave()
+
+    def _follow(self) -> None:
+        """What may happen to another rank than 0 while that one leads."""
+        if not self.alive:
+            return
+        agent, world = self.agent, self.agent.world
+        if world.happens(agent.rates.user_failure):
+            world.fault("user-code failure", self.key)
+            self.finish(Ended(RunEndReason.FAILED, self.position, user_code=True, message="ValueError: simulated"))
+        elif world.happens(agent.rates.crash):
+            world.fault("runner crash", self.key)
+            self.finish(Ended(RunEndReason.LOST, self.position, message="killed by signal 9"))
+        else:
+            world.later(world.rng.uniform(0.2, 1.0), self._follow)
+
+    def _tell_gang(self, ended: Ended) -> None:
+        """The other ranks of a gang feel over their connections that one of them is gone; rank 0 leads them to a good end."""
+        world = self.agent.world
+        broken = ended.reason in (RunEndReason.LOST, RunEndReason.FAILED)
+        if self.key.rank and not broken:
+            return
+        theirs = Ended(RunEndReason.LOST, 0, message=f"rank {self.key.rank} is gone") if broken else ended
+        for index, node in enumerate(self.start.rank_nodes):
+            other = self.agent.agents[node].channels.get(self.key._replace(rank=index))
+            if other is not None and other is not self:
+                world.later(world.rng.uniform(0.01, 1.0), other.hear, theirs)
+
+    def hear(self, ended: Ended) -> None:
+        """Another rank is gone, or rank 0 says that the run ends."""
+        if self.alive and self.loaded:
+            self.finish(Ended(ended.reason, self.position, message=ended.message))
 
     def _go(self) -> None:
         self.waiting = self.parked = self.parked_by_decision = False
@@ -182,6 +214,7 @@ class Process:
         self.over = True
         self.agent.left(self)
         self.say(ended)
+        self._tell_gang(ended)
 
     # --------------------------------------------------------------------------------------------------------- commands
 
@@ -210,9 +243,6 @@ class Process:
         late = late or any(p < self.position + (0 if here else 1) for p in body.snapshot_at)
         if late or not self.loaded:
             late = late or any(p <= self.start_position for p in (*body.snapshot_at, body.until or 1 << 30))
-        if self.key.rank != 0:
-            self.say(Amended(body.ticket, True, 0))  # It follows rank 0, whose answer counts.
-            return
         if late:
             self.say(Amended(body.ticket, False, self.position))
             return

@@ -187,7 +187,7 @@ def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> b
     """Whether two answers say the same, as the journal writes them: NaN is NaN, and a tuple is a list there."""
     if not isinstance(computed, PolicyAnswered):
         return False
-    if recorded.answer == computed.answer and recorded.demand == computed.demand:
+    if (recorded.answer, recorded.demand, recorded.gang) == (computed.answer, computed.demand, computed.gang):
         return True
     try:
         return encode(recorded) == encode(replace(computed, at=recorded.at))

@@ -20,6 +20,7 @@ from hopyard_scheduler.core.events import (
     ExperimentCreated,
     JobOperated,
     MachineGranted,
+    MachineRecalled,
     MemberJoined,
     NodeBack,
     NodeDrained,
@@ -190,6 +191,10 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part("", f"experiment {event.member} joined the group: {_terms(event.settings)}")]
         case MachineGranted():
             return [Part("", f"machine {event.machine} on node {event.node} was granted")]
+        case MachineRecalled():
+            return [
+                Part("", f"machine {event.machine} is needed by another experiment, and goes back at the next boundary")
+            ]
         case NodeLost():
             lost = _lost_runs(x, before, f"node {event.node} is lost, so ")
             return lost or [Part("", f"node {event.node} is lost")]

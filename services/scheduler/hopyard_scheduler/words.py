@@ -163,6 +163,8 @@ def answer(event: ExperimentEvent) -> str:
             parts += [f"it {command(one)}" for one in event.answer.commands]
             if event.demand is not None:
                 parts.append(f"it could use {count(event.demand, 'machine')}")
+            if event.gang > 1:
+                parts.append(f"{event.gang} of them at once")
             return ", ".join(parts) or "no command"
         case PolicyFailed():
             return f"the failure {event.error}"

@@ -48,7 +48,7 @@ def test_machines_are_divided_only_when_something_changed_that_it_depends_on() -
     rig = Rig()
     rig.create()
     rig.start("1")
-    with mock.patch("hopyard_scheduler.core.cluster.water_fill", wraps=shares.water_fill) as divided:
+    with mock.patch("hopyard_scheduler.core.division.water_fill", wraps=shares.water_fill) as divided:
         rig.report(1)
         rig.taken(1)
         assert divided.call_count == 0

@@ -41,6 +41,7 @@ from hopyard_scheduler.core.events import (
     Event,
     ExperimentEvent,
     JobOperated,
+    MachineRecalled,
     MachineSpec,
     MemberJoined,
     NodeDrained,
@@ -106,6 +107,7 @@ def _eventful() -> Rig:
     rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
     rig.feed(Updated(rig.now, "x", "u", more_jobs=2, weight=2.0, target=0.99))
     rig.feed(NodeDraining(rig.now, "x", "n9"))
+    rig.feed(MachineRecalled(rig.now, "x", "n9/0"))
     rig.feed(MemberJoined(rig.now, "x", "y", settings()))
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))

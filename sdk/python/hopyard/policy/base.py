@@ -85,6 +85,14 @@ class Policy(abc.ABC):
         """How many machines the policy could use now; None: as many as it can get. Read after each up-call."""
         return None
 
+    def gang(self, cluster: Cluster) -> int:
+        """How many machines the policy needs at once, at least (>= 1). Read after each up-call.
+
+        The experiment's share is a whole number of gangs: machines that would not do for one are left to others, so that two
+        experiments never wait for each other's. `demand` should be a whole number of gangs, too.
+        """
+        return 1
+
 
 def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | None:
     """Makes one up-call on a policy.

@@ -10,16 +10,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hopyard_scheduler.core.division import ANY, Division, Kind, Want, divide
 from hopyard_scheduler.core.events import (
     ClusterEvent,
     MachineGranted,
+    MachineRecalled,
     MachineSpec,
     NodeDrained,
     NodeExpired,
     NodeJoined,
     ShareSet,
 )
-from hopyard_scheduler.core.shares import Claim, water_fill
+from hopyard_scheduler.core.shares import Claim
 
 
 @dataclass(slots=True)
@@ -47,22 +49,30 @@ class ClusterNode:
 
 @dataclass(slots=True)
 class ClusterMachine:
-    """A machine and the experiment that holds it; empty: none."""
+    """A machine and the experiment that holds it; empty: none. `recalled` while that one has been told to leave it."""
 
     spec: MachineSpec
     node: str
     holder: str = ""
+    recalled: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """What it has."""
+        return Kind(self.spec.cpus, len(self.spec.gpus))
 
 
 @dataclass(slots=True)
 class Tenant:
-    """An experiment that wants machines."""
+    """An experiment that wants machines: `gang` of them at once or none, each with what `need` says."""
 
     weight: float
     cap: int | None
     demand: int | None = None
     share: int = 0
     held: set[str] = field(default_factory=set)
+    gang: int = 1
+    need: Kind = ANY
 
     def limit(self, machines: int) -> int:
         """How many machines it could take."""
@@ -147,10 +157,10 @@ class Cluster:
         self.tenants[experiment] = tenant
         self._changed = True
 
-    def set_demand(self, experiment: str, machines: int | None) -> None:
-        """An experiment can use so many machines; None: as many as it can get."""
+    def set_demand(self, experiment: str, machines: int | None, gang: int = 1) -> None:
+        """An experiment can use so many machines, `gang` of them at once; None: as many as it can get."""
         if experiment in self.tenants:
-            self.tenants[experiment].demand = machines
+            self.tenants[experiment].demand, self.tenants[experiment].gang = machines, gang
             self._changed = True
 
     def set_terms(self, experiment: str, weight: float, cap: int | None) -> None:
@@ -163,16 +173,16 @@ class Cluster:
         """An experiment gives a machine back."""
         held = self.machines.get(machine)
         if held is not None and held.holder == experiment:
-            held.holder = ""
+            held.holder, held.recalled = "", False
             self._changed = True
         if experiment in self.tenants:
             self.tenants[experiment].held.discard(machine)
 
-    def adopt(self, experiment: str, machine: str, node: str) -> None:
+    def adopt(self, experiment: str, spec: MachineSpec, node: str, recalled: bool = False) -> None:
         """A recovered experiment holds a machine of a node that has yet to come back."""
         self.nodes.setdefault(node, ClusterNode(node)).up = True
-        self.machines[machine] = ClusterMachine(MachineSpec(machine), node, experiment)
-        self.tenants[experiment].held.add(machine)
+        self.machines[spec.id] = ClusterMachine(spec, node, experiment, recalled)
+        self.tenants[experiment].held.add(spec.id)
 
     def leave(self, experiment: str) -> None:
         """An experiment wants nothing any more."""
@@ -181,34 +191,92 @@ class Cluster:
         del self.tenants[experiment]
         self._changed = True
 
-    def rebalance(self, at: float) -> list[ShareSet | MachineGranted]:
+    def rebalance(self, at: float) -> list[ShareSet | MachineGranted | MachineRecalled]:
         """Divides the machines anew and grants what is free, if anything has changed that this depends on.
 
         Returns:
-            Changed shares first, then grants.
+            Changed shares first, then grants, then machines that their holder is to leave for others of another kind.
         """
         if not self._changed:
             return []
         self._changed = False
         usable = [m for m in self.machines.values() if not self.nodes[m.node].draining]
-        claims = [Claim(name, t.weight, t.limit(len(usable))) for name, t in sorted(self.tenants.items())]
-        events: list[ShareSet | MachineGranted] = []
-        for name, share in water_fill(len(usable), claims).items():
+        # Those of drained nodes and the recalled ones, which are about to come back, do not count.
+        held = Counter((m.holder, m.kind) for m in usable if not m.recalled)
+        division = self._divide(usable, held)
+        events: list[ShareSet | MachineGranted | MachineRecalled] = []
+        for name, share in division.shares.items():
             if share != self.tenants[name].share:
                 self.tenants[name].share = share
                 events.append(ShareSet(at, name, share))
-        held = Counter(m.holder for m in usable)  # Those of drained nodes, which are about to come back, do not count.
+        totals = Counter(m.holder for m in usable if not m.recalled)
         free = sorted((m for m in usable if not m.holder), key=lambda m: m.spec.id)
         for machine in free:
-            wanting = [(held[name] / t.weight, name) for name, t in self.tenants.items() if held[name] < t.share]
+            kind = machine.kind
+            wanting = [
+                (totals[name] / t.weight, name)
+                for name, t in self.tenants.items()
+                if totals[name] < t.share and division.room(name, kind, held[name, kind])
+            ]
             if not wanting:
-                break
+                if division.plan is None:
+                    break
+                continue
             name = min(wanting)[1]
-            held[name] += 1
+            totals[name] += 1
+            held[name, kind] += 1
             machine.holder = name
             self.tenants[name].held.add(machine.spec.id)
-            events.append(MachineGranted(at, name, machine.spec.id, machine.node))
+            events.append(MachineGranted(at, name, machine.spec.id, machine.node, machine.spec.cpus, machine.spec.gpus))
+        if division.plan is not None:
+            events += self._recall(at, division, usable, held, totals)
         return events
+
+    def _divide(self, usable: list[ClusterMachine], held: Counter[tuple[str, Kind]]) -> Division:
+        kinds = Counter(m.kind for m in usable)
+        wants = [
+            Want(
+                Claim(name, t.weight, t.limit(len(usable))),
+                t.gang,
+                t.need,
+                {kind: held[name, kind] for kind in kinds},
+            )
+            for name, t in sorted(self.tenants.items())
+        ]
+        return divide(kinds, wants)
+
+    def _recall(
+        self,
+        at: float,
+        division: Division,
+        usable: list[ClusterMachine],
+        held: Counter[tuple[str, Kind]],
+        totals: Counter[str],
+    ) -> list[MachineRecalled]:
+        """Machines that somebody needs whom no other kind serves, and that their holders can have others for.
+
+        Who is above its share gives machines back anyhow, and is not asked before that.
+        """
+        assert division.plan is not None
+        recalled = []
+        coming = Counter(m.kind for m in usable if m.recalled or not m.holder)
+        missing = Counter(
+            {
+                kind: sum(max(plan[kind] - held[name, kind], 0) for name, plan in division.plan.items()) - coming[kind]
+                for kind in {m.kind for m in usable}
+            }
+        )
+        for machine in sorted((m for m in usable if m.holder and not m.recalled), key=lambda m: m.spec.id):
+            name, kind = machine.holder, machine.kind
+            within = totals[name] <= self.tenants[name].share
+            if missing[kind] > 0 and within and division.surplus(name, kind, held[name, kind]):
+                missing[kind] -= 1
+                held[name, kind] -= 1
+                totals[name] -= 1
+                machine.recalled = True
+                self._changed = True  # Its holder gets another one, if that is free already.
+                recalled.append(MachineRecalled(at, name, machine.spec.id))
+        return recalled
 
     def holders(self, node: str) -> Mapping[str, list[str]]:
         """Machines of a node by the experiment that holds them."""

@@ -345,9 +345,7 @@ def _amend(x: Experiment, command: AmendRun) -> None:
         x.call(AnswerReady(command.ticket, {"accepted": False, "position": run.position}))
         return
     run.amends[command.ticket] = (command.until, command.snapshot_at)
-    for index, rank in enumerate(run.ranks):  # All go on to the new end; rank 0 saves, and its answer counts.
-        if not rank.gone:
-            x.send(run, index, Amend(command.ticket, command.until, command.snapshot_at if index == 0 else ()))
+    x.send(run, 0, Amend(command.ticket, command.until, command.snapshot_at))  # The other ranks go where rank 0 leads.
 
 
 _ENDINGS = {
@@ -375,18 +373,18 @@ def end_run(x: Experiment, run: Run, reason: RunEndReason) -> None:
 
 
 def kill_timer(run: Run) -> str:
-    """The timer after which a terminated run that reaches no boundary is killed."""
+    """The timer after which a terminated run that reaches no boundary, and a rank that stays behind, is killed."""
     return f"{KILL}{run.job}.{run.attempt}"
 
 
 def kill(x: Experiment, name: str) -> None:
-    """A terminated run has reached no boundary in its time: its processes are ended as they are."""
+    """A terminated run has reached no boundary in its time, or a rank has not followed: they are ended as they are."""
     job = x.jobs.get(name.rpartition(".")[0])
     run = job.run if job is not None else None
     if run is not None and kill_timer(run) == KILL + name:
         for index, rank in enumerate(run.ranks):
             if not rank.gone:
-                x.send(run, index, Kill("it was terminated and has reached no boundary since"))
+                x.send(run, index, Kill("it was to leave and has not"))
 
 
 def decide(x: Experiment, run: Run, position: int, at_until: bool, decision: Decision) -> None:

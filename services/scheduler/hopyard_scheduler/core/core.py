@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hopyard_scheduler.core import dispatch, placement
 from hopyard_scheduler.core.cluster import Cluster, ClusterNode, Tenant
+from hopyard_scheduler.core.division import Kind
 from hopyard_scheduler.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
@@ -201,9 +202,10 @@ class Core:
         for x in self.experiments.values():
             if x.phase.over:
                 continue
-            self.cluster.enter(x.id, Tenant(*x.terms_told, x.claimed, x.share))
+            tenant = Tenant(*x.terms_told, x.claimed, x.share, gang=x.claimed_gang, need=need(x))
+            self.cluster.enter(x.id, tenant)
             for machine in x.machines.values():
-                self.cluster.adopt(x.id, machine.id, machine.node)
+                self.cluster.adopt(x.id, machine.spec, machine.node, machine.id in x.draining)
             for entry in x.snapshots.entries():
                 for node in entry.nodes:
                     self.cluster.nodes.setdefault(node, ClusterNode(node)).up = True
@@ -213,8 +215,9 @@ class Core:
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _add(self, event: ExperimentCreated) -> None:
-        self.install(Experiment(event))
-        self.cluster.enter(event.experiment, Tenant(event.settings.weight, event.settings.slots))
+        x = Experiment(event)
+        self.install(x)
+        self.cluster.enter(x.id, Tenant(*x.terms_told, need=need(x)))
 
     def _joined(self, event: NodeJoined) -> None:
         before = self.cluster.nodes.get(event.node)
@@ -287,7 +290,7 @@ class Core:
     def _carry(self, effect: Effect) -> None:
         match effect:
             case DemandChanged():
-                self.cluster.set_demand(effect.experiment, effect.machines)
+                self.cluster.set_demand(effect.experiment, effect.machines, effect.gang)
             case TermsChanged():
                 self.cluster.set_terms(effect.experiment, effect.weight, effect.cap)
             case MachineReturned():
@@ -296,7 +299,7 @@ class Core:
                 self.cluster.leave(effect.experiment)
             case ExperimentRevived():
                 x = self.experiments[effect.experiment]
-                self.cluster.enter(effect.experiment, Tenant(*x.terms_told))
+                self.cluster.enter(effect.experiment, Tenant(*x.terms_told, need=need(x)))
             case ForgetSnapshot() if self._needed_elsewhere(effect):
                 if effect.stored:  # The store counts who needs the bytes; the copies on nodes stay for the others.
                     self._effects.append(replace(effect, nodes=()))
@@ -306,6 +309,11 @@ class Core:
     def _needed_elsewhere(self, effect: ForgetSnapshot) -> bool:
         others = (x for x in self.experiments.values() if x.id != effect.experiment)
         return any(x.snapshots.holds(effect.sha256) for x in others)
+
+
+def need(x: Experiment) -> Kind:
+    """What each machine of an experiment must have."""
+    return Kind(x.settings.cpus, x.settings.gpus)
 
 
 def outstanding(x: Experiment) -> list[Effect]:

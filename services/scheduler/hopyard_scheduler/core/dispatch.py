@@ -23,6 +23,7 @@ from hopyard_scheduler.core.events import (
     ExperimentEvent,
     JobOperated,
     MachineGranted,
+    MachineRecalled,
     MemberJoined,
     NodeBack,
     NodeDraining,
@@ -58,7 +59,7 @@ def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
     if _is_news(x, event):
         x.now = event.at
         x.emit(Record(x.id, event))
-        if not isinstance(event, PolicyAnswered | PolicyFailed | MachineGranted | ShareSet):
+        if not isinstance(event, PolicyAnswered | PolicyFailed | MachineGranted | MachineRecalled | ShareSet):
             x.answers, x.refusal = 0, ""
         _take(x, event)
         lifecycle.advance(x, event.at)
@@ -104,6 +105,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             _policy_failed(x, event)
         case MachineGranted():
             placement.granted(x, event)
+        case MachineRecalled():
+            placement.recalled(x, event)
         case NodeLost():
             placement.node_lost(x, event)
         case NodeBack():
@@ -165,7 +168,7 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
         x.emit(Noted(x.id, "", f"up-call {answer.number} takes no decision; {answer.decision.kind.value} was ignored"))
     if isinstance(call, AllocateJobs):
         lifecycle.answered_allocation(x, accepted)
-    x.demand = event.demand
+    x.demand, x.gang = event.demand, event.gang
 
 
 def _policy_failed(x: Experiment, event: PolicyFailed) -> None:

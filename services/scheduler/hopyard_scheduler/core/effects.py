@@ -204,10 +204,11 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class DemandChanged:
-    """For the cluster part: the experiment can use so many machines; None: as many as it can get."""
+    """For the cluster part: the experiment can use so many machines, `gang` at once; None: as many as it can get."""
 
     experiment: str
     machines: int | None
+    gang: int = 1
 
 
 @dataclass(frozen=True, slots=True)

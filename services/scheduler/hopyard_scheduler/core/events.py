@@ -1,8 +1,8 @@
 """What can happen to the core. Each event carries its time; nothing in the core reads a clock.
 
 Cluster events concern machines; experiment events carry the experiment's id and are journalled in its stream. Those that the
-cluster part makes for an experiment (`MachineGranted`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`) are journalled there
-too, so that an experiment replays alone.
+cluster part makes for an experiment (`MachineGranted`, `MachineRecalled`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`)
+are journalled there too, so that an experiment replays alone.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class Settings:
         seed: Seed of the policy's chance.
         kill_after: Seconds that a terminated run has to reach a boundary before its process is killed.
         grace: Seconds that a policy has to shrink to a smaller share.
+        cpus: CPU threads that each of its machines must have (>= 1).
+        gpus: GPUs that each of its machines must have (>= 0).
     """
 
     metric: str
@@ -85,6 +87,8 @@ class Settings:
     kill_after: float = 30.0
     grace: float = 30.0
     snapshot_quota: int | None = None
+    cpus: int = 1
+    gpus: int = 0
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events
@@ -155,12 +159,23 @@ class MemberJoined:
 
 @dataclass(frozen=True, slots=True)
 class MachineGranted:
-    """The cluster gave the experiment a machine."""
+    """The cluster gave the experiment a machine, which has so many CPU threads and these GPUs."""
 
     at: float
     experiment: str
     machine: str
     node: str
+    cpus: int = 1
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRecalled:
+    """The experiment is to leave a machine that another one needs, and gets one of another kind for it."""
+
+    at: float
+    experiment: str
+    machine: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,12 +314,13 @@ class SnapshotShipped:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswered:
-    """The policy's answer to an up-call, and how many machines it could use now."""
+    """The policy's answer to an up-call, how many machines it could use now, and how many of them at once at least."""
 
     at: float
     experiment: str
     answer: Answer
     demand: int | None = None
+    gang: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +406,7 @@ ExperimentEvent = (
     ExperimentCreated
     | MemberJoined
     | MachineGranted
+    | MachineRecalled
     | NodeLost
     | NodeBack
     | NodeDraining

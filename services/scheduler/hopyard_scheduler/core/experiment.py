@@ -67,6 +67,7 @@ class Experiment:
         self.share = 0
         self.demand: int | None = None
         self.claimed: int | None = None
+        self.gang = self.claimed_gang = 1
         self.overdue = False
         self.ordinals = 0
         self.asked_after: dict[str, int] = {}

@@ -82,6 +82,7 @@ def join(x: Experiment, event: MemberJoined) -> None:
 def revive(x: Experiment) -> None:
     """A stream whose experiments were all over goes on."""
     x.demand = x.claimed = None
+    x.gang = x.claimed_gang = 1
     x.terms_told = x.terms
     x.emit(ExperimentRevived(x.id))
 
@@ -170,9 +171,9 @@ def advance(x: Experiment, at: float) -> None:
     quota.keep_within(x)
     if x.phase.over:
         return
-    if x.claim != x.claimed:
-        x.claimed = x.claim
-        x.emit(DemandChanged(x.id, x.claimed))
+    if (x.claim, x.gang) != (x.claimed, x.claimed_gang):
+        x.claimed, x.claimed_gang = x.claim, x.gang
+        x.emit(DemandChanged(x.id, x.claimed, x.claimed_gang))
     if x.terms != x.terms_told:
         x.terms_told = x.terms
         x.emit(TermsChanged(x.id, *x.terms))
@@ -218,7 +219,7 @@ def _nothing_left(x: Experiment, member: Member) -> bool:
         return False
     if x.demand is not None and x.demand > len(x.machines):
         return False  # It waits for machines, such as the second of a gang.
-    offered = x.at_rest and not x.attention and any(m.idle for m in x.machines.values())
+    offered = x.at_rest and not x.attention and sum(m.idle for m in x.machines.values()) >= x.gang
     return offered or x.demand == 0
 
 

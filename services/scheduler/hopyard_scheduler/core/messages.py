@@ -258,25 +258,45 @@ def survives(x: Experiment, job: Job) -> None:
 
 
 def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
-    """A process left its machine. Rank 0 ends the run; the loss of another rank ends it too."""
+    """A process left its machine. Rank 0 ends the run; the loss or failure of another rank ends it too.
+
+    Another rank that leaves because rank 0 led it to the end of the run ends nothing: rank 0's own word may be on its way.
+    """
     rank.gone = True
     rank.channel.close()
     x.free(rank.machine)
     if run.ended is None:
-        if rank is run.ranks[0]:
-            run.ended = body
-            if body.snapshot is not None and run.mode is RunMode.TRAIN:
-                taken(x, job, body.snapshot, rank.node, run.attempt)
-        else:
-            index = run.ranks.index(rank)
-            run.ended = Ended(
-                RunEndReason.LOST, run.position, message=f"rank {index} ended: {body.message or body.reason.value}"
-            )
-        for index, other in enumerate(run.ranks):
-            if not other.gone:
-                x.send(run, index, Kill("the run is over"))
+        _run_ended(x, job, run, rank, body)
     if all(other.gone for other in run.ranks):
         close_run(x, job, run, at)
+
+
+def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> None:
+    """What the end of one process means for its run, and so for the other processes."""
+    if rank is run.ranks[0]:
+        run.ended = body
+        if body.snapshot is not None and run.mode is RunMode.TRAIN:
+            taken(x, job, body.snapshot, rank.node, run.attempt)
+        if body.reason not in (RunEndReason.LOST, RunEndReason.FAILED):
+            # It has led the others to the end; they leave by themselves, and their processes stay warm.
+            if not all(other.gone for other in run.ranks):
+                x.set_timer(commands.kill_timer(run), x.now + x.settings.kill_after)
+            return
+    else:
+        failed = body.reason is RunEndReason.FAILED
+        if not failed and body.reason is not RunEndReason.LOST and _may_leave(run):
+            return
+        reason = RunEndReason.FAILED if failed else RunEndReason.LOST
+        says = f"rank {run.ranks.index(rank)}: {body.message or body.reason.value}"
+        run.ended = Ended(reason, run.position, user_code=body.user_code, message=says)
+    for index, other in enumerate(run.ranks):
+        if not other.gone:
+            x.send(run, index, Kill("the run is over"))
+
+
+def _may_leave(run: Run) -> bool:
+    """Whether a run may be coming to its end, for all that the core knows."""
+    return run.ending is not None or run.finished or run.mode is RunMode.EVALUATE
 
 
 def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, Report, RunEndReason, RunMode
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import Curve, Point
-from hopyard_scheduler.core.events import Ended
+from hopyard_scheduler.core.events import Ended, MachineSpec
 from hopyard_scheduler.core.snapshots import SnapshotId
 
 if TYPE_CHECKING:
@@ -181,6 +181,13 @@ class HeldMachine:
     node: str
     run: Run | None = None
     reserved: bool = False
+    cpus: int = 1
+    gpus: tuple[int, ...] = ()
+
+    @property
+    def spec(self) -> MachineSpec:
+        """What it has."""
+        return MachineSpec(self.id, self.cpus, self.gpus)
 
     @property
     def idle(self) -> bool:

@@ -4,17 +4,38 @@ from __future__ import annotations
 
 from hopyard.policy.vocabulary import MachinesChange, RunEndReason
 from hopyard_scheduler.core import commands, losses, messages
-from hopyard_scheduler.core.events import Ended, MachineGranted, NodeBack, NodeDraining, NodeLost, RunKey
+from hopyard_scheduler.core.events import (
+    Ended,
+    MachineGranted,
+    MachineRecalled,
+    NodeBack,
+    NodeDraining,
+    NodeLost,
+    RunKey,
+)
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import HeldMachine
 
 
 def granted(x: Experiment, event: MachineGranted) -> None:
     """The cluster gave a machine."""
-    x.machines[event.machine] = HeldMachine(event.machine, event.node)
+    x.machines[event.machine] = HeldMachine(event.machine, event.node, cpus=event.cpus, gpus=event.gpus)
     x.vacant.add(event.machine)
     x.call(MachinesChange(joined=(event.machine,)))
     x.wake()
+
+
+def recalled(x: Experiment, event: MachineRecalled) -> None:
+    """Another experiment needs a machine: it goes back now if it is idle, else when its run has left.
+
+    A run that may not be preempted stays until it ends.
+    """
+    machine = x.machines.get(event.machine)
+    if machine is None:
+        return
+    x.draining.add(machine.id)
+    if machine.run is not None and machine.run.ended is None and machine.run.preemptible:
+        commands.end_run(x, machine.run, RunEndReason.PREEMPTED)
 
 
 def node_lost(x: Experiment, event: NodeLost) -> None:

@@ -52,18 +52,21 @@ class PolicyHost:
                 self._policy.on_refused(view, verdict)
             decision = make_up_call(self._policy, view, call.call)
             demand = self._policy.demand(view)
-            _check(call, decision, demand)
+            gang = self._policy.gang(view)
+            _check(call, decision, demand, gang)
             answer = Answer(call.number, decision, tuple(view.commands))
-            return _as_recorded(PolicyAnswered(call.at, call.experiment, answer, demand))
+            return _as_recorded(PolicyAnswered(call.at, call.experiment, answer, demand, gang))
         except Exception as error:  # noqa: BLE001 - a policy is somebody else's code; whatever it raises is its answer
             return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, call, error))
 
 
-def _check(call: UpCall, decision: Decision | None, demand: int | None) -> None:
+def _check(call: UpCall, decision: Decision | None, demand: int | None, gang: int) -> None:
     if isinstance(call.call, IterationFinish) != isinstance(decision, Decision):
         raise TypeError(f"on_iteration_finish must return a Decision and no other up-call anything, found {decision!r}")
     if demand is not None and (not isinstance(demand, int) or demand < 0):
         raise TypeError(f"demand must return None or a whole number of machines >= 0, found {demand!r}")
+    if not isinstance(gang, int) or isinstance(gang, bool) or gang < 1:
+        raise TypeError(f"gang must return a whole number of machines >= 1, found {gang!r}")
 
 
 def _as_recorded(answered: PolicyAnswered) -> PolicyAnswered:

@@ -20,11 +20,12 @@ class Entry:
     decision: Decision | None = None
     commands: tuple[Command, ...] = ()
     demand: int | None = None
+    gang: int = 1
 
     @property
     def answer(self) -> str:
         """The answer as text: equal answers have equal texts, NaN included."""
-        return repr((self.decision, self.commands, self.demand))
+        return repr((self.decision, self.commands, self.demand, self.gang))
 
     def __str__(self) -> str:
         call = "" if isinstance(self.call, AllocateJobs) else f" {self.call}"
@@ -42,13 +43,15 @@ def answer(policy: Policy, moment: Moment, call: Call, refused: tuple[Verdict, .
         policy.on_refused(view, verdict)
     decision = _check_decision(moment, call, make_up_call(policy, view, call))
     commands = tuple(view.commands)
-    demand = policy.demand(view)
+    demand, gang = policy.demand(view), policy.gang(view)
     where = describe(moment, call)
     if demand is not None and (not isinstance(demand, int) or isinstance(demand, bool) or demand < 0):
         raise IllegalCommand(f"{where}: demand() returned {demand!r}; it must be an int of at least 0, or None")
+    if not isinstance(gang, int) or isinstance(gang, bool) or gang < 1:
+        raise IllegalCommand(f"{where}: gang() returned {gang!r}; it must be an int of at least 1")
     if len(view.commands) != len(commands):
-        raise IllegalCommand(f"{where}: demand() gave the command {view.commands[-1]}; it may only look")
-    return Entry(moment, call, refused, decision, commands, demand), view
+        raise IllegalCommand(f"{where}: demand() or gang() gave the command {view.commands[-1]}; they may only look")
+    return Entry(moment, call, refused, decision, commands, demand, gang), view
 
 
 def replay(policy: Policy, history: Iterable[Entry]) -> list[Entry]:

@@ -50,6 +50,7 @@ class Running:
         self._attention = True
         self._cap: int | None = None
         self._demand: int | None = None
+        self._gang = 1
 
     def _push(self, time: float, scripted: bool, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._sequence += 1
@@ -229,6 +230,7 @@ class Running:
         """The cluster divides its machines anew: nobody else is there, so the experiment gets what it can use; paused, nothing."""
         demand = 0 if self._paused else self._demand
         share = min(n for n in (len(self.machines), self._cap, demand) if n is not None)
+        share -= share % self._gang
         if self.share != share:
             self._set_share(share)
         self._grant()

@@ -49,7 +49,8 @@ class VirtualCluster(Commands):
     on. Every command is checked against the exact state; one that does not fit raises `IllegalCommand`, which names the
     up-call.
 
-    The share is what there is, at most what `set_share` says, and no more than the policy's `demand`.
+    The share is what there is, at most what `set_share` says, and no more than the policy's `demand`, in whole
+    gangs.
 
     Events can be scripted: `cluster.at(3.0, cluster.lose_run, "1")`; then `cluster.run()`.
 
@@ -252,7 +253,9 @@ class VirtualCluster(Commands):
         if live or self._asked or self._paused:
             return
         # Asked, it wanted nothing; or it has no use for a machine, so that there is nothing to ask.
-        rests = (self._at_rest and not self._attention) or self._demand == 0
+        idle = sum(m.held and not m.job for m in self.machines.values())
+        offered = self._gang == 1 or idle >= self._gang
+        rests = (self._at_rest and not self._attention and offered) or self._demand == 0
         if all(job.state.ended for job in self.jobs.values()) and not self.terms.jobs_left:
             self.over = "all jobs ended"
         elif rests and not self._timers:
@@ -311,8 +314,8 @@ class VirtualCluster(Commands):
                 self._wake()  # It did something, but nothing that anything follows from: is that all?
         if entry.decision is not None and run is not None and isinstance(call, IterationFinish):
             self._decide(self.jobs[call.job], run, call, entry.decision)
-        if entry.demand != self._demand:
-            self._demand = entry.demand
+        if (entry.demand, entry.gang) != (self._demand, self._gang):
+            self._demand, self._gang = entry.demand, entry.gang
             self._after(0.0, self._rebalance)
 
     def _refusal(self, command: Command) -> str:

@@ -1,0 +1,153 @@
+"""Dividing machines that are not all alike, or that are wanted several at once.
+
+Where every machine serves everybody singly, this is `shares.water_fill`. Otherwise machines are handed out as there, to the
+claim with the lowest level after getting them, but
+
+- in whole gangs: an experiment whose jobs need two machines at once gets none, two, four ...; one machine would only be kept
+  from the others. So no two experiments can wait for ever for what the other one holds;
+- of a kind that serves: who has got a machine moves to another kind where that lets somebody else have one (augmenting
+  paths), so what only few machines can serve is not used up by those whom any machine serves. For single machines this is
+  the weighted max-min fair division among all that are possible.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hopyard_scheduler.core.shares import Claim, water_fill
+
+
+class Kind(NamedTuple):
+    """What machines have, or what a job needs of each of its machines: CPU threads and GPUs."""
+
+    cpus: int = 1
+    gpus: int = 0
+
+    def serves(self, need: Kind) -> bool:
+        """Whether a machine of this kind has what is needed."""
+        return self.cpus >= need.cpus and self.gpus >= need.gpus
+
+
+ANY = Kind()
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What one experiment may get, and holds.
+
+    Attributes:
+        claim: Its weight and the most machines it may get.
+        gang: So many machines at once (>= 1), or none.
+        need: What each machine must have.
+        held: The machines that it has, by kind: it keeps them where that costs nobody anything.
+    """
+
+    claim: Claim
+    gang: int = 1
+    need: Kind = ANY
+    held: Mapping[Kind, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Who gets how many machines. `plan` says of which kinds; None: of any."""
+
+    shares: dict[str, int]
+    plan: dict[str, Counter[Kind]] | None
+
+    def room(self, name: str, kind: Kind, held: int) -> bool:
+        """Whether one that holds so many machines of a kind may get another of them."""
+        return self.plan is None or held < self.plan[name][kind]
+
+    def surplus(self, name: str, kind: Kind, held: int) -> int:
+        """How many of the machines that it holds of a kind it should have of another kind instead."""
+        return 0 if self.plan is None else max(held - self.plan[name][kind], 0)
+
+
+def divide(machines: Mapping[Kind, int], wants: Sequence[Want]) -> Division:
+    """Divides machines, given by kind, in the order of the wants where levels are equal."""
+    everything_serves = all(kind.serves(want.need) for kind in machines for want in wants)
+    if everything_serves and all(want.gang == 1 for want in wants):
+        return Division(water_fill(sum(machines.values()), [want.claim for want in wants]), None)
+    handing = _Handing(machines, wants)
+    open_wants = list(wants)
+    while open_wants:
+        lowest = min(open_wants, key=handing.level)
+        if not handing.give(lowest):
+            open_wants.remove(lowest)
+    plan = {name: +kinds for name, kinds in handing.plan.items()}
+    return Division({name: sum(kinds.values()) for name, kinds in plan.items()}, plan)
+
+
+class _Handing:
+    """Machines being handed out: `plan` so far, and what is free."""
+
+    def __init__(self, machines: Mapping[Kind, int], wants: Sequence[Want]) -> None:
+        self.plan: dict[str, Counter[Kind]] = {want.claim.name: Counter() for want in wants}
+        self._free = Counter(machines)
+        self._wants = {want.claim.name: want for want in wants}
+        self._kinds = {want.claim.name: sorted(kind for kind in machines if kind.serves(want.need)) for want in wants}
+
+    def level(self, want: Want) -> float:
+        """Machines for each unit of weight, once it has got a further gang."""
+        return (self._size(want) + want.gang) / want.claim.weight
+
+    def _size(self, want: Want) -> int:
+        return sum(self.plan[want.claim.name].values())
+
+    def give(self, want: Want) -> bool:
+        """Gives a gang of machines, or nothing if it may not have or cannot get so many."""
+        if self._size(want) + want.gang > want.claim.cap:
+            return False
+        plan, free = {name: Counter(kinds) for name, kinds in self.plan.items()}, Counter(self._free)
+        if all(self._give_one(want) for _ in range(want.gang)):
+            return True
+        self.plan, self._free = plan, free
+        return False
+
+    def _give_one(self, want: Want) -> bool:
+        """Takes a free machine that serves, if need be after others have moved to other kinds."""
+        name = want.claim.name
+        came: dict[Kind, tuple[Kind, str] | None] = dict.fromkeys(self._preferred(name))
+        queue = deque(came)
+        while queue:
+            kind = queue.popleft()
+            if self._free[kind] > 0:
+                self._take(name, kind, came)
+                return True
+            for other in self._planned(kind):
+                for instead in self._preferred(other):
+                    if instead not in came:
+                        came[instead] = (kind, other)
+                        queue.append(instead)
+        return False
+
+    def _planned(self, kind: Kind) -> list[str]:
+        return [name for name, kinds in self.plan.items() if kinds[kind] > 0]
+
+    def _take(self, name: str, kind: Kind, came: Mapping[Kind, tuple[Kind, str] | None]) -> None:
+        self._free[kind] -= 1
+        step = came[kind]
+        while step is not None:  # Whoever had a machine of the kind before moves to this one.
+            before, mover = step
+            self.plan[mover][kind] += 1
+            self.plan[mover][before] -= 1
+            kind, step = before, came[before]
+        self.plan[name][kind] += 1
+
+    def _preferred(self, name: str) -> Iterable[Kind]:
+        """Kinds that serve: those it holds first, then those that nobody else holds, each time the smallest first."""
+
+        def rank(kind: Kind) -> tuple[int, int, int]:
+            if self._unplanned(name, kind) > 0:
+                return 0, kind.gpus, kind.cpus
+            spoken_for = sum(self._unplanned(other, kind) for other in self._wants)
+            return (1 if self._free[kind] > spoken_for else 2), kind.gpus, kind.cpus
+
+        return sorted(self._kinds[name], key=rank)
+
+    def _unplanned(self, name: str, kind: Kind) -> int:
+        return max(self._wants[name].held.get(kind, 0) - self.plan[name][kind], 0)

@@ -1,0 +1,128 @@
+"""Machines of different kinds, and machines that are wanted several at once."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopyard_scheduler.core.division import Kind, Want, divide
+from hopyard_scheduler.core.shares import Claim, water_fill
+
+SMALL, BIG, GPU = Kind(1), Kind(4), Kind(1, 1)
+
+
+def gangs(machines: int, *wants: tuple[str, float, int, int]) -> dict[str, int]:
+    """Shares of equal machines; a want is (name, weight, cap, gang)."""
+    return divide({SMALL: machines}, [Want(Claim(n, w, cap), gang) for n, w, cap, gang in wants]).shares
+
+
+@pytest.mark.parametrize(
+    ("machines", "wants", "expected"),
+    [
+        # Half a gang each would let nobody train: the first gets one, the other waits for it.
+        (2, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 0}),
+        # One gang fits, and the third machine is left to whom it serves.
+        (3, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 0}),
+        (3, [("a", 1, 9, 2), ("b", 1, 9, 2), ("c", 1, 9, 1)], {"a": 2, "b": 0, "c": 1}),
+        (4, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 2}),
+        # Two each would be fair by number, and a's two would train nothing.
+        (4, [("a", 1, 3, 3), ("b", 1, 2, 2)], {"a": 0, "b": 2}),
+        (5, [("a", 1, 3, 3), ("b", 1, 2, 2)], {"a": 3, "b": 2}),
+        # Weights count machines, not gangs: at 6 and 2 both have two for each unit of weight.
+        (8, [("a", 3, 9, 2), ("b", 1, 9, 2)], {"a": 6, "b": 2}),
+        # A cap of three holds one gang of two.
+        (6, [("a", 1, 3, 2), ("b", 1, 9, 1)], {"a": 2, "b": 4}),
+        (6, [("a", 1, 1, 2), ("b", 1, 0, 1)], {"a": 0, "b": 0}),
+    ],
+)
+def test_gangs_by_hand(machines: int, wants: list[tuple[str, float, int, int]], expected: dict[str, int]) -> None:
+    assert gangs(machines, *wants) == expected
+
+
+def test_whom_any_machine_serves_leaves_the_few_to_others() -> None:
+    both = [Want(Claim("a", 1, 9)), Want(Claim("b", 1, 9), need=GPU)]
+    division = divide({SMALL: 1, GPU: 1}, both)
+    assert division.shares == {"a": 1, "b": 1}
+    assert division.plan == {"a": {SMALL: 1}, "b": {GPU: 1}}
+    # Also when it holds the GPU already.
+    held = [Want(Claim("a", 1, 9), held={GPU: 1}), Want(Claim("b", 1, 9), need=GPU)]
+    assert divide({SMALL: 1, GPU: 1}, held).plan == {"a": {SMALL: 1}, "b": {GPU: 1}}
+
+
+def test_who_needs_what_no_machine_has_gets_none() -> None:
+    wants = [Want(Claim("a", 1, 9), need=Kind(8)), Want(Claim("b", 1, 9))]
+    assert divide({SMALL: 2, BIG: 1}, wants).shares == {"a": 0, "b": 3}
+
+
+def test_who_holds_machines_keeps_them_where_that_costs_nobody_anything() -> None:
+    wants = [Want(Claim("a", 1, 1), held={BIG: 1}), Want(Claim("b", 1, 1), need=Kind(1), held={SMALL: 1})]
+    assert divide({SMALL: 2, BIG: 2, GPU: 1}, [*wants, Want(Claim("c", 1, 1), need=Kind(2))]).plan == {
+        "a": {BIG: 1},
+        "b": {SMALL: 1},
+        "c": {BIG: 1},
+    }
+
+
+KINDS = (SMALL, BIG, GPU)
+WANTS = st.lists(
+    st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 4), st.sampled_from([SMALL, BIG, GPU, Kind(9)])),
+    min_size=1,
+    max_size=4,
+)
+
+
+def _possible(machines: dict[Kind, int], needs: list[Kind], shares: tuple[int, ...]) -> bool:
+    """Hall's condition: every set of experiments finds as many machines that serve one of it as it has shares."""
+    members = range(len(needs))
+    for chosen in itertools.chain.from_iterable(itertools.combinations(members, n) for n in members):
+        serving = sum(n for kind, n in machines.items() if any(kind.serves(needs[i]) for i in chosen))
+        if sum(shares[i] for i in chosen) > serving:
+            return False
+    serving = sum(n for kind, n in machines.items() if any(kind.serves(need) for need in needs))
+    return sum(shares) <= serving
+
+
+@given(st.tuples(*[st.integers(0, 4)] * 3), WANTS)
+def test_shares_of_different_machines_are_possible_and_weighted_max_min(
+    amounts: tuple[int, ...], raw: list[tuple[float, int, Kind]]
+) -> None:
+    machines = dict(zip(KINDS, amounts, strict=True))
+    wants = [Want(Claim(str(i), weight, cap), need=need) for i, (weight, cap, need) in enumerate(raw)]
+    needs = [want.need for want in wants]
+    division = divide(machines, wants)
+    shares = tuple(division.shares[str(i)] for i in range(len(wants)))
+    if division.plan is None:
+        assert division.shares == water_fill(sum(amounts), [want.claim for want in wants])
+    else:
+        for kind, amount in machines.items():
+            assert sum(plan[kind] for plan in division.plan.values()) <= amount
+        for want in wants:
+            assert all(kind.serves(want.need) for kind, n in division.plan[want.claim.name].items() if n)
+    assert _possible(machines, needs, shares)
+    for i, want in enumerate(wants):
+        if shares[i] == want.claim.cap:
+            continue
+        more = (*shares[:i], shares[i] + 1, *shares[i + 1 :])
+        assert not _possible(machines, needs, more), "a machine is left that somebody could use"
+        for j, other in enumerate(wants):
+            if j != i and shares[j]:
+                moved = tuple(n + (k == i) - (k == j) for k, n in enumerate(shares))
+                if _possible(
+                    machines, needs, moved
+                ):  # Who could give one away would not have more than the taker then.
+                    assert (shares[i] + 1) / want.claim.weight >= shares[j] / other.claim.weight - 1e-9
+
+
+@given(st.integers(0, 12), st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4)), max_size=4))
+def test_shares_are_whole_gangs_and_no_gang_that_fits_is_refused(machines: int, raw: list[tuple[int, int]]) -> None:
+    shares = gangs(machines, *((str(i), 1.0, cap, gang) for i, (cap, gang) in enumerate(raw)))
+    left = machines - sum(shares.values())
+    assert left >= 0
+    for i, (cap, gang) in enumerate(raw):
+        share = shares[str(i)]
+        assert share % gang == 0
+        assert share <= cap
+        assert share + gang > cap or gang > left

@@ -1,0 +1,303 @@
+"""Gangs: how a run on several machines ends, and experiments that compete for machines which they need several at once."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from hopyard.policy import Policy
+from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEnd, RunEndReason, StartJob
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import AskOutside, Decide, Effect, Kill, Send, Start, UpCall
+from hopyard_scheduler.core.events import (
+    Answered,
+    Ended,
+    Event,
+    ExperimentCreated,
+    MachineSpec,
+    NodeExpired,
+    NodeJoined,
+    Operated,
+    PolicyFailed,
+    Reports,
+    RunKey,
+    RunMessage,
+    SnapshotStored,
+    Started,
+    TimerElapsed,
+)
+from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.policyhost.host import PolicyHost
+from tests.e2e.gang_policies import Gangs
+from tests.unit.core.rig import Rig, settings, snapshot
+
+# ----------------------------------------------------------------------------------------------------------- how runs end
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """A gang of two that trains."""
+    rig = Rig(machines=2, max_failures=1)
+    rig.create()
+    rig.start("1", "n1/0", "n1/1", until=5)
+    rig.say(rig.key(rank=1), Started(0))
+    return rig
+
+
+def test_ranks_that_follow_rank_0_to_the_end_leave_by_themselves(rig: Rig) -> None:
+    rig.report(5, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
+    assert rig.sent(Kill) == []
+    assert rig.job().state.live
+    rig.ended(RunEndReason.UNTIL, 5, rank=1)
+    assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 5)
+    assert rig.x.busy == 0
+    assert not any(ticket.startswith("core/kill/") for ticket in rig.x.timers)
+
+
+def test_a_rank_that_has_left_before_rank_0_told_of_its_end_loses_nothing(rig: Rig) -> None:
+    rig.report(5, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 5, rank=1)
+    assert rig.sent(Kill) == []
+    rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
+    assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 5)
+    assert rig.called(RunEnd)[-1].reason is RunEndReason.UNTIL
+
+
+def test_a_rank_that_leaves_a_run_which_goes_on_is_a_loss(rig: Rig) -> None:
+    rig.ended(RunEndReason.UNTIL, 1, rank=1)
+    assert rig.sent(Kill) == [Kill("the run is over")]
+    rig.ended(RunEndReason.TERMINATED, 0)
+    end = rig.called(RunEnd)[-1]
+    assert (end.reason, end.message) == (RunEndReason.LOST, "rank 1: told")
+
+
+def test_a_rank_that_stays_behind_is_killed_after_a_while(rig: Rig) -> None:
+    rig.report(5, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
+    ticket, due = next((t, at) for t, at in rig.x.timers.items() if t.startswith("core/kill/"))
+    assert due == rig.now + rig.x.settings.kill_after
+    rig.now = due
+    rig.feed(TimerElapsed(due, "x", ticket))
+    sends = [effect for effect in rig.effects if isinstance(effect, Send) and isinstance(effect.body, Kill)]
+    assert [effect.run.rank for effect in sends] == [1]
+    rig.ended(RunEndReason.TERMINATED, 5, rank=1)
+    assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 5)
+    assert rig.called(RunEnd)[-1].reason is RunEndReason.UNTIL
+
+
+def test_the_failure_of_another_ranks_code_is_the_jobs_failure(rig: Rig) -> None:
+    rig.ended(RunEndReason.FAILED, 2, rank=1)
+    assert rig.sent(Kill) == [Kill("the run is over")]
+    rig.ended(RunEndReason.LOST, 2)
+    assert (rig.job().failures, rig.job().losses) == (1, 0)
+    assert rig.job().reason == "failed (it may 0 times more): rank 1: told"
+
+
+def test_a_loss_of_another_rank_is_no_failure(rig: Rig) -> None:
+    rig.ended(RunEndReason.LOST, 2, rank=1)
+    rig.ended(RunEndReason.FAILED, 2)  # What its code made of the broken connection, told too late to count.
+    assert (rig.job().failures, rig.job().losses) == (0, 1)
+
+
+def test_a_terminated_gang_ends_wherever_each_rank_stands(rig: Rig) -> None:
+    rig.hold = True
+    rig.report(5, at_until=True)
+    rig.feed(Operated(rig.now, "x", "stop"))
+    assert rig.sent() == [Decide(DecisionKind.TERMINATE, 5)]
+    rig.ended(RunEndReason.TERMINATED, 5, rank=1)
+    rig.ended(RunEndReason.TERMINATED, 5)
+    assert rig.job().state is JobState.TERMINATED
+    assert rig.x.phase is Phase.STOPPED
+
+
+def test_a_rank_that_is_lost_after_rank_0_saved_and_left_takes_nothing_back() -> None:
+    rig = Rig(machines=1)
+    rig.join("n2")
+    rig.create()
+    rig.start("1", "n1/0", "n2/0", until=5)
+    rig.report(5, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
+    rig.expire("n2")
+    assert (rig.job().state, rig.job().position, rig.job().losses) == (JobState.SUSPENDED, 5, 0)
+
+
+def test_messages_of_a_rank_of_an_older_attempt_are_refused(rig: Rig) -> None:
+    old = rig.key(rank=1)
+    rig.ended(RunEndReason.LOST, 2, rank=1)
+    rig.ended(RunEndReason.TERMINATED, 2)
+    rig.start("1", "n1/0", "n1/1", until=5)
+    rig.say(old, Ended(RunEndReason.FAILED, 2, None, True, "late"))
+    assert rig.job().state is JobState.RUNNING
+    assert rig.job().failures == 0
+
+
+# ----------------------------------------------------------------------------------------------------------- competition
+
+
+class Bench:
+    """Experiments with real policies on a core; runs end when the test says so, having trained to their `until`."""
+
+    def __init__(self, machines: int) -> None:
+        self.core = Core()
+        self.now = 0.0
+        self.starts: dict[RunKey, Start] = {}
+        self.finished: list[str] = []
+        self._sequences: dict[RunKey, int] = {}
+        self.feed(NodeJoined(0.0, "n", "a", tuple(MachineSpec(f"n/{i}") for i in range(machines))))
+        self._hosts: dict[str, PolicyHost] = {}
+
+    def create(self, name: str, policy: Policy, **terms: object) -> Experiment:
+        self._hosts[name] = PolicyHost(policy)
+        self.feed(ExperimentCreated(self.now, name, settings(**terms)))
+        return self.core.experiments[name]
+
+    def feed(self, event: Event) -> None:
+        waiting = deque([event])
+        while waiting:
+            for effect in self.core.handle(waiting.popleft()):
+                follows = self._follows(effect)
+                if follows is not None:
+                    waiting.append(follows)
+
+    def _follows(self, effect: Effect) -> Event | None:
+        match effect:
+            case UpCall():
+                answered = self._hosts[effect.experiment].answer(self.core.experiments[effect.experiment], effect)
+                assert not isinstance(answered, PolicyFailed), answered
+                return answered
+            case AskOutside(kind="create_job"):
+                return Answered(self.now, effect.experiment, effect.ticket, {"lr": 0.1})
+            case Send(body=Start()):
+                assert isinstance(effect.body, Start)
+                self.starts[effect.run] = effect.body
+        return None
+
+    def running(self) -> list[tuple[str, int]]:
+        """Experiments and numbers of ranks of the runs under way."""
+        return sorted((x.id, len(run.ranks)) for x in self.core.experiments.values() for run in x.live.values())
+
+    def finish_one(self) -> bool:
+        """The oldest run trains to its end and leaves; False when there is none."""
+        for x in self.core.experiments.values():
+            for run in x.live.values():
+                self.now += 1.0
+                saved = snapshot(run.until, f"{x.id}.{run.job}")
+                self.finished.append(x.id)
+                for index in range(len(run.ranks)):
+                    key = RunKey(x.id, run.job, run.attempt, index)
+                    self._say(key, Started(0))
+                    if index == 0:
+                        self._say(key, Reports((Report(run.until, {"score": 1.0}, at_until=True),)))
+                    self._say(key, Ended(RunEndReason.UNTIL, run.until, None if index else saved))
+                    if index == 0:
+                        self._say(key, SnapshotStored(run.until, saved.sha256))
+                return True
+        return False
+
+    def _say(self, key: RunKey, body: Started | Reports | Ended | SnapshotStored) -> None:
+        self._sequences[key] = self._sequences.get(key, 0) + 1
+        self.feed(RunMessage(self.now, *key, self._sequences[key], body))
+
+
+def test_two_experiments_that_both_need_both_machines_take_turns() -> None:
+    bench = Bench(2)
+    first = bench.create("a", Gangs(2), jobs=2)
+    second = bench.create("b", Gangs(2), jobs=2)
+    assert bench.running() == [("a", 2)]
+    assert (first.share, second.share, len(second.machines)) == (2, 0, 0)
+    assert all(run.ending is None for run in first.live.values())
+    while bench.finish_one():
+        pass
+    assert bench.finished == ["a", "a", "b", "b"]
+    assert first.phase is second.phase is Phase.COMPLETED
+
+
+def test_two_gangs_of_two_on_three_machines_leave_the_third_to_whom_it_serves() -> None:
+    bench = Bench(3)
+    bench.create("a", Gangs(2), jobs=1)
+    second = bench.create("b", Gangs(2), jobs=1)
+    assert len(second.machines) == 0
+    bench.create("c", Gangs(1), jobs=1)
+    assert bench.running() == [("a", 2), ("c", 1)]
+    while bench.finish_one():
+        pass
+    assert sorted(bench.finished) == ["a", "b", "c"]
+
+
+def test_a_gang_of_three_and_one_of_two_on_four_machines_take_turns() -> None:
+    bench = Bench(4)
+    first = bench.create("b", Gangs(2), jobs=2, slots=2)
+    second = bench.create("a", Gangs(3), jobs=1)
+    assert bench.running() == [("b", 2)]
+    assert (second.share, len(second.machines)) == (0, 0)
+    while bench.finish_one():
+        pass
+    assert bench.finished == ["b", "b", "a"]
+    assert first.phase is second.phase is Phase.COMPLETED
+
+
+def test_one_experiment_with_two_jobs_for_two_of_three_machines_trains_one_after_the_other() -> None:
+    bench = Bench(3)
+    x = bench.create("a", Gangs(2), jobs=2)
+    assert bench.running() == [("a", 2)]
+    assert len(x.machines) == 2
+    while bench.finish_one():
+        pass
+    assert x.phase is Phase.COMPLETED
+    assert x.reason == "all jobs ended"
+
+
+def test_a_policy_that_waits_for_the_second_machine_of_a_gang_is_not_at_its_end() -> None:
+    bench = Bench(1)
+    x = bench.create("a", Gangs(2), jobs=1)
+    assert (x.phase, len(x.machines)) == (Phase.RUNNING, 0)
+    bench.feed(NodeJoined(bench.now, "m", "a", (MachineSpec("m/0"),)))
+    assert bench.running() == [("a", 2)]
+    bench.feed(NodeExpired(bench.now, "m"))
+    bench._say(RunKey("a", "1", 1, 1), Ended(RunEndReason.TERMINATED, 0))
+    assert (x.phase, len(x.machines), x.share) == (Phase.RUNNING, 0, 0)
+
+
+# ------------------------------------------------------------------------------------------------- what machines must have
+
+
+def machines(rig: Rig, node: str, *specs: MachineSpec) -> None:
+    rig.feed(NodeJoined(rig.now, node, "a", specs))
+
+
+def test_an_experiment_gets_only_machines_that_have_what_its_jobs_need() -> None:
+    rig = Rig(machines=2, gpus=1)
+    assert (rig.x.share, rig.x.machines) == (0, {})
+    machines(rig, "g", MachineSpec("g/0", 4, (0,)), MachineSpec("g/1", 4))
+    assert (rig.x.share, set(rig.x.machines)) == (1, {"g/0"})
+
+
+def test_a_machine_that_only_one_experiment_can_use_is_recalled_from_another_at_a_boundary() -> None:
+    rig = Rig(machines=0)
+    machines(rig, "g", MachineSpec("g/0", 1, (0,)))
+    rig.create()
+    rig.start("1", "g/0")
+    machines(rig, "n2", MachineSpec("n2/0"))
+    rig.feed(ExperimentCreated(rig.now, "y", settings(gpus=1)))
+    other = rig.core.experiments["y"]
+    assert rig.sent(Decide), "the run on the GPU is told to leave"
+    assert set(rig.x.machines) == {"g/0", "n2/0"}
+    rig.ended(RunEndReason.SUSPENDED, 0, snapshot(0))
+    assert rig.called(RunEnd)[-1].reason is RunEndReason.PREEMPTED
+    assert (set(rig.x.machines), set(other.machines)) == ({"n2/0"}, {"g/0"})
+
+
+def test_a_run_that_may_not_be_preempted_keeps_a_recalled_machine_until_it_ends() -> None:
+    rig = Rig(machines=0)
+    machines(rig, "g", MachineSpec("g/0", 1, (0,)))
+    rig.create()
+    rig.command(StartJob("1", ("g/0",), until=5, preemptible=False))
+    machines(rig, "n2", MachineSpec("n2/0"))
+    rig.feed(ExperimentCreated(rig.now, "y", settings(gpus=1)))
+    assert not rig.sent(Decide)
+    rig.say(rig.key(), Started(0))
+    rig.report(5, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
+    assert (set(rig.x.machines), set(rig.core.experiments["y"].machines)) == ({"n2/0"}, {"g/0"})

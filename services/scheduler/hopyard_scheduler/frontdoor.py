@@ -251,7 +251,10 @@ class FrontDoor:
     def cluster(self) -> experiment_pb2.GetClusterResponse:
         """Where the other services answer."""
         return experiment_pb2.GetClusterResponse(
-            epoch=self._live.journal.epoch, appstat_address=self._appstat_address, version=__version__
+            epoch=self._live.journal.epoch,
+            appstat_address=self._appstat_address,
+            version=__version__,
+            trouble=self._live.journal.trouble,
         )
 
     # --------------------------------------------------------------------------------------------------------------- act

@@ -268,11 +268,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the cluster's services answer."""
+    """Where the cluster's services answer.
+
+    Attributes:
+        epoch: The scheduler's.
+        appstat_address: HOST:PORT of AppStat.
+        version: Of the distribution that runs.
+        trouble: What keeps the cluster from going on just now; empty: nothing.
+    """
 
     epoch: int
     appstat_address: str
     version: str
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

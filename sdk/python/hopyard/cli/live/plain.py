@@ -24,5 +24,5 @@ def plain_line(model: LiveModel, now: float) -> str:
     remaining = f", about {text.duration(left)} left" if left is not None else ""
     return (
         f"{text.duration(model.elapsed(now)):>7}  {experiment.name} {experiment.state.name}{remaining}  "
-        f"{counts}  {best}  {model.rate(now):.1f} reports/s"
+        f"{counts}  {best}  {model.rate(now):.1f} reports/s{f'  {model.trouble}' if model.trouble else ''}"
     )

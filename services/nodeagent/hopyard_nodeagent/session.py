@@ -46,6 +46,9 @@ class SessionOwner(Protocol):
     def asked(self, question: wire.NodeQuestion) -> wire.NodeAnswer:
         """The scheduler asks something."""
 
+    def inventory(self, wanted: wire.ListNodeSnapshots) -> wire.SnapshotInventory:
+        """The scheduler asks what lies on the disk."""
+
 
 class SchedulerSession:
     """Keeps a session with the scheduler open.
@@ -83,6 +86,11 @@ class SchedulerSession:
         """A run has something to say."""
         self._changed[run] = None
         self._wake.set()
+
+    def evicted(self, hashes: list[str]) -> None:
+        """The node does not hold these snapshots any more. Without a session nothing is said: the next hello lists the rest."""
+        if self.connected:
+            self._say(wire.AgentSessionRequest(evicted=wire.SnapshotsEvicted(sha256=hashes)))
 
     async def serve(self, runs: Runs) -> None:
         """Hold session after session, for ever."""
@@ -161,6 +169,9 @@ class SchedulerSession:
                     runs.acknowledged(RunKey.of(response.ack.run), response.ack.sequence)
                 case "forget_snapshots":
                     self._owner.forget_snapshots(list(response.forget_snapshots.sha256))
+                case "list_snapshots":
+                    inventory = self._owner.inventory(response.list_snapshots)
+                    self._say(wire.AgentSessionRequest(inventory=inventory))
                 case "question":
                     self._say(wire.AgentSessionRequest(answer=self._owner.asked(response.question)))
                 case _:

@@ -77,6 +77,8 @@ class Live:
         self._queue: asyncio.Queue[_Item] = asyncio.Queue()
         self._room = asyncio.Semaphore(MAX_EVENTS)
         self._finished: dict[str, None] = {}
+        self.turn = asyncio.Lock()
+        """Held while a batch is under way: whoever takes it sees the core between two, all effects carried out."""
         carrier.attach(self.core, self.post, self.program)
 
     # ------------------------------------------------------------------------------------------------------------ events
@@ -109,7 +111,9 @@ class Live:
     async def run(self) -> None:
         """Takes events until cancelled. What rises here is the scheduler's end: another one writes the journal."""
         while True:
-            await self._take(await self._queue.get())
+            first = await self._queue.get()
+            async with self.turn:
+                await self._take(first)
 
     async def drained(self) -> None:
         """Waits until everything that was queued is journalled and carried out."""

@@ -11,6 +11,8 @@ from hopyard.client.types import (
     Cluster,
     Experiment,
     ExperimentState,
+    Garbage,
+    GarbageKind,
     Job,
     JobReport,
     Machine,
@@ -223,3 +225,9 @@ def _spec(message: experiment_pb2.Experiment) -> dict[str, Any]:
     if not isinstance(spec, dict):
         raise Internal(f"experiment {message.id}: the scheduler sent a specification that is no mapping")
     return spec
+
+
+def garbage(message: experiment_pb2.CollectGarbageResponse, *, dry_run: bool) -> Garbage:
+    """What a garbage collection found."""
+    found = tuple(GarbageKind(one.kind, one.place, one.count, one.size_bytes) for one in message.garbage)
+    return Garbage(dry_run, found, tuple(message.notes), tuple(message.unneeded))

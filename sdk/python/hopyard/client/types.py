@@ -17,6 +17,8 @@ __all__ = [
     "Download",
     "Experiment",
     "ExperimentState",
+    "Garbage",
+    "GarbageKind",
     "Job",
     "JobReport",
     "JobState",
@@ -317,3 +319,37 @@ class Download:
     best_value: float | None = None
     best_position: int | None = None
     best_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageKind:
+    """Things of one kind in one place that nobody needs.
+
+    Attributes:
+        kind: What they are, in words.
+        place: "store", or where else they lie.
+        count: How many.
+        size_bytes: All their bytes.
+    """
+
+    kind: str
+    place: str
+    count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What a garbage collection deleted, or would delete.
+
+    Attributes:
+        dry_run: Whether nothing was changed.
+        found: By kind and place; what there is none of is left out.
+        notes: What could not be looked at or was left alone.
+        unneeded: Those of the hashes that were asked about that nobody needs.
+    """
+
+    dry_run: bool
+    found: tuple[GarbageKind, ...]
+    notes: tuple[str, ...] = ()
+    unneeded: tuple[str, ...] = ()

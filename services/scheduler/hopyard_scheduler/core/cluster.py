@@ -17,6 +17,7 @@ from hopyard_scheduler.core.events import (
     MachineRecalled,
     MachineSpec,
     NodeDrained,
+    NodeEvicted,
     NodeExpired,
     NodeJoined,
     ShareSet,
@@ -149,7 +150,7 @@ class Cluster:
                 self._lives[event.node] = event.incarnation
                 if event.node in self.nodes:
                     self.nodes[event.node].lives(event.incarnation)
-            case NodeExpired():
+            case NodeExpired() | NodeEvicted():
                 pass
 
     def enter(self, experiment: str, tenant: Tenant) -> None:

@@ -27,6 +27,7 @@ from hopyard_scheduler.core.effects import (
 )
 from hopyard_scheduler.core.events import (
     ClusterEvent,
+    CopiesEvicted,
     Event,
     ExperimentCreated,
     ExperimentEvent,
@@ -34,6 +35,7 @@ from hopyard_scheduler.core.events import (
     NodeBack,
     NodeDrained,
     NodeDraining,
+    NodeEvicted,
     NodeExpired,
     NodeJoined,
     NodeLost,
@@ -91,6 +93,8 @@ class Core:
             case NodeDrained():
                 self._effects.append(Record(CLUSTER_STREAM, event))
                 self._drained(event)
+            case NodeEvicted():
+                self._evicted(event)
             case ExperimentCreated():
                 if event.experiment in self.experiments:
                     return []
@@ -245,6 +249,13 @@ class Core:
         for sha256 in event.snapshots:
             if sha256 not in known:
                 self._effects.append(ForgetSnapshot("", sha256, (event.node,), False))
+
+    def _evicted(self, event: NodeEvicted) -> None:
+        for x in self._involved(event.node, ()):
+            mine = {e.info.sha256 for e in x.snapshots.entries() if e.stored and event.node in e.nodes}
+            gone = tuple(sha256 for sha256 in event.snapshots if sha256 in mine)
+            if gone:
+                self._inbox.append(CopiesEvicted(event.at, x.id, event.node, gone))
 
     def _drained(self, event: NodeDrained) -> None:
         self.cluster.drain(event.node)

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 from hopyard_scheduler.core import dispatch, placement
-from hopyard_scheduler.core.cluster import Cluster, ClusterNode, Tenant
+from hopyard_scheduler.core.cluster import Cluster, Tenant
 from hopyard_scheduler.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
@@ -184,7 +184,7 @@ class Core:
                 self.cluster.adopt(x.id, machine.id, machine.node)
             for entry in x.snapshots.entries():
                 for node in entry.nodes:
-                    self.cluster.nodes.setdefault(node, ClusterNode(node)).up = True
+                    self.cluster.presume(node)
             effects += outstanding(x)
         return effects
 

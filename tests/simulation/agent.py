@@ -51,6 +51,7 @@ class Agent:
         self.welcomed = False
         self.incarnation_known = 0
         self.forgotten: set[RunKey] = set()
+        self.carried_out: set[tuple[RunKey, int]] = set()  # In all its lives.
         self.orders: dict[
             tuple[str, int], SnapshotShipped | None
         ] = {}  # None: under way; else the answer, not acknowledged.
@@ -145,9 +146,16 @@ class Agent:
         if busy is not None:
             raise AssertionError(f"{key} starts on machine {body.machine}, which runs {busy.key}")
         self.on_machine[body.machine] = process
+        self.carry_out(key, 1)
         self.world.note(self.node, "starts", key, "on", body.machine)
         self.world.later(self.world.rng.uniform(0.05, 0.8), process.begin)
         self.send_ack(key, 1)
+
+    def carry_out(self, key: RunKey, sequence: int) -> None:
+        """A command is carried out: once, by whichever agent and in whichever of its lives."""
+        if (key, sequence) in self.carried_out:
+            raise AssertionError(f"command {sequence} of {key} is carried out again")
+        self.carried_out.add((key, sequence))
 
     def acknowledged(self, session: int, key: RunKey, sequence: int) -> None:
         """The scheduler has taken a run's messages over."""

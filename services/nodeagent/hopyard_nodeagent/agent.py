@@ -18,6 +18,7 @@ from hopyard_nodeagent.executor import Executor
 from hopyard_nodeagent.folders import Folders
 from hopyard_nodeagent.machines import Machines
 from hopyard_nodeagent.orders import Orders
+from hopyard_nodeagent.record import CommandRecord
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runs import Runs
 from hopyard_nodeagent.servicer import NodeAgentServicer
@@ -53,7 +54,14 @@ class NodeAgent:
         self._executor = Executor(self._machines, self._snapshots, bundles, self._folders)
         self._executor.lease_seconds = settings.lease_seconds
         self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
-        self._runs = Runs(settings.node, self._executor, self._snapshots, self._background, changed=self._say)
+        self._runs = Runs(
+            settings.node,
+            self._executor,
+            self._snapshots,
+            self._background,
+            changed=self._say,
+            record=CommandRecord(self._folders.commands).add,
+        )
         self._orders = Orders(self._session.shipped)
         self._shipper = Shipper(self._snapshots, self._store, backoff=settings.backoff, done=self._shipped)
         self._runs.shipper = self._orders.shipper = self._shipper

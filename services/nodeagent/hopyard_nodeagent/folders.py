@@ -23,6 +23,7 @@ class Folders:
         bundles/<sha256>/                   unpacked code
         logs/jobs/<experiment>/<job>.log    what the job's runs on this node printed
         logs/runners/<machine>.log          what runners say between runs
+        logs/commands.jsonl                 the commands that were carried out
         scratch/                            emptied at every start of the agent
         agent.id                            what names the folder
         agent.lock                          held by the one agent that uses it
@@ -70,6 +71,11 @@ class Folders:
     def job_log(self, experiment: str, job: str) -> Path:
         """The log of a job."""
         return self.logs / "jobs" / _name(experiment) / f"{_name(job)}.log"
+
+    @property
+    def commands(self) -> Path:
+        """The record of the commands that were carried out."""
+        return self.logs / "commands.jsonl"
 
     def runner_log(self, machine: str) -> Path:
         """The log of a machine's runners."""

@@ -34,15 +34,20 @@ class Runs:
         background: Background,
         *,
         changed: Callable[[Run], None],
+        record: Callable[[resource_manager_pb2.RunCommand], None] = lambda command: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Start without runs; `changed` is told which run has something to say to the scheduler."""
+        """Start without runs.
+
+        `changed` is told which run has something to say to the scheduler, `record` which command is about to be carried out.
+        """
         self._node = node
         self._executor = executor
         self._snapshots = snapshots
         snapshots.spoken_of = self.speak_of
         self._background = background
         self._changed = changed
+        self._record = record
         self._clock = clock
         self._runs: dict[RunKey, Run] = {}
         self._forgotten: OrderedDict[RunKey, None] = OrderedDict()
@@ -132,6 +137,7 @@ class Runs:
             await asyncio.wait(tasks)
 
     def _carry_out(self, run: Run, command: resource_manager_pb2.RunCommand) -> None:
+        self._record(command)
         match command.WhichOneof("body"):
             case "start":
                 self._displace(run)

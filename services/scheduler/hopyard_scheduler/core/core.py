@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 from hopyard_scheduler.core import dispatch, placement
-from hopyard_scheduler.core.cluster import Cluster, ClusterNode, Tenant
+from hopyard_scheduler.core.cluster import Cluster, Tenant
 from hopyard_scheduler.core.division import Kind
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -212,7 +212,7 @@ class Core:
                 self.cluster.adopt(x.id, machine.spec, machine.node, machine.id in x.draining)
             for entry in x.snapshots.entries():
                 for node in entry.nodes:
-                    self.cluster.nodes.setdefault(node, ClusterNode(node)).up = True
+                    self.cluster.presume(node)
             effects += outstanding(x)
         return effects
 

@@ -47,6 +47,7 @@ class NodeAgent:
         bundles = Bundles(self._folders.bundles, self._store)
         self._executor = Executor(self._machines, self._snapshots, bundles, self._folders)
         self._executor.lease_seconds = settings.lease_seconds
+        self._executor.join_seconds = settings.join_seconds
         self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
         self._runs = Runs(settings.node, self._executor, self._snapshots, self._background, changed=self._say)
         self._shipper = Shipper(self._snapshots, self._store, backoff=settings.backoff, done=self._runs.shipped)

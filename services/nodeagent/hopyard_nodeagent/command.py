@@ -36,6 +36,10 @@ def command(
     idle_runner_seconds: Annotated[
         float, typer.Option(min=0, help="How long a training process without work is kept warm.")
     ] = 300.0,
+    gang_join_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="How long the processes of a job on several machines may take to come together."),
+    ] = 300.0,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
 ) -> None:
@@ -53,6 +57,7 @@ def command(
             port=port,
             insecure=insecure,
             idle_runner_seconds=idle_runner_seconds,
+            join_seconds=gang_join_seconds,
         )
         agent = NodeAgent(settings)
         try:

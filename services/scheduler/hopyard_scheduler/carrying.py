@@ -18,6 +18,7 @@ from hopyard_scheduler.core.effects import (
     Noted,
     Send,
     SetTimer,
+    Start,
     Welcome,
 )
 from hopyard_scheduler.core.events import Event, TimerElapsed
@@ -106,7 +107,9 @@ class Carrier:
 
     def _send(self, send: Send) -> None:
         session = self.sessions.of(send.node)
-        if session is not None:
+        gang = send.body.rank_nodes if isinstance(send.body, Start) else ()
+        # The ranks of a gang are told where all of them are: not before all have said it since this scheduler began.
+        if session is not None and all(node in self.sessions.addresses for node in gang):
             program = self._program(send.run.experiment)
             command = command_to_proto(
                 send.run, send.sequence, self._journal.epoch, send.body, program, self.sessions.addresses
@@ -134,8 +137,9 @@ class Carrier:
             unknown_runs=[key_to_proto(key) for key in welcome.unknown],
         )
         session.welcome(resource_manager_pb2.AgentSessionResponse(welcome=message))
-        for send in self._core.unacknowledged(welcome.node):
-            self._send(send)
+        for node in (welcome.node, *self._core.partners(welcome.node)):
+            for send in self._core.unacknowledged(node):
+                self._send(send)
 
     def _set_timer(self, timer: SetTimer) -> None:
         key = (timer.experiment, timer.ticket)

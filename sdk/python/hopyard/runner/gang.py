@@ -93,6 +93,8 @@ class Link:
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
+        with suppress(OSError):
+            self._file.close()  # Waits for who reads, who has read to the end now.
 
 
 class Gang(ABC):

@@ -53,6 +53,7 @@ class NodeAgent:
         bundles = Bundles(self._folders.bundles, self._store)
         self._executor = Executor(self._machines, self._snapshots, bundles, self._folders)
         self._executor.lease_seconds = settings.lease_seconds
+        self._executor.join_seconds = settings.join_seconds
         self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
         self._runs = Runs(
             settings.node,

@@ -46,6 +46,10 @@ def command(
             show_default=False,
         ),
     ] = None,
+    gang_join_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="How long the processes of a job on several machines may take to come together."),
+    ] = 300.0,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
 ) -> None:
@@ -65,6 +69,7 @@ def command(
             insecure=insecure,
             idle_runner_seconds=idle_runner_seconds,
             snapshot_quota=quota,
+            join_seconds=gang_join_seconds,
         )
         agent = NodeAgent(settings)
         try:

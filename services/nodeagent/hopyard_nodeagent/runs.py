@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from hopyard.errors import NotFound, Unavailable
 from hopyard.serving import Background
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -64,9 +65,25 @@ class Runs:
         """Messages that wait for the scheduler's acknowledgement."""
         return sum(len(run.outgoing) for run in self._runs.values())
 
-    def live(self, experiment: str, job: str) -> bool:
-        """Whether a run of a job is under way here."""
-        return any(not run.over and run.key[:2] == (experiment, job) for run in self._runs.values())
+    def live(self, experiment: str, job: str, rank: int = 0) -> bool:
+        """Whether a rank of a run of a job is under way here."""
+        return any(
+            not run.over and run.key[:2] == (experiment, job) and run.key.rank == rank for run in self._runs.values()
+        )
+
+    def place(self, key: RunKey) -> common_pb2.GangPlace:
+        """Where the gang meets whose rank 0 has this key.
+
+        Raises:
+            NotFound: that run is not under way here.
+            Unavailable: its process has not said it yet.
+        """
+        run = self._runs.get(key)
+        if run is None or run.over:
+            raise NotFound(f"{key} is not under way on node {self._node}")
+        if run.place is None:
+            raise Unavailable(f"{key} is being prepared")
+        return run.place
 
     def speak_of(self, sha256: str) -> bool:
         """Whether the scheduler has yet to take over that a run here took a snapshot with this hash."""

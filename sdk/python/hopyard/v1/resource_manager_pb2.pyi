@@ -878,7 +878,7 @@ class StartRun(google.protobuf.message.Message):
 
     @property
     def rank_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Host addresses of all ranks, by rank."""
+        """NodeAgentService addresses of the nodes of all ranks, by rank."""
 
     @property
     def program(self) -> Global___RunProgram: ...
@@ -1070,7 +1070,9 @@ Global___DecideRun: typing_extensions.TypeAlias = DecideRun
 
 @typing.final
 class AmendRun(google.protobuf.message.Message):
-    """Moves `until` or adds save points while the run is under way. Answered by RunAmended."""
+    """Moves `until` or adds save points while the run is under way. Answered by RunAmended. Sent to rank 0 only, as decisions are:
+    the other ranks go where it leads.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -165,6 +165,11 @@ class Core:
             if entry.shipper is not None
         ]
 
+    def partners(self, node: str) -> list[str]:
+        """Other nodes with ranks of the gangs that a node has ranks of."""
+        gangs = [{r.node for r in run.ranks} for x in self.experiments.values() for run in x.live.values()]
+        return sorted({other for nodes in gangs if node in nodes for other in nodes} - {node})
+
     # ------------------------------------------------------------------------------------------------------- recovery
 
     def restore(self, event: ExperimentEvent) -> list[Effect]:

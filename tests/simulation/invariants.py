@@ -112,7 +112,10 @@ class Invariants:
                 told = agent.alive and agent.incarnation_known == agent.life
                 require(core.cluster.nodes[node].up, f"{name} is believed on node {node}, which is lost")
                 if told:
-                    require(entry.info.sha256 in agent.disk, f"{name} is believed on node {node}, and is not")
+                    there = entry.info.sha256 in agent.disk or entry.info.sha256 in agent.evicted
+                    require(there, f"{name} is believed on node {node}, and is not")
+                    room = entry.info.sha256 in agent.disk or entry.info.sha256 in self.store
+                    require(room, f"{name} made room on node {node}, and is not in the store")
 
     def _check_stored(self, core: Core, x: Experiment) -> None:
         """What an open job would fall back to is replaced by a newer one only: here the store loses nothing."""

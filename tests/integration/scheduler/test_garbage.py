@@ -20,7 +20,7 @@ from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
-from hopyard_nodeagent import snapshots
+from hopyard_nodeagent import shipping, snapshots
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler import garbage
@@ -33,9 +33,9 @@ pytestmark = pytest.mark.timeout(180)
 class Pieces:
     """Services, an agent with one machine, and AppStat's stub."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, max_blob_bytes: int = 1 << 30) -> None:
         self.data = data
-        self.appstat = AppStatService(data=data / "appstat")
+        self.appstat = AppStatService(data=data / "appstat", max_blob_bytes=max_blob_bytes)
         self.hpgen = HpgenService()
         self.scheduler: SchedulerService | None = None
         self.agent: NodeAgent | None = None
@@ -68,8 +68,8 @@ class Pieces:
 
 
 @pytest.fixture
-async def pieces(tmp_path: Path) -> AsyncIterator[Pieces]:
-    found = Pieces(tmp_path)
+async def pieces(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pieces]:
+    found = Pieces(tmp_path, **getattr(request, "param", {}))
     await found.appstat.start()
     await found.hpgen.start()
     await found.start_scheduler()
@@ -212,6 +212,26 @@ async def test_what_a_finished_experiment_has_stays_when_no_scheduler_remembers_
     assert set(pieces.stored()) == {*held, created.bundle}
     assert left not in pieces.stored()
     assert (await client.download(created.id, to=tmp_path / "best")).folder == tmp_path / "best"
+
+
+@pytest.mark.parametrize("pieces", [{"max_blob_bytes": 5000}], indirect=True)
+async def test_a_finished_experiments_only_copy_outlives_a_restart_of_the_scheduler(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "REFUSALS", 1)
+    await pieces.start_agent()
+    created = await client.create(experiment(tmp_path / "e", jobs=1, length=2))
+    await client.wait(created.id, timeout=60)
+    (snapshot,) = (await client.jobs(created.id))[0].snapshots
+    assert not snapshot.stored
+    stranger = old(tmp_path / "agent" / "snapshots" / ("ab" * 32), b"nobody's")
+    assert pieces.scheduler is not None
+    await pieces.scheduler.stop(1)
+    await pieces.start_scheduler()
+    await until(lambda: not stranger.exists())
+    assert pieces.local() == [snapshot.sha256]
+    assert counts(await client.collect_garbage(older_than=0)) == {}
+    assert (await client.download(created.id, to=tmp_path / "best")).sha256 == snapshot.sha256
 
 
 async def test_copies_that_made_room_are_fetched_again_by_the_next_run(

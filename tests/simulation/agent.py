@@ -45,6 +45,7 @@ class Agent:
         self.partitioned = False
         self.life = 1
         self.disk: dict[str, Blob] = {}
+        self.evicted: set[str] = set()  # Deleted to make room; the scheduler may have yet to hear of it.
         self.channels: dict[RunKey, Process] = {}
         self.on_machine: dict[str, Process] = {}
         self.session: int | None = None
@@ -163,9 +164,26 @@ class Agent:
         if session == self.session and process is not None:
             process.acknowledge(sequence)
 
+    def make_room(self) -> None:
+        """Deletes copies of what the store has, but for what is on its way there or not told of yet."""
+        if not self.alive:
+            return
+        busy = {sha256 for process in self.channels.values() for sha256 in process.shipping}
+        gone = [s for s in self.disk if s in self.store and s not in busy and not self._reported(s)]
+        for sha256 in gone:
+            del self.disk[sha256]
+        self.evicted.update(gone)
+        if gone and self.welcomed:
+            assert self.scheduler is not None
+            self.world.fault("copies evicted", self.node)
+            self._post(self.scheduler.evicted, self, self.session, tuple(gone))
+
+    def _reported(self, sha256: str) -> bool:
+        return any(process.reported(sha256) for process in self.channels.values())
+
     def delete(self, session: int, sha256: str) -> None:
         """Nobody needs a snapshot any more, unless the scheduler has yet to hear that it was taken."""
-        if session == self.session and not any(p.reported(sha256) for p in self.channels.values()):
+        if session == self.session and not self._reported(sha256):
             self.disk.pop(sha256, None)
 
     def ship(self, session: int, order: ShipmentOrder) -> None:

@@ -129,8 +129,8 @@ class Shipper:
 
     def _finish(self, shipment: Shipment, error: str) -> None:
         if shipment in self._wanted:
+            self._snapshots.shipped(shipment.sha256, taken=not error)
             if error:
-                self._snapshots.only_here(shipment.sha256)
                 _log.error("%s is not stored: %s", shipment, error)
             self._wanted.discard(shipment)
             self._done(shipment, error)

@@ -107,9 +107,12 @@ class Snapshots:
         before = time.time() - max(older_than_seconds, SETTLE_SECONDS)
         return [one for one in self.files() if one.used_at <= before and not (one.sha256 and self.busy(one.sha256))]
 
-    def only_here(self, sha256: str) -> None:
-        """The store does not take a snapshot: this copy is all there is, and stays until it is to be forgotten."""
-        self._only_here.add(sha256)
+    def shipped(self, sha256: str, taken: bool) -> None:
+        """Whether the store took a snapshot. If not, this copy is all there is, and stays until it is to be forgotten."""
+        if taken or not self.path(sha256).is_file():
+            self._only_here.discard(sha256)
+        else:
+            self._only_here.add(sha256)
 
     async def make_room(self, quota: int) -> tuple[list[str], int]:
         """Delete copies of what is in the store, those used longest ago first, until the folder has at most `quota` bytes.

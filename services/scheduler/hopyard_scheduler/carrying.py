@@ -54,6 +54,8 @@ class Carrier:
         clock: Callable[[], float],
     ) -> None:
         self.sessions = sessions
+        self.stranger: Callable[[str, str], None] = lambda node, sha256: None
+        """Told of a node's snapshots that no experiment in the core knows."""
         self._journal = journal
         self._store = store
         self._generators = generators
@@ -91,6 +93,9 @@ class Carrier:
                 self._generators.ask(effect)
             case SetTimer():
                 self._set_timer(effect)
+            case ForgetSnapshot() if not effect.experiment:
+                for node in effect.nodes:
+                    self.stranger(node, effect.sha256)
             case ForgetSnapshot():
                 self._forget(effect)
             case Noted():

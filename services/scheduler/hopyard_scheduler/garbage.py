@@ -9,6 +9,7 @@ about to be created, is left alone.
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -16,13 +17,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hopyard.client.blobs import BUNDLE_OWNER
+from hopyard.errors import HopyardError
 from hopyard.v1 import appstat_pb2, resource_manager_pb2
 
 if TYPE_CHECKING:
+    from hopyard.serving import Background
     from hopyard.v1 import appstat_pb2_grpc
     from hopyard_scheduler.frontdoor import FrontDoor
     from hopyard_scheduler.live import Live
     from hopyard_scheduler.sessions import Session, Sessions
+
+_LOG = logging.getLogger(__name__)
 
 DEFAULT_SECONDS = 600.0
 """What was written or wanted within so many seconds is left alone."""
@@ -106,15 +111,23 @@ class Garbage:
         sessions: The nodes that are connected.
         door: Reads finished experiments.
         stub: AppStat.
+        background: Where nodes are cleared that said hello with snapshots that the core does not know.
     """
 
     def __init__(
-        self, live: Live, sessions: Sessions, door: FrontDoor, stub: appstat_pb2_grpc.AppStatServiceAsyncStub
+        self,
+        live: Live,
+        sessions: Sessions,
+        door: FrontDoor,
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+        background: Background,
     ) -> None:
         self._live = live
         self._sessions = sessions
         self._door = door
         self._stub = stub
+        self._background = background
+        self._strangers: dict[str, list[str]] = {}
         self._one = asyncio.Lock()
         self._asked: dict[str, asyncio.Future[resource_manager_pb2.SnapshotInventory]] = {}
 
@@ -146,6 +159,31 @@ class Garbage:
         asked = self._asked.get(inventory.ticket)
         if asked is not None and not asked.done():
             asked.set_result(inventory)
+
+    def stranger(self, node: str, sha256: str) -> None:
+        """A node has a snapshot that the core does not know: it goes, unless a finished experiment holds it.
+
+        That one may have no other copy: a store that was full did not take it.
+        """
+        if not self._strangers:
+            self._background.start(self._clear_strangers(), name="strangers")
+        self._strangers.setdefault(node, []).append(sha256)
+
+    async def _clear_strangers(self) -> None:
+        try:
+            needs = Needs(self._live, self._door)
+            await needs.look()
+            await needs.read(needs.experiments)
+        except HopyardError as error:
+            _LOG.warning("snapshots that the core does not know stay on their nodes until these are back: %s", error)
+            self._strangers.clear()
+            return
+        async with self._live.turn:
+            strangers, self._strangers = self._strangers, {}
+            for node, hashes in strangers.items():
+                session = self._sessions.of(node)
+                if session is not None:
+                    _forget(session, [sha256 for sha256 in hashes if not needs.held(sha256)])
 
     # ------------------------------------------------------------------------------------------------------------- store
 

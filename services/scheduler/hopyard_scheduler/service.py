@@ -82,7 +82,8 @@ class SchedulerService:
         )
         self._live = Live(journal, self._carrier)
         self._door = FrontDoor(self._live, self._generators, self._appstat_stub, appstat)
-        self._garbage = Garbage(self._live, self._sessions, self._door, self._appstat_stub)
+        self._garbage = Garbage(self._live, self._sessions, self._door, self._appstat_stub, self._background)
+        self._carrier.stranger = self._garbage.stranger
         self._add_servicers()
 
     def _add_servicers(self) -> None:

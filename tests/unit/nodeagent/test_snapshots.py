@@ -173,7 +173,7 @@ async def test_what_is_busy_stays(node: Node) -> None:
         node.store.blobs[sha256] = b""
     node.snapshots.spoken_of = lambda sha256: sha256 == told
     node.snapshots.shipping = lambda sha256: sha256 == shipped
-    node.snapshots.only_here(refused)  # What is there now may be another experiment's, and go with it.
+    node.snapshots.shipped(refused, taken=False)  # What is there now may be another experiment's, and go with it.
     with node.snapshots.use(used):
         then = time.time() - 900
         os.utime(node.snapshots.path(used), (then, then))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 
 
@@ -18,13 +19,20 @@ def water_fill(machines: int, claims: list[Claim]) -> dict[str, int]:
     """Divides machines by weight; what one cannot use is divided among the others (ASHA paper, section 5.4).
 
     Whole machines are handed out one by one to the claim with the lowest level (machines per weight) after getting it, ties in
-    the order given: that is the weighted max-min fair division in integers.
+    the order given: that is the weighted max-min fair division in integers. The claims wait in a heap, so a machine costs the
+    logarithm of their number.
     """
     shares = {claim.name: 0 for claim in claims}
-    for _ in range(machines):
-        open_claims = [c for c in claims if shares[c.name] < c.cap]
-        if not open_claims:
-            break
-        lowest = min(open_claims, key=lambda c: (shares[c.name] + 1) / c.weight)
-        shares[lowest.name] += 1
+    heap = [(1 / claim.weight, order) for order, claim in enumerate(claims) if claim.cap > 0]
+    heapq.heapify(heap)
+    left = machines
+    while left > 0 and heap:
+        _, order = heap[0]
+        claim = claims[order]
+        shares[claim.name] += 1
+        left -= 1
+        if shares[claim.name] < claim.cap:
+            heapq.heapreplace(heap, ((shares[claim.name] + 1) / claim.weight, order))
+        else:
+            heapq.heappop(heap)
     return shares

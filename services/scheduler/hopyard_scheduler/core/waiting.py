@@ -1,0 +1,250 @@
+"""Why a job or an experiment waits, in words made from the state as it is: nothing here is stored, and nothing changes.
+
+What the last transition said (`Job.reason`) tells the past; a waiting job's reason is a matter of the present: of its
+experiment's phase and share, of the machines of the cluster, of what the others hold.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+from hopyard.policy.vocabulary import IterationFinish, JobState
+from hopyard_scheduler.core import losses
+from hopyard_scheduler.core.cluster import Cluster
+from hopyard_scheduler.core.commands import CREATE
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.lifecycle import SHARE_TIMER, runs_of
+from hopyard_scheduler.core.member import Member, Phase
+from hopyard_scheduler.core.model import HOLD, Job, Run
+
+_NAMED = 3
+"""So many neighbours or nodes are named, the others counted."""
+
+_PAST = ("failed (", "its run was lost", "its snapshot was lost", "preempted")
+"""Beginnings of last transitions that are worth telling beside why the job waits now."""
+
+
+class Waiting:
+    """Says why the jobs and experiments of one stream wait, at one moment: made anew for each look.
+
+    Args:
+        x: The stream.
+        cluster: The cluster that it shares with others.
+        at: The time, of the clock that the core's events carry.
+    """
+
+    def __init__(self, x: Experiment, cluster: Cluster, at: float) -> None:
+        self._x = x
+        self._cluster = cluster
+        self._at = at
+
+    # ------------------------------------------------------------------------------------------------------------- jobs
+
+    def job(self, job: Job) -> str:
+        """Why a job waits; how it ended, if it has; empty while it trains.
+
+        A job that waits, in whatever state, always has a reason.
+        """
+        match job.state:
+            case JobState.CREATING:
+                return "waits for the generator's answer"
+            case JobState.PENDING | JobState.SUSPENDED if not job.member.phase.over:
+                past = f"; last: {job.reason}" if job.reason.startswith(_PAST) else ""
+                return self._idle(job) + past
+            case JobState.STARTING if job.run is not None:
+                return self._starting(job, job.run)
+            case JobState.RUNNING if job.run is not None:
+                return self._running(job, job.run)
+            case _:
+                return job.reason
+
+    def _idle(self, job: Job) -> str:
+        phase = job.member.phase
+        if phase is Phase.ENDING:
+            return "waits: the experiment is ending"
+        if phase is not Phase.RUNNING:
+            return f"waits: the experiment is {phase.value.lower()} ({job.member.reason})"
+        if losses.held(self._x, job):
+            return self._held(job)
+        return self._for_a_machine
+
+    def _held(self, job: Job) -> str:
+        again = f"tries again in {_seconds(self._x.timers[HOLD + job.id] - self._at)}"
+        source = self._x.source_of(job)
+        entry = self._x.snapshots.get(*source) if source is not None else None
+        if entry is None or not entry.misses or entry.stored:
+            return f"waits after {job.losses} losses in a row: {again}"
+        whose = "its snapshot" if entry.job == job.id else f"job {entry.job}'s snapshot"
+        away = [node for node in sorted(entry.nodes) if not self._is_up(node)]
+        if away:
+            where = f"it is on {_nodes(away)}, which {'is' if len(away) == 1 else 'are'} away"
+        else:
+            where = f"{_nodes(sorted(entry.nodes))} did not give it"
+        tried = f"try {entry.misses} of {losses.MISSES}"
+        return f"waits until {whose} at {entry.info.position} can be loaded: {where} ({tried}); {again}"
+
+    @cached_property
+    def _for_a_machine(self) -> str:
+        """Why the jobs that any idle machine would serve have none: the same for all of them."""
+        x, machines = self._x, self._usable
+        if not machines:
+            return f"waits for a machine: the cluster has none ({self._no_machine})"
+        if x.in_flight is not None:
+            return f"waits for the policy, which is thinking about {type(x.in_flight[1]).__name__}"
+        if x.share == 0:
+            return f"waits for a machine: {self._its_share} is 0 of {machines}{self._limit}"
+        if x.placed > x.share:
+            return f"waits for a machine: {x.placed} are busy, and {self._its_share} fell to {x.share}"
+        if x.placed == x.share:
+            return f"waits for a machine: {x.placed} of {x.share} in {self._its_share} are busy{self._limit}"
+        idle = [machine for machine in x.machines.values() if machine.idle and machine.id not in x.draining]
+        free = sum(not machine.reserved for machine in idle)
+        if free:
+            return f"the policy has not started it ({_count(free, 'machine is', 'machines are')} idle)"
+        if idle:
+            kept = _count(len(idle), "idle machine", "idle machines")
+            return f"waits for a machine: the policy keeps {kept} for something else"
+        missing = x.share - x.held
+        return (
+            f"waits for a machine: {x.placed} of {x.share} in {self._its_share} are busy, "
+            f"{missing} {'has' if missing == 1 else 'have'} yet to be left by others"
+        )
+
+    def _starting(self, job: Job, run: Run) -> str:
+        waiting = [rank for rank in run.ranks if not rank.started and not rank.gone]
+        unheard = sorted({rank.node for rank in waiting if not rank.channel.acknowledged and not rank.channel.received})
+        where = f"starts on {', '.join(run.machines)}"
+        if len(waiting) < len(run.ranks):
+            where += f", {len(run.ranks) - len(waiting)} of {len(run.ranks)} have begun"
+        if unheard:
+            return f"{where}: {_nodes(unheard)} {'has' if len(unheard) == 1 else 'have'} not taken it over yet"
+        if run.source is None:
+            return f"{where}: its process prepares"
+        whose = "its snapshot" if run.source[0] == job.id else f"job {run.source[0]}'s snapshot"
+        return f"{where}: its process loads {whose} at {run.source[1]}"
+
+    def _running(self, job: Job, run: Run) -> str:
+        if run.ending is not None or run.ended is not None:
+            return ""
+        call = self._x.in_flight[1] if self._x.in_flight is not None else None
+        if isinstance(call, IterationFinish) and call.job == job.id:
+            return f"waits at {call.position} for the policy's decision"
+        if run.parked and not run.amends:
+            return f"parked at {run.position}: waits in memory for the policy to go on"
+        return ""
+
+    # ------------------------------------------------------------------------------------------------------ experiments
+
+    def experiment(self, member: Member) -> str:
+        """Why an experiment stands where it does, and what it waits for; empty while its jobs train within its share."""
+        if member.phase in (Phase.PAUSING, Phase.ENDING):
+            return "; ".join(part for part in (member.reason, self._leaving(member)) if part)
+        if member.phase is not Phase.RUNNING or member.reason:
+            return member.reason
+        if not self._usable:
+            return f"no machine in the cluster ({self._no_machine})"
+        if runs_of(self._x, member):
+            return self._shrinking
+        return self._nothing_runs(member)
+
+    def _leaving(self, member: Member) -> str:
+        """What pausing and ending wait for."""
+        runs = len(runs_of(self._x, member))
+        if runs:
+            return f"waits for {_count(runs, 'run', 'runs')} to reach a boundary and leave"
+        entries = self._x.snapshots.entries()
+        unsettled = sum(not e.settled and self._x.jobs[e.job].member is member for e in entries)
+        return f"waits for {_count(unsettled, 'snapshot', 'snapshots')} to reach the store" if unsettled else ""
+
+    def _nothing_runs(self, member: Member) -> str:
+        x, machines = self._x, self._usable
+        if x.share == 0:
+            return f"{self._its_share} is 0 of {_count(machines, 'machine', 'machines')}{self._limit}"
+        if not x.held:
+            others = _count(x.share, "machine", "machines")
+            return f"{self._its_share} is {x.share} of {machines}, and others have yet to leave {others}"
+        waiting = [job for job in x.open.values() if job.member is member]
+        if any(job.state is not JobState.CREATING for job in waiting):
+            first = next(job for job in waiting if job.state is not JobState.CREATING)
+            return f"no job runs: job {first.id} {self.job(first)}"
+        if waiting or any(name.startswith(CREATE) and a.member == member.id for name, a in x.asks.items()):
+            return f"waits for the generator's answer for {_count(len(waiting), 'job', 'jobs')}"
+        if x.in_flight is not None:
+            return f"waits for the policy, which is thinking about {type(x.in_flight[1]).__name__}"
+        return f"the policy has no job to run ({_count(len(x.vacant), 'machine is', 'machines are')} idle)"
+
+    @property
+    def _shrinking(self) -> str:
+        """What it has yet to leave to others."""
+        x = self._x
+        if x.held <= x.share:
+            return ""
+        words = f"{self._its_share} fell to {x.share} of {self._usable}: "
+        words += f"it has yet to leave {_count(x.held - x.share, 'machine', 'machines')}"
+        if SHARE_TIMER in x.timers:
+            return f"{words}, and is made to in {_seconds(x.timers[SHARE_TIMER] - self._at)}"
+        return words
+
+    # ------------------------------------------------------------------------------------------------------ the cluster
+
+    @cached_property
+    def _usable(self) -> int:
+        """Machines of the cluster that are divided: all but those of drained nodes."""
+        nodes = self._cluster.nodes
+        return sum(not nodes[machine.node].draining for machine in self._cluster.machines.values())
+
+    def _is_up(self, name: str) -> bool:
+        node = self._cluster.nodes.get(name)
+        return node is not None and node.up
+
+    @property
+    def _its_share(self) -> str:
+        return "its share" if len(self._x.members) == 1 else "its group's share"
+
+    @cached_property
+    def _no_machine(self) -> str:
+        """Why the cluster has no machine that may be used."""
+        cluster = self._cluster
+        if cluster.machines:
+            return f"{_count(len(cluster.machines), 'is', 'are')} being drained"
+        if any(node.up for node in cluster.nodes.values()):
+            return "its agents have brought none"
+        lost = sorted(cluster.nodes)
+        gone = f"; {_nodes(lost)} {'is' if len(lost) == 1 else 'are'} lost" if lost else ""
+        return f"no agent is connected{gone}"
+
+    @cached_property
+    def _limit(self) -> str:
+        """What keeps the share from being larger, after a separator; empty: it is all there is."""
+        x, machines = self._x, self._usable
+        tenant = self._cluster.tenants.get(x.id)
+        if tenant is None or x.share >= machines:
+            return ""
+        if tenant.demand is not None and x.share >= tenant.demand:
+            return f": the policy can use {'none now' if tenant.demand == 0 else f'no more than {tenant.demand} now'}"
+        if tenant.cap is not None and x.share >= tenant.cap:
+            return f": resources.slots is {tenant.cap}"
+        others = [(name, t) for name, t in sorted(self._cluster.tenants.items()) if name != x.id and t.share]
+        named = [f"{name} (weight {t.weight:g}: {t.share})" for name, t in others[:_NAMED]]
+        if len(others) > _NAMED:
+            named.append(f"{len(others) - _NAMED} more")
+        return f": weight {tenant.weight:g} beside {_and(named)}" if named else ""
+
+
+def _seconds(left: float) -> str:
+    return f"{max(math.ceil(left), 0)} s"
+
+
+def _count(amount: int, one: str, many: str) -> str:
+    return f"{amount} {one if amount == 1 else many}"
+
+
+def _nodes(names: list[str]) -> str:
+    """`node a`, `nodes a and b`."""
+    shown = names[:_NAMED] if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
+    return f"{'node' if len(names) == 1 else 'nodes'} {_and(shown)}"
+
+
+def _and(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

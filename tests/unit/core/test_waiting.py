@@ -1,0 +1,360 @@
+"""Every waiting job and experiment says why it waits: each reason, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from typing_extensions import override
+
+from hopyard.policy.vocabulary import (
+    PARK,
+    CreateJob,
+    Decision,
+    IterationFinish,
+    JobState,
+    ReserveMachine,
+    RunEndReason,
+    StartJob,
+)
+from hopyard_scheduler.core import losses
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import (
+    Answered,
+    Ended,
+    ExperimentCreated,
+    MachineSpec,
+    NodeDrained,
+    NodeJoined,
+    Operated,
+    PolicyAnswered,
+    Started,
+    TimerElapsed,
+    Updated,
+)
+from hopyard_scheduler.core.lifecycle import SHARE_TIMER
+from hopyard_scheduler.core.model import HOLD
+from hopyard_scheduler.core.waiting import Waiting
+from tests.unit.core import rig as plain
+from tests.unit.core.rig import settings, snapshot
+
+
+class Rig(plain.Rig):
+    """`demand` is what the policies of all experiments can use."""
+
+    demand: int | None = None
+
+    @override
+    def answer(self, call: UpCall) -> PolicyAnswered:
+        return replace(super().answer(call), demand=self.demand)
+
+    def answer_held(self) -> None:
+        """Lets the policy answer the up-call that it thinks about."""
+        self.feed(self.answer(self.held.popleft()))
+
+
+def why(rig: Rig, name: str = "1") -> str:
+    """A job's reason."""
+    return Waiting(rig.x, rig.core.cluster, rig.now).job(rig.job(name))
+
+
+def whole(rig: Rig, experiment: str = "x") -> str:
+    """An experiment's reason."""
+    x = rig.core.experiments[experiment]
+    return Waiting(x, rig.core.cluster, rig.now).experiment(x.founder)
+
+
+def second(rig: Rig, **terms: object) -> None:
+    """Another experiment comes."""
+    rig.feed(ExperimentCreated(rig.now, "y", settings(**terms)))
+
+
+def busy(rig: Rig, *machines: str) -> None:
+    """A job trains on each of these machines."""
+    for machine in machines:
+        rig.start(rig.create(), machine)
+
+
+# ----------------------------------------------------------------------------------------------------------- one job at rest
+
+
+def test_a_job_that_trains_waits_for_nothing() -> None:
+    rig = Rig()
+    busy(rig, "n1/0")
+    assert (why(rig), whole(rig)) == ("", "")
+
+
+def test_it_waits_for_its_generator() -> None:
+    rig = Rig()
+    rig.command(CreateJob("1"))
+    assert why(rig) == "waits for the generator's answer"
+    assert whole(rig) == "waits for the generator's answer for 1 job"
+    rig.feed(Answered(rig.now, "x", "create/1", {"lr": 0.1}))
+    assert why(rig) == "the policy has not started it (2 machines are idle)"
+    assert whole(rig) == "no job runs: job 1 the policy has not started it (2 machines are idle)"
+
+
+def test_no_machine_in_the_cluster() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    rig.expire("n1")
+    assert why(rig) == "waits for a machine: the cluster has none (no agent is connected; node n1 is lost)"
+    assert whole(rig) == "no machine in the cluster (no agent is connected; node n1 is lost)"
+    rig.join("n1", 0, "b")
+    assert why(rig) == "waits for a machine: the cluster has none (its agents have brought none)"
+    rig.join("n2", 2)
+    assert why(rig) == "the policy has not started it (2 machines are idle)"
+    rig.feed(NodeDrained(rig.now, "n2"))
+    assert why(rig) == "waits for a machine: the cluster has none (2 are being drained)"
+
+
+def test_before_any_agent_came() -> None:
+    rig = Rig(machines=0)
+    rig.core.cluster.nodes.clear()
+    rig.create()
+    assert whole(rig) == "no machine in the cluster (no agent is connected)"
+
+
+def test_all_machines_of_its_share_are_busy() -> None:
+    rig = Rig(machines=2)
+    busy(rig, "n1/0", "n1/1")
+    rig.create()
+    assert why(rig, "3") == "waits for a machine: 2 of 2 in its share are busy"
+    assert whole(rig) == ""
+
+
+def test_what_keeps_the_share_small_is_named() -> None:
+    rig = Rig(machines=3, slots=1)
+    busy(rig, "n1/0")
+    rig.create()
+    assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: resources.slots is 1"
+    rig = Rig(machines=3)
+    rig.demand = 1
+    rig.create()
+    rig.start("1", *rig.x.machines)
+    rig.create()
+    assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: the policy can use no more than 1 now"
+    rig = Rig(machines=3)
+    second(rig, weight=2.0)
+    busy(rig, *rig.x.machines)
+    rig.create()
+    assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: weight 1 beside y (weight 2: 2)"
+
+
+def test_a_share_of_nothing() -> None:
+    rig = Rig(machines=1, weight=0.5)
+    rig.create()
+    second(rig)
+    rig.now += 31
+    assert rig.x.share == 0
+    assert why(rig) == "waits for a machine: its share is 0 of 1: weight 0.5 beside y (weight 1: 1)"
+    assert whole(rig) == "its share is 0 of 1 machine: weight 0.5 beside y (weight 1: 1)"
+    for name in "abcd":
+        rig.feed(ExperimentCreated(rig.now, name, settings()))
+    rig.join("n2", 4)
+    expected = "weight 0.5 beside a (weight 1: 1), b (weight 1: 1), c (weight 1: 1) and 2 more"
+    assert whole(rig) == f"its share is 0 of 5 machines: {expected}"
+
+
+def test_a_policy_that_can_use_none() -> None:
+    rig = Rig(machines=1)
+    rig.demand = 0
+    rig.command(CreateJob("1"))  # The question keeps it from being over.
+    rig.create()
+    assert whole(rig) == "its share is 0 of 1 machine: the policy can use none now"
+    assert why(rig, "2") == "waits for a machine: its share is 0 of 1: the policy can use none now"
+
+
+def test_machines_that_others_have_yet_to_leave() -> None:
+    rig = Rig(machines=2)
+    busy(rig, "n1/0", "n1/1")
+    rig.script = lambda call: (Decision.proceed() if isinstance(call, IterationFinish) else None, [])
+    second(rig)
+    assert whole(rig, "y") == "its share is 1 of 2, and others have yet to leave 1 machine"
+    assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 machine, and is made to in 30 s"
+    rig.create()
+    assert why(rig, "3") == "waits for a machine: 2 are busy, and its share fell to 1"
+    rig.now += 30
+    rig.feed(TimerElapsed(rig.now, "x", SHARE_TIMER))
+    assert why(rig, "2") == "preempted: another experiment's share"
+    assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 machine"
+    rig.ended(RunEndReason.SUSPENDED, 0, None, "2")
+    assert whole(rig) == ""
+    assert why(rig, "2").startswith(
+        "waits for a machine: 1 of 1 in its share are busy: weight 1 beside y (weight 1: 1)"
+    )
+    assert why(rig, "2").endswith("; last: preempted")
+
+
+def test_one_machine_has_come_and_another_is_still_elsewhere() -> None:
+    rig = Rig(machines=2)
+    second(rig)
+    busy(rig, *rig.x.machines)
+    rig.create()
+    rig.x.share = 2  # The other one is to leave its machine, and trains on it.
+    assert why(rig, "2") == "waits for a machine: 1 of 2 in its share are busy, 1 has yet to be left by others"
+
+
+def test_the_policy_thinks_or_keeps_the_machine() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    rig.command(ReserveMachine("n1/0"))
+    assert why(rig) == "waits for a machine: the policy keeps 1 idle machine for something else"
+    rig.hold = True
+    rig.join("n2", 1)
+    assert why(rig) == "waits for the policy, which is thinking about ShareChange"
+    assert whole(rig) == f"no job runs: job 1 {why(rig)}"
+
+
+def test_the_policy_has_nothing_to_run() -> None:
+    rig = Rig(machines=2)
+    rig.hold = True
+    rig.join("n2", 1)
+    assert whole(rig) == "waits for the policy, which is thinking about ShareChange"
+    rig.held.clear()
+    rig.x.in_flight = None
+    assert whole(rig) == "the policy has no job to run (3 machines are idle)"
+
+
+# ------------------------------------------------------------------------------------------------------- losses and failures
+
+
+def lose(rig: Rig, *, missing: bool = False) -> None:
+    rig.command(StartJob("1", ("n1/0",)))
+    rig.say(rig.key(), Ended(RunEndReason.LOST, rig.run().position, message="gone", snapshot_missing=missing))
+
+
+def test_it_waits_after_losses() -> None:
+    rig = Rig()
+    rig.create()
+    for _ in range(5):
+        if HOLD + "1" in rig.x.timers:
+            rig.now = rig.x.timers[HOLD + "1"]
+            rig.feed(TimerElapsed(rig.now, "x", HOLD + "1"))
+        lose(rig)
+    assert why(rig) == "waits after 5 losses in a row: tries again in 4 s; last: its run was lost: gone"
+    rig.now += 2.5
+    assert why(rig) == "waits after 5 losses in a row: tries again in 2 s; last: its run was lost: gone"
+
+
+@pytest.mark.parametrize(
+    ("up", "where"), [(True, "node n1 did not give it"), (False, "it is on node n1, which is away")]
+)
+def test_a_snapshot_that_nobody_gives(up: bool, where: str) -> None:
+    rig = Rig()
+    rig.create()
+    rig.start()
+    rig.report(6)
+    rig.ended(RunEndReason.SUSPENDED, 6, snapshot(6))
+    lose(rig, missing=True)
+    lose(rig, missing=True)
+    rig.core.cluster.nodes["n1"].up = up
+    waits = f"waits until its snapshot at 6 can be loaded: {where} (try 2 of {losses.MISSES}); tries again in 1 s"
+    assert why(rig) == f"{waits}; last: its run was lost: gone"
+
+
+def test_a_failure_is_told_beside_what_it_waits_for() -> None:
+    rig = Rig(machines=1, max_failures=2)
+    rig.create()
+    rig.start()
+    rig.ended(RunEndReason.FAILED, 0)
+    assert why(rig).startswith("the policy has not started it (1 machine is idle); last: failed (it may 1 time")
+
+
+def test_an_ended_job_says_how_it_ended() -> None:
+    rig = Rig(max_failures=0)
+    rig.create()
+    rig.start()
+    rig.ended(RunEndReason.FAILED, 0)
+    assert why(rig) == rig.job().reason
+    assert rig.job().state is JobState.FAILED
+
+
+# -------------------------------------------------------------------------------------------------------- on its way, parked
+
+
+def test_starting_says_what_is_still_to_happen() -> None:
+    rig = Rig(machines=2)
+    rig.create()
+    rig.command(StartJob("1", ("n1/0",)))
+    assert why(rig) == "starts on n1/0: node n1 has not taken it over yet"
+    rig.core.acknowledge(rig.key(), 1)
+    assert why(rig) == "starts on n1/0: its process prepares"
+    rig.say(rig.key(), Started(0))
+    assert why(rig) == ""
+    rig.report(4)
+    rig.ended(RunEndReason.SUSPENDED, 4, snapshot(4))
+    rig.command(StartJob("1", ("n1/0",)))
+    rig.core.acknowledge(rig.key(), 1)
+    assert why(rig) == "starts on n1/0: its process loads its snapshot at 4"
+
+
+def test_a_gang_begins_rank_by_rank() -> None:
+    rig = Rig(machines=1)
+    rig.join("n2", 1)
+    rig.create()
+    rig.command(StartJob("1", ("n1/0", "n2/0")))
+    assert why(rig) == "starts on n1/0, n2/0: nodes n1 and n2 have not taken it over yet"
+    rig.say(rig.key(rank=1), Started(0))
+    assert why(rig) == "starts on n1/0, n2/0, 1 of 2 have begun: node n1 has not taken it over yet"
+
+
+def test_a_parked_run_waits_in_memory_and_an_undecided_one_for_its_decision() -> None:
+    rig = Rig(machines=1)
+    rig.script = lambda call: (PARK if isinstance(call, IterationFinish) else None, [])
+    rig.create()
+    rig.start(until=3)
+    rig.hold = True
+    rig.report(3, at_until=True)
+    while not isinstance(rig.held[0].call, IterationFinish):
+        rig.answer_held()
+    assert why(rig) == "waits at 3 for the policy's decision"
+    rig.answer_held()
+    assert why(rig) == "parked at 3: waits in memory for the policy to go on"
+
+
+# ---------------------------------------------------------------------------------------------------------- pausing, ending
+
+
+def test_a_paused_experiment() -> None:
+    rig = Rig(machines=1)
+    busy(rig, "n1/0")
+    rig.create()
+    rig.feed(Operated(rig.now, "x", "pause"))
+    assert whole(rig) == "paused by a person; waits for 1 run to reach a boundary and leave"
+    assert why(rig, "2") == "waits: the experiment is pausing (paused by a person)"
+    rig.report(2)
+    rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
+    assert whole(rig) == "paused by a person; waits for 1 snapshot to reach the store"
+    rig.stored(2)
+    assert whole(rig) == "paused by a person"
+    assert why(rig, "2") == "waits: the experiment is paused (paused by a person)"
+
+
+def test_an_ending_experiment_and_one_that_is_over() -> None:
+    rig = Rig(machines=1, target=0.9)
+    busy(rig, "n1/0")
+    rig.report(1, 0.95)
+    assert whole(rig).endswith("reached the target 0.9 with 0.95 at 1; waits for 1 run to reach a boundary and leave")
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    rig.stored(1)
+    assert whole(rig) == rig.x.reason
+    assert why(rig) == "reached the target"
+
+
+# ------------------------------------------------------------------------------------------------------------------- purity
+
+
+def test_asking_changes_nothing_and_the_text_follows_the_state() -> None:
+    rig = Rig(machines=1)
+    busy(rig, "n1/0")
+    rig.create()
+    before = repr((rig.x.__dict__, rig.core.cluster.__dict__))
+    assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy"
+    assert whole(rig) == ""
+    assert repr((rig.x.__dict__, rig.core.cluster.__dict__)) == before
+    rig.feed(Updated(rig.now, "x", "u", slots=1))
+    rig.feed(NodeJoined(rig.now, "n2", "a", (MachineSpec("n2/0"),)))
+    assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: resources.slots is 1"
+    rig.feed(Updated(rig.now, "x", "v", slots=5))
+    assert why(rig, "2") == "the policy has not started it (1 machine is idle)"

@@ -24,6 +24,7 @@ from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import Job, Run
 from hopyard_scheduler.core.snapshots import Entry
+from hopyard_scheduler.core.waiting import Waiting
 from tests.simulation import training
 from tests.simulation.training import Store
 
@@ -102,6 +103,7 @@ class Invariants:
                 _check_quota(x)
                 self._check_stored(core, x)
                 self._check_held(x, lossy=isinstance(event, NodeJoined | NodeExpired))
+                _check_reasons(core, x, event.at)
         require(sum(t.share for t in core.cluster.tenants.values()) <= _usable(core), "more shares than machines")
         self._check_agents()
 
@@ -397,6 +399,17 @@ def _check_shares(core: Core, x: Experiment) -> None:
             x.held - leaving <= x.share,
             f"{x.id} holds {x.held} of {x.share} after its deadline, {leaving} are leaving",
         )
+
+
+def _check_reasons(core: Core, x: Experiment, at: float) -> None:
+    waiting = Waiting(x, core.cluster, at)
+    for job in x.open.values():
+        trains = job.state is JobState.RUNNING
+        require(trains or waiting.job(job), f"job {job.id} of {x.id} is {job.state.value} and does not say why")
+    for member in x.members.values():
+        says = waiting.experiment(member)
+        at_work = member.phase is Phase.RUNNING and any(x.jobs[r.job].member is member for r in x.live.values())
+        require(says or at_work, f"{member.id} is {member.phase.value}, runs nothing, and does not say why")
 
 
 def _stream(core: Core, experiment: str) -> Experiment:

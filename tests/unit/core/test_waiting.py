@@ -40,13 +40,14 @@ from tests.unit.core.rig import settings, snapshot
 
 
 class Rig(plain.Rig):
-    """`demand` is what the policies of all experiments can use."""
+    """`demand` is what the policies of all experiments can use, `gang` how many machines they need at once."""
 
     demand: int | None = None
+    gang: int = 1
 
     @override
     def answer(self, call: UpCall) -> PolicyAnswered:
-        return replace(super().answer(call), demand=self.demand)
+        return replace(super().answer(call), demand=self.demand, gang=self.gang)
 
     def answer_held(self) -> None:
         """Lets the policy answer the up-call that it thinks about."""
@@ -98,21 +99,21 @@ def test_no_machine_in_the_cluster() -> None:
     rig = Rig(machines=1)
     rig.create()
     rig.expire("n1")
-    assert why(rig) == "waits for a machine: the cluster has none (no agent is connected; node n1 is lost)"
-    assert whole(rig) == "no machine in the cluster (no agent is connected; node n1 is lost)"
+    assert why(rig) == "waits for a machine: the cluster has no machine (no agent is connected; node n1 is lost)"
+    assert whole(rig) == "the cluster has no machine (no agent is connected; node n1 is lost)"
     rig.join("n1", 0, "b")
-    assert why(rig) == "waits for a machine: the cluster has none (its agents have brought none)"
+    assert why(rig) == "waits for a machine: the cluster has no machine (its agents have brought none)"
     rig.join("n2", 2)
     assert why(rig) == "the policy has not started it (2 machines are idle)"
     rig.feed(NodeDrained(rig.now, "n2"))
-    assert why(rig) == "waits for a machine: the cluster has none (2 are being drained)"
+    assert why(rig) == "waits for a machine: the cluster has no machine (2 are being drained)"
 
 
 def test_before_any_agent_came() -> None:
     rig = Rig(machines=0)
     rig.core.cluster.nodes.clear()
     rig.create()
-    assert whole(rig) == "no machine in the cluster (no agent is connected)"
+    assert whole(rig) == "the cluster has no machine (no agent is connected)"
 
 
 def test_all_machines_of_its_share_are_busy() -> None:
@@ -163,6 +164,26 @@ def test_a_policy_that_can_use_none() -> None:
     rig.create()
     assert whole(rig) == "its share is 0 of 1 machine: the policy can use none now"
     assert why(rig, "2") == "waits for a machine: its share is 0 of 1: the policy can use none now"
+
+
+def test_several_machines_at_once() -> None:
+    rig = Rig(machines=2)
+    rig.gang = 2
+    rig.create()
+    assert why(rig) == "the policy has not started it (2 machines are idle)"
+    rig.x.give_up("n1/1")  # As if another one had yet to leave it.
+    assert why(rig) == "waits for 2 machines at once: 1 is idle"
+    rig.join("n1", 1, "b")
+    assert why(rig) == "waits for a machine: a job needs 2 machines at once, and the cluster has 1 with 1 CPU"
+    assert whole(rig) == "a job needs 2 machines at once, and the cluster has 1 with 1 CPU"
+
+
+def test_no_machine_has_what_each_job_needs() -> None:
+    rig = Rig(machines=2, cpus=4, gpus=2)
+    rig.create()
+    assert why(rig) == "waits for a machine: none of the cluster's machines has 4 CPUs and 2 GPUs (there are 2)"
+    rig.feed(NodeJoined(rig.now, "n2", "a", (MachineSpec("n2/0", 4, (0, 1)),)))
+    assert why(rig) == "the policy has not started it (1 machine is idle)"
 
 
 def test_machines_that_others_have_yet_to_leave() -> None:
@@ -220,6 +241,7 @@ def test_the_policy_has_nothing_to_run() -> None:
 
 
 def lose(rig: Rig, *, missing: bool = False) -> None:
+    """Its run is lost before it trains."""
     rig.command(StartJob("1", ("n1/0",)))
     rig.say(rig.key(), Ended(RunEndReason.LOST, rig.run().position, message="gone", snapshot_missing=missing))
 
@@ -238,17 +260,18 @@ def test_it_waits_after_losses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("up", "where"), [(True, "node n1 did not give it"), (False, "it is on node n1, which is away")]
+    ("up", "where"), [(True, "node n2 did not give it"), (False, "it is on node n2, which is away")]
 )
 def test_a_snapshot_that_nobody_gives(up: bool, where: str) -> None:
     rig = Rig()
+    rig.join("n2", 1)
     rig.create()
-    rig.start()
+    rig.start("1", "n2/0")
     rig.report(6)
     rig.ended(RunEndReason.SUSPENDED, 6, snapshot(6))
     lose(rig, missing=True)
     lose(rig, missing=True)
-    rig.core.cluster.nodes["n1"].up = up
+    rig.core.cluster.nodes["n2"].up = up
     waits = f"waits until its snapshot at 6 can be loaded: {where} (try 2 of {losses.MISSES}); tries again in 1 s"
     assert why(rig) == f"{waits}; last: its run was lost: gone"
 

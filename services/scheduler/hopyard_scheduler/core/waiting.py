@@ -88,8 +88,8 @@ class Waiting:
     def _for_a_machine(self) -> str:
         """Why the jobs that any idle machine would serve have none: the same for all of them."""
         x, machines = self._x, self._usable
-        if not machines:
-            return f"waits for a machine: the cluster has none ({self._no_machine})"
+        if self._impossible:
+            return f"waits for a machine: {self._impossible}"
         if x.in_flight is not None:
             return f"waits for the policy, which is thinking about {type(x.in_flight[1]).__name__}"
         if x.share == 0:
@@ -100,6 +100,8 @@ class Waiting:
             return f"waits for a machine: {x.placed} of {x.share} in {self._its_share} are busy{self._limit}"
         idle = [machine for machine in x.machines.values() if machine.idle and machine.id not in x.draining]
         free = sum(not machine.reserved for machine in idle)
+        if idle and len(idle) < x.gang:
+            return f"waits for {x.gang} machines at once: {_count(len(idle), 'is', 'are')} idle"
         if free:
             return f"the policy has not started it ({_count(free, 'machine is', 'machines are')} idle)"
         if idle:
@@ -142,8 +144,8 @@ class Waiting:
             return "; ".join(part for part in (member.reason, self._leaving(member)) if part)
         if member.phase is not Phase.RUNNING or member.reason:
             return member.reason
-        if not self._usable:
-            return f"no machine in the cluster ({self._no_machine})"
+        if self._impossible:
+            return self._impossible
         if runs_of(self._x, member):
             return self._shrinking
         return self._nothing_runs(member)
@@ -203,6 +205,29 @@ class Waiting:
         return "its share" if len(self._x.members) == 1 else "its group's share"
 
     @cached_property
+    def _impossible(self) -> str:
+        """Why no machine of the cluster can serve it, whoever has it now; empty: they can."""
+        cluster, tenant = self._cluster, self._cluster.tenants.get(self._x.id)
+        if not self._usable:
+            return f"the cluster has no machine ({self._no_machine})"
+        if tenant is None:
+            return ""
+        machines = [m for m in cluster.machines.values() if not cluster.nodes[m.node].draining]
+        serving = sum(machine.kind.serves(tenant.need) for machine in machines)
+        each = _and(
+            [
+                _count(amount, what, f"{what}s")
+                for amount, what in zip(tenant.need, ("CPU", "GPU"), strict=True)
+                if amount
+            ]
+        )
+        if not serving:
+            return f"none of the cluster's machines has {each} (there {'is' if len(machines) == 1 else 'are'} {len(machines)})"
+        if serving < tenant.gang:
+            return f"a job needs {tenant.gang} machines at once, and the cluster has {serving} with {each}"
+        return ""
+
+    @cached_property
     def _no_machine(self) -> str:
         """Why the cluster has no machine that may be used."""
         cluster = self._cluster
@@ -221,9 +246,9 @@ class Waiting:
         tenant = self._cluster.tenants.get(x.id)
         if tenant is None or x.share >= machines:
             return ""
-        if tenant.demand is not None and x.share >= tenant.demand:
+        if tenant.demand is not None and x.share + tenant.gang > tenant.demand:
             return f": the policy can use {'none now' if tenant.demand == 0 else f'no more than {tenant.demand} now'}"
-        if tenant.cap is not None and x.share >= tenant.cap:
+        if tenant.cap is not None and x.share + tenant.gang > tenant.cap:
             return f": resources.slots is {tenant.cap}"
         others = [(name, t) for name, t in sorted(self._cluster.tenants.items()) if name != x.id and t.share]
         named = [f"{name} (weight {t.weight:g}: {t.share})" for name, t in others[:_NAMED]]

@@ -51,7 +51,9 @@ def jobs_table(
     for job in found:
         model.apply(job, 0.0)
     longest = model.max_position
-    table = _table("job", "state", "position", f"best {experiment.metric.name}", "at", "last", "hyperparameters")
+    placed = any(job.machines for job in found)
+    columns = ("job", "state", "position", f"best {experiment.metric.name}", "at", "last")
+    table = _table(*columns, *(["on"] if placed else []), "hyperparameters")
     ordered = sorted(found, key=model.merit)
     for job in ordered[:most]:
         look = style.JOB[job.state]
@@ -63,6 +65,7 @@ def jobs_table(
             Text(text.number(job.best_value), style=style.BEST if mine else ""),
             str(job.best_position) if job.best_value is not None else text.NOTHING,
             text.number(job.last_value),
+            *([Text(" ".join(job.machines))] if placed else []),
             Text(text.hyperparameters(job.hyperparameters)),
         )
     parts: list[RenderableType] = [table]
@@ -139,7 +142,8 @@ def summary(experiment: Experiment, jobs: Sequence[Job]) -> RenderableType:
 
 def _use(node: Node, machine: Machine) -> str:
     if machine.job:
-        return f"{machine.experiment} job {machine.job}"
+        rank = f" rank {machine.rank} of {machine.world}" if machine.world > 1 else ""
+        return f"{machine.experiment} job {machine.job}{rank}"
     if machine.experiment:
         return f"held by {machine.experiment}"
     return "idle" if node.state is NodeState.UP else text.NOTHING

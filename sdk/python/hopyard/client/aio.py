@@ -366,15 +366,17 @@ class AsyncClient:
         await self.job(present.id, job)
         return converters.curve(await self.statistics(present.id, job), metric or present.metric.name)
 
-    async def logs(self, experiment: str | Experiment, job: str, *, follow: bool = False) -> AsyncGenerator[LogChunk]:
-        """What a job printed, node by node; with `follow` also what it prints until it ends.
+    async def logs(
+        self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
+    ) -> AsyncGenerator[LogChunk]:
+        """What a job (a rank of it, on several machines) printed, node by node; with `follow` also what it prints until it ends.
 
         Raises:
             NotFound: There is no such job, it has not run yet, or a node it may have run on is not reachable.
         """
         connection = await self._connection()
         group = (await self.job(experiment, job)).group or _id(experiment)
-        reader = LogReader(connection, group, job, self.nodes, lambda: self.job(experiment, job))
+        reader = LogReader(connection, group, job, self.nodes, lambda: self.job(experiment, job), rank)
         async with aclosing(reader.follow() if follow else reader.written()) as chunks:
             async for chunk in chunks:
                 yield chunk

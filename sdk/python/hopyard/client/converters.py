@@ -165,6 +165,8 @@ def machine(message: resource_manager_pb2.Machine) -> Machine:
         attempt=message.attempt,
         cpus=message.cpus,
         gpus=tuple(message.gpus),
+        rank=message.rank,
+        world=max(message.world, 1),
     )
 
 

@@ -246,6 +246,8 @@ class Machine:
         job: What runs on it; None: it is idle.
         cpus: CPU threads a training process gets.
         gpus: GPU indices it sees.
+        rank: Which of the job's processes runs here, if that is on several machines.
+        world: How many machines the job is on.
     """
 
     id: str
@@ -255,6 +257,8 @@ class Machine:
     attempt: int = 0
     cpus: int = 0
     gpus: tuple[int, ...] = ()
+    rank: int = 0
+    world: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         held = x.machines.get(name) if x is not None else None
         if held is not None and held.run is not None:
             message.job, message.attempt = held.run.job, held.run.attempt
+            message.rank, message.world = held.run.machines.index(name), len(held.run.ranks)
         return message
 
     def _node(self, name: str) -> pb.Node:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -76,6 +76,7 @@ class Live:
         self._queue: asyncio.Queue[_Item] = asyncio.Queue()
         self._room = asyncio.Semaphore(MAX_EVENTS)
         self._finished: dict[str, None] = {}
+        self._changing: Mapping[str, object] = {}
         carrier.attach(self.core, self.post, self.program)
 
     # ------------------------------------------------------------------------------------------------------------ events
@@ -119,6 +120,7 @@ class Live:
         batch = [first]
         entries: list[Entry] = []
         changes = Changes()
+        self._changing = changes.experiments
         until = time.monotonic() + MAX_BATCH_SECONDS
         size = self._drive(first, entries, changes)
         while len(batch) < MAX_BATCH_EVENTS and size < MAX_BATCH_BYTES and time.monotonic() < until:
@@ -138,6 +140,7 @@ class Live:
             if item.done is not None and not item.done.done():
                 item.done.set_result(item.effects)
         self.watchers.publish(set(changes.experiments), set(changes.jobs), changes.reports)
+        self._changing = {}
         self._let_finished_go(changes)
 
     def _drive(self, item: _Item, entries: list[Entry], changes: Changes) -> int:
@@ -202,6 +205,10 @@ class Live:
         if name not in self._programs:
             self._programs[name] = program_of(self.core.experiments[name].payload)
         return self._programs[name]
+
+    def published(self, name: str) -> bool:
+        """Whether an experiment's state is journalled and watchers were told of it; else they will be."""
+        return name not in self._changing
 
     def install(self, x: Experiment, host: Host) -> None:
         """Takes an experiment that was replayed apart."""

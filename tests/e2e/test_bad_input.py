@@ -160,6 +160,7 @@ def left_behind(data: Path, sha256: str) -> list[str]:
         (archive("train.py", link="/etc/passwd"), "member 'train.py' is of tar type b'2'; allowed: plain files"),
         (bomb(), "more than 20000 members or 1073741824 bytes at 'weights.bin'"),
     ],
+    ids=["upwards", "absolute", "link", "bomb"],
 )
 async def test_a_bundle_that_somebody_made_by_hand_is_refused_by_the_agent(
     server: str, data: Path, tmp_path: Path, content: bytes, says: str

@@ -242,8 +242,11 @@ class FrontDoor:
                 if watcher.changed:
                     watcher.changed = False
                     shown = experiment_to_proto(x, member, self._live.clock())
+                    over = shown.state in _OVER
+                    if over and not self._live.published(name):
+                        continue  # its end is told once it is journalled, with all that belongs to it
                     yield experiment_pb2.WatchExperimentResponse(experiment=shown)
-                    if shown.state in _OVER and not (watcher.jobs or watcher.reports):
+                    if over and not (watcher.jobs or watcher.reports):
                         return
         finally:
             self._live.watchers.remove(name, watcher)

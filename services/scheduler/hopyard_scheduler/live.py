@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,6 +79,7 @@ class Live:
         self._finished: dict[str, None] = {}
         self.turn = asyncio.Lock()
         """Held while a batch is under way: whoever takes it sees the core between two, all effects carried out."""
+        self._changing: Mapping[str, object] = {}
         carrier.attach(self.core, self.post, self.program)
 
     # ------------------------------------------------------------------------------------------------------------ events
@@ -124,6 +125,7 @@ class Live:
         batch = [first]
         entries: list[Entry] = []
         changes = Changes()
+        self._changing = changes.experiments
         until = time.monotonic() + MAX_BATCH_SECONDS
         size = self._drive(first, entries, changes)
         while len(batch) < MAX_BATCH_EVENTS and size < MAX_BATCH_BYTES and time.monotonic() < until:
@@ -143,6 +145,7 @@ class Live:
             if item.done is not None and not item.done.done():
                 item.done.set_result(item.effects)
         self.watchers.publish(set(changes.experiments), set(changes.jobs), changes.reports)
+        self._changing = {}
         self._let_finished_go(changes)
 
     def _drive(self, item: _Item, entries: list[Entry], changes: Changes) -> int:
@@ -208,6 +211,10 @@ class Live:
         if name not in self._programs:
             self._programs[name] = program_of(experiment_of(self.core, name)[1].payload)
         return self._programs[name]
+
+    def published(self, name: str) -> bool:
+        """Whether an experiment's state is journalled and watchers were told of it; else they will be."""
+        return name not in self._changing
 
     def install(self, x: Experiment, host: Host) -> None:
         """Takes a stream that was replayed apart."""

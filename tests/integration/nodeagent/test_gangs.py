@@ -166,7 +166,7 @@ async def test_a_killed_rank_is_a_loss_for_all_whatever_their_code_makes_of_it(g
         ended = await gang.ended(key)
         assert ended.reason == common_pb2.RUN_END_REASON_LOST, ended
         assert ended.failure == common_pb2.FAILURE_CLASS_INFRASTRUCTURE
-        said = "killed by SIGKILL" if key.rank == killed else f"rank {killed} is gone"
+        said = "killed by signal SIGKILL" if key.rank == killed else f"rank {killed} is gone"
         assert said in ended.message
 
 

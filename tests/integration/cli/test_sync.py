@@ -146,7 +146,7 @@ async def test_up_restarts_what_dies_on_its_port(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Cluster, "_service", lambda self, name, arguments: _service(name, self.data, name))
     monkeypatch.setattr(
         "hopyard.cli.cluster.agent_service",
-        lambda data, scheduler, slots, node: _service(f"agent-{node}", data, "agent"),
+        lambda data, scheduler, slots, node, snapshot_quota: _service(f"agent-{node}", data, "agent"),
     )
     cluster = Cluster(tmp_path, agents=2, slots=1, note=note)
     keeping = None

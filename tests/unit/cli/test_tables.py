@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import pytest
@@ -128,3 +129,8 @@ def test_a_node_that_never_spoke_and_a_machine_that_waits_for_its_job() -> None:
 def test_jobs_of_an_extended_experiment_are_never_beyond_their_length() -> None:
     (line,) = shown(tables.jobs_table(EXPERIMENT, [Job("e1", "1", JobState.COMPLETED, position=12)]))[1:]
     assert "12/12" in line
+
+
+def test_an_experiments_warning_stands_below_the_table() -> None:
+    warned = dataclasses.replace(EXPERIMENT, warning="snapshots take too much")
+    assert shown(tables.experiments_table([EXPERIMENT, warned]))[-1] == f"{EXPERIMENT.id}: snapshots take too much"

@@ -7,9 +7,10 @@ import pytest
 from hopyard.policy.vocabulary import JobState, MachinesChange, RunEnd, RunEndReason, ShareChange, StartJob
 from hopyard_scheduler.core import CLUSTER_STREAM, Core
 from hopyard_scheduler.core.core import FORGET_AGAIN_SECONDS
-from hopyard_scheduler.core.effects import Decide, ForgetSnapshot, Noted, Record, Welcome
+from hopyard_scheduler.core.effects import Decide, ForgetSnapshot, Noted, Record, Start, Welcome
 from hopyard_scheduler.core.events import (
     ClusterEvent,
+    CopiesEvicted,
     Event,
     ExperimentCreated,
     ExperimentEvent,
@@ -17,9 +18,11 @@ from hopyard_scheduler.core.events import (
     NodeBack,
     NodeDrained,
     NodeDraining,
+    NodeEvicted,
     NodeJoined,
     Operated,
     SnapshotStored,
+    Started,
     TimerElapsed,
 )
 from hopyard_scheduler.core.member import Phase
@@ -246,3 +249,33 @@ def test_a_lost_rank_of_a_gang_on_a_machine_that_is_gone_ends_the_run_once() -> 
 
 def _of_experiment(event: Event) -> ExperimentEvent:
     return event  # type: ignore[return-value]
+
+
+# --------------------------------------------------------------------------------------------------------------- evictions
+
+
+def test_a_copy_that_made_room_is_not_believed_there_and_the_job_goes_on_from_the_store() -> None:
+    rig = Rig(machines=1)
+    rig.join("n2")
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    rig.taken(1)
+    rig.stored(1)
+    rig.report(2)
+    rig.taken(2)
+    rig.feed(NodeEvicted(rig.now, "n1", ("s1", "s2", "unknown")))
+    one, two = rig.x.snapshots.of("1")
+    assert (one.nodes, one.available) == (set(), True)
+    assert two.nodes == {"n1"}  # It is not known to be stored: its agent says that on its own channel.
+    assert rig.journal[-1] == CopiesEvicted(rig.now, "x", "n1", ("s1",))
+    rig.feed(NodeEvicted(rig.now, "n1", ("s1",)))  # Said twice, it is no event.
+    assert [event for event in rig.journal if isinstance(event, CopiesEvicted)] == [rig.journal[-1]]
+    rig.expire("n1")
+    assert (rig.job().position, rig.x.snapshots.positions("1")) == (1, [1])
+    rig.command(StartJob("1", ("n2/0",)))
+    (start,) = rig.sent(Start)
+    assert isinstance(start, Start)
+    assert (start.snapshot, start.snapshot_nodes) == (snapshot(1), ())
+    rig.say(rig.key(), Started(1))
+    assert rig.x.snapshots.of("1")[0].nodes == {"n2"}

@@ -37,6 +37,7 @@ from hopyard_scheduler.core.events import (
     Amended,
     Answered,
     ClusterEvent,
+    CopiesEvicted,
     Ended,
     Event,
     ExperimentEvent,
@@ -350,3 +351,26 @@ def test_terms_and_answers() -> None:
     assert "the policy's timer keep elapsed" in texts
     assert f"max {settings().metric}, 8 jobs of 10 positions, for 11d 13h" in texts[0]
     assert Answer(1).commands == ()
+
+
+def test_a_quota_that_does_not_suffice_is_told_beside_its_event() -> None:
+    rig = Rig(machines=1, snapshot_quota=4)
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    rig.taken(1)
+    assert last(rig) == (
+        "run 1 of job 1 saved a snapshot at 1 (10 B); snapshots take 10 bytes, 6 more than snapshot.quota; all of them "
+        "are still needed, so none is dropped"
+    )
+
+
+def test_evicted_copies_are_told() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    rig.taken(1)
+    rig.stored(1)
+    rig.feed(NodeEvicted(rig.now, "n1", ("s1",)))
+    assert last(rig, CopiesEvicted) == "node n1 deleted its copies of 1 snapshot in the store, to make room"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -17,6 +17,7 @@ from hopyard.client.types import (
     Download,
     Experiment,
     ExperimentState,
+    Garbage,
     Job,
     JobState,
     LogChunk,
@@ -168,6 +169,19 @@ class Client:
     def nodes(self) -> list[Node]:
         """The cluster's nodes with their machines."""
         return self._loop.run(self._client.nodes())
+
+    def collect_garbage(
+        self,
+        *,
+        dry_run: bool = False,
+        older_than: float | None = None,
+        foreign: bool = False,
+        idle: Sequence[str] = (),
+    ) -> Garbage:
+        """See `AsyncClient.collect_garbage`."""
+        return self._loop.run(
+            self._client.collect_garbage(dry_run=dry_run, older_than=older_than, foreign=foreign, idle=idle)
+        )
 
     def cluster(self) -> Cluster:
         """Where the cluster's services answer."""

@@ -1,5 +1,7 @@
 """A trainer that needs all its ranks in every iteration: each has a part of the data, and they add up their gradients.
 
+Only `lr` decides what is trained, so that disturbed and undisturbed trainings can be compared.
+
 Hyperparameters: `lr`, and for tests `seconds` (of an iteration), `misdeed` (what `culprit`, a rank, does in the iteration
 that ends at position `at`: raise, kill, freeze) and `once` (a file that is made then: with it there, nothing happens).
 """
@@ -25,7 +27,7 @@ POINTS = 48
 
 class Linear(Trainer):
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
-        rng = random.Random(self.context.seed)
+        rng = random.Random(7)
         truth = [rng.gauss(0.0, 1.0) for _ in range(FEATURES)]
         points = []
         for _ in range(POINTS):

@@ -210,15 +210,24 @@ def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) ->
 # ----------------------------------------------------------------------------------------------------------------- to people
 
 
-def experiment_to_proto(x: Experiment, member: Member, at: float) -> experiment_pb2.Experiment:
-    """An experiment as it stands. Of a group's machines those are its own that its runs hold; the share is the group's."""
+def experiment_to_proto(
+    x: Experiment, member: Member, at: float, reason: str | None = None
+) -> experiment_pb2.Experiment:
+    """An experiment as it stands. Of a group's machines those are its own that its runs hold; the share is the group's.
+
+    Args:
+        x: Its stream.
+        member: The experiment.
+        at: Now.
+        reason: Why it waits; None: what its last change of state said.
+    """
     alone = len(x.members) == 1
     held = len(x.machines) if alone else sum(len(run.machines) for run in runs_of(x, member))
     message = experiment_pb2.Experiment(
         id=member.id,
         name=member.payload["name"],
         state=PHASES.to_proto(member.phase),
-        reason=member.reason,
+        reason=member.reason if reason is None else reason,
         spec_json=_spec_json(member),
         bundle=member.payload["bundle"],
         metric=_metric_to_proto(member),
@@ -262,14 +271,22 @@ def _metric_to_proto(member: Member) -> common_pb2.Metric:
     return metric
 
 
-def job_to_proto(x: Experiment, job: Job) -> experiment_pb2.Job:
-    """A job as it stands."""
+def job_to_proto(x: Experiment, job: Job, reason: str | None = None) -> experiment_pb2.Job:
+    """A job as it stands.
+
+    Args:
+        x: Its stream.
+        job: The job.
+        reason: Why it waits; None: what its last change of state said, if it does not run.
+    """
+    if reason is None:
+        reason = "" if job.state.live else job.reason
     message = experiment_pb2.Job(
         experiment=job.member.id,
         group=x.id,
         id=job.id,
         state=JOB_STATES.to_proto(job.state),
-        reason="" if job.state.live else job.reason,
+        reason=reason,
         hyperparameters=hyperparameters_to_proto(job.hyperparameters or {}),
         position=job.position,
         attempt=job.attempt,

@@ -8,6 +8,7 @@ import math
 import re
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
@@ -23,9 +24,12 @@ from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
+from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.policies import new_policy
 from hopyard_scheduler.program import ENDLESS, need_agreement, settings_of
+from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
 from hopyard_scheduler.recovery import Recovered, replay
 
 if TYPE_CHECKING:
@@ -148,7 +152,7 @@ class FrontDoor:
         """
         known = self._live.core.find(name)
         if known is not None:
-            return experiment_to_proto(*known, self._live.clock())
+            return self._shown(*known)
         found = await self.show_all()
         match = next((e for e in found if e.id == name), None)
         if match is None:
@@ -158,9 +162,8 @@ class FrontDoor:
 
     async def show_all(self) -> list[experiment_pb2.Experiment]:
         """All experiments, newest first."""
-        now = self._live.clock()
         found = {
-            member.id: experiment_to_proto(x, member, now)
+            member.id: self._shown(x, member)
             for x in self._live.core.experiments.values()
             for member in x.members.values()
         }
@@ -184,7 +187,8 @@ class FrontDoor:
         known = self._live.core.find(name)
         if known is not None:
             x, member = known
-            return [job_to_proto(x, job) for job in x.jobs.values() if job.member is member]
+            waiting = self._waiting(x)
+            return [job_to_proto(x, job, waiting.job(job)) for job in x.jobs.values() if job.member is member]
         await self.show(name)
         jobs, token = [], ""
         while True:
@@ -207,14 +211,27 @@ class FrontDoor:
         """
         known = self._live.core.find(name)
         if known is not None and job in known[0].jobs and known[0].jobs[job].member is known[1]:
-            return job_to_proto(known[0], known[0].jobs[job])
+            return self.shown_job(known[0], known[0].jobs[job])
         found = next((j for j in await self.jobs(name) if j.id == job), None) if known is None else None
         if found is None:
             raise NotFound(f"experiment {name} has no job {job!r}")
         return found
 
+    def shown_job(self, x: Experiment, job: Job) -> experiment_pb2.Job:
+        """A job of the core as it stands, and why it waits."""
+        return job_to_proto(x, job, self._waiting(x).job(job))
+
+    def _shown(self, x: Experiment, member: Member) -> experiment_pb2.Experiment:
+        return experiment_to_proto(x, member, self._live.clock(), self._waiting(x).experiment(member))
+
+    def _waiting(self, x: Experiment) -> Waiting:
+        return Waiting(x, self._live.core.cluster, self._live.clock())
+
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
-        """The present state of the experiment and its jobs, then every change until it is over."""
+        """The present state of the experiment and its jobs, then every change until it is over.
+
+        What a job waits for changes with others' doing: that is told within a second or two.
+        """
         known = self._live.core.find(name)
         if known is None:
             yield experiment_pb2.WatchExperimentResponse(experiment=await self.show(name))
@@ -223,31 +240,36 @@ class FrontDoor:
             return
         x, member = known
         watcher = self._live.watchers.add(name)
+        told = Told(self._live.core, x, member, self._live.clock)
         try:
             for present in [job for job in x.jobs.values() if job.member is member]:
-                yield experiment_pb2.WatchExperimentResponse(job=job_to_proto(x, present))
+                yield told.job(present)
                 for point in x.curve(present):
                     yield experiment_pb2.WatchExperimentResponse(report=point_to_proto(present.id, point))
             while True:
-                await watcher.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(AGAIN_SECONDS):
+                        await watcher.wait()
                 while watcher.jobs:
                     changed = x.jobs.get(next(iter(watcher.jobs)))
                     del watcher.jobs[next(iter(watcher.jobs))]
                     if changed is not None:
-                        yield experiment_pb2.WatchExperimentResponse(job=job_to_proto(x, changed))
+                        yield told.job(changed)
                 while watcher.reports:
                     accepted = watcher.reports.popleft()
                     report = experiment_pb2.JobReport(job=accepted.job, report=report_to_proto(accepted.report))
                     yield experiment_pb2.WatchExperimentResponse(report=report)
                 if watcher.changed:
                     watcher.changed = False
-                    shown = experiment_to_proto(x, member, self._live.clock())
-                    over = shown.state in _OVER
+                    shown = told.experiment()
+                    over = shown.experiment.state in _OVER
                     if over and not self._live.published(name):
                         continue  # its end is told once it is journalled, with all that belongs to it
-                    yield experiment_pb2.WatchExperimentResponse(experiment=shown)
+                    yield shown
                     if over and not (watcher.jobs or watcher.reports):
                         return
+                for news in told.news():
+                    yield news
         finally:
             self._live.watchers.remove(name, watcher)
 

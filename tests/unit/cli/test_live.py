@@ -174,3 +174,19 @@ def test_a_metric_that_is_never_finite_is_no_best_value() -> None:
 
 def test_machines_are_held_only_when_they_do_not_train() -> None:
     assert "machines 1 busy of 2 " in drawn(model(job("1"), machines=1), 110, 20)[1]
+
+
+def waiting(name: str, reason: str, state: JobState = JobState.PENDING) -> Job:
+    return Job("e1", name, state, reason)
+
+
+def test_the_commonest_reasons_why_jobs_wait_stand_in_the_header() -> None:
+    busy = "waits for a machine: 2 of 2 in its share are busy"
+    jobs = [waiting("2", busy), waiting("3", busy), waiting("4", "waits for the generator's answer", JobState.CREATING)]
+    made = model(job("1", best=0.5), *jobs, waiting("5", "starts on a/0: its process prepares", JobState.STARTING))
+    lines = [line.rstrip() for line in drawn(made, 110, 20)]
+    assert lines[3:5] == [f"○ 2 jobs  {busy}", "· 1 job  waits for the generator's answer"]
+    assert not any(busy in line for line in drawn(made, 110, 12))  # The jobs themselves need the room.
+    assert busy not in plain_line(made, 100.0)  # Something trains.
+    assert plain_line(model(*jobs), 100.0).endswith(f"reports/s  {busy}")
+    assert plain_line(model(*jobs, reason="paused by a person"), 100.0).endswith("reports/s  paused by a person")

@@ -29,8 +29,8 @@ JOBS = [
 ]
 
 
-def shown(renderable: RenderableType) -> list[str]:
-    console = Console(width=110, file=io.StringIO(), color_system=None)
+def shown(renderable: RenderableType, width: int = 110) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
     with console.capture() as capture:
         console.print(renderable)
     return [line.rstrip() for line in capture.get().splitlines()]
@@ -70,7 +70,7 @@ def test_a_summary_ends_with_the_best_values_in_full() -> None:
 
 
 def test_experiments_and_nodes() -> None:
-    assert "digits" in shown(tables.experiments_table([EXPERIMENT]))[1]
+    assert "digits" in shown(tables.experiments_table([EXPERIMENT], tables.MEDIUM))[1]
     node = Node("n", "a:1", NodeState.UP, (Machine("n/0", "n", "e1", "3", cpus=2), Machine("n/1", "n", gpus=(0, 1))))
     lines = shown(tables.nodes_table([node, Node("m", "b:1", NodeState.LOST)]))
     assert "e1 job 3" in lines[1]
@@ -133,4 +133,45 @@ def test_jobs_of_an_extended_experiment_are_never_beyond_their_length() -> None:
 
 def test_an_experiments_warning_stands_below_the_table() -> None:
     warned = dataclasses.replace(EXPERIMENT, warning="snapshots take too much")
-    assert shown(tables.experiments_table([EXPERIMENT, warned]))[-1] == f"{EXPERIMENT.id}: snapshots take too much"
+    assert shown(tables.experiments_table([EXPERIMENT, warned]))[-1] == f"{EXPERIMENT.id}  snapshots take too much"
+
+
+WAITS = "waits for a machine: 3 of 3 in its share are busy"
+STARVED = "its share is 0 of 4 machines: weight 1 beside digits-3f1c2a (weight 3: 4)"
+
+
+def test_waiting_jobs_say_why_below_the_table_and_beside_them_in_a_wide_terminal() -> None:
+    live = Experiment("e1", "digits", ExperimentState.RUNNING, Metric("loss", "min"))
+    waiting = [Job("e1", str(number), JobState.PENDING, WAITS, {"lr": 0.1}) for number in range(1, 4)]
+    starting = Job("e1", "4", JobState.STARTING, "starts on a/0: its process prepares", machines=("a/0",))
+    training = Job("e1", "5", JobState.RUNNING, machines=("a/1",))
+    lines = shown(tables.jobs_table(live, [*waiting, starting, training]))
+    assert lines[6:] == [f"○ 1, 2, 3  {WAITS}", "▷ 4  starts on a/0: its process prepares"]
+    lines = shown(tables.jobs_table(live, [*waiting, starting, training], width=120), 120)
+    assert lines[0].split()[-1] == "why"
+    assert [line.endswith(WAITS) for line in lines[1:4]] == [True] * 3
+    assert len(lines) == 6
+    long = Job("e1", "6", JobState.PENDING, WAITS, {f"parameter{n}": n for n in range(9)})
+    lines = shown(tables.jobs_table(live, [long], width=120), 120)
+    assert lines[-1] == f"○ 6  {WAITS}"  # No room beside it.
+
+
+def test_many_reasons_are_cut() -> None:
+    live = Experiment("e1", "digits", ExperimentState.RUNNING, Metric("loss", "min"))
+    starting = [Job("e1", str(n), JobState.STARTING, f"starts on a/{n}: its process prepares") for n in range(64)]
+    assert shown(tables.jobs_table(live, starting))[-1] == "and 52 more reasons: --json has all"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 130, 200])
+def test_experiments_say_why_they_wait_at_any_width(width: int) -> None:
+    one = Experiment("digits-0a1b2c", "digits", ExperimentState.RUNNING, Metric("loss", "min"), STARVED, share=0)
+    two = Experiment("digits-3f1c2a", "digits", ExperimentState.RUNNING, Metric("loss", "min"), machines=4, share=4)
+    lines = shown(tables.experiments_table([one, two], width), width)
+    assert max(map(len, lines)) <= width
+    assert all(line.split()[0] == name for line, name in zip(lines[1:3], (one.id, two.id), strict=True))
+    if width < 130:
+        assert len(lines) == 4
+        assert lines[3].startswith(f"{one.id}  its share is 0 of 4 machines")
+    else:
+        assert len(lines) == 3
+        assert "its share is 0 of 4" in lines[1]

@@ -50,6 +50,14 @@ def show(renderable: Any, *, stderr: bool = False) -> None:
     console.print(renderable, markup=False)
 
 
+def width() -> int:
+    """How many characters a line on stdout may have; very many where there is no terminal."""
+    from rich.console import Console
+
+    console = Console()
+    return console.width if console.is_terminal else _UNLIMITED
+
+
 def say(line: str) -> None:
     """Tell the person something that is not the result: a line on stderr."""
     sys.stderr.write(line + "\n")

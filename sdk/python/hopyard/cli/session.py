@@ -15,7 +15,7 @@ from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interru
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
-from hopyard.cli.output import emit, emit_json, say
+from hopyard.cli.output import emit, emit_json, say, width
 from hopyard.cli.verdict import ended_error, metric_error, metrics_seen
 from hopyard.client import converters
 from hopyard.client.aio import AsyncClient
@@ -183,7 +183,7 @@ class Session:
         else:
             from hopyard.cli.tables import summary
 
-            emit(summary(present, jobs))
+            emit(summary(present, jobs, width()))
         if present.state.ended:
             return await self._verdict(client, present, jobs)
         if present.reason.startswith(POLICY_ERROR):

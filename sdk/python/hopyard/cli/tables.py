@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import io
 from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -18,32 +20,74 @@ from hopyard.client.types import Experiment, Job, JobState, Machine, Node, NodeS
 _PLOT_LINES = 12
 _PLOT_WIDTH = 120
 _MOST_ROWS = 20
+_MOST_REASONS = 12
+_MEASURED_WIDTH = 100_000
+_NUMBERS = frozenset({"jobs", "machines", "share", "cpus", "position", "at", "last", "best"})
+
+Row: TypeAlias = list[str | Text]
+
+NARROW: Final = 80
+MEDIUM: Final = 100
+"""From so many characters on all columns are shown."""
+
+_REASON_WIDTH: Final = 40
+"""A reason that has less room than this beside its row stands below the table."""
+
+_EXPERIMENT_COLUMNS: Final = {
+    "experiment": 0,
+    "name": MEDIUM,
+    "state": 0,
+    "machines": 0,
+    "share": MEDIUM,
+    "jobs": 0,
+    "best": 0,
+    "job": 0,
+    "ran": 0,
+    "created": MEDIUM,
+}
+"""The columns of experiments, and the width from which they are shown."""
 
 
-def experiments_table(found: Sequence[Experiment]) -> RenderableType:
-    """The experiments in the order given."""
+def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> RenderableType:
+    """The experiments in the order given, and why they wait or ended: beside them if `width` has room, else below."""
     if not found:
         return Text("no experiments yet; `hopyard run FILE` starts one")
-    table = _table("experiment", "name", "state", "jobs", "best", "job", "ran", "created")
+    columns = [column for column, least in _EXPERIMENT_COLUMNS.items() if width >= least]
+    rows: list[Row] = []
     for one in found:
-        table.add_row(
-            one.id,
-            one.name,
-            Text(one.state.value, style=style.EXPERIMENT[one.state]),
-            str(sum(one.jobs.values())),
-            Text(text.number(one.best_value)),
-            one.best_job or text.NOTHING,
-            text.duration(one.running_seconds),
-            _moment(one.created_at),
-        )
-    warnings = [Text(f"{one.id}: {one.warning}", style=style.WARNING) for one in found if one.warning]
-    return Group(table, *warnings) if warnings else table
+        live = not one.state.ended
+        cells: dict[str, str | Text] = {
+            "experiment": one.id,
+            "name": one.name,
+            "state": Text(one.state.value, style=style.EXPERIMENT[one.state]),
+            "machines": str(one.machines) if live else text.NOTHING,
+            "share": str(one.share) if live else text.NOTHING,
+            "jobs": str(sum(one.jobs.values())),
+            "best": Text(text.number(one.best_value)),
+            "job": one.best_job or text.NOTHING,
+            "ran": text.duration(one.running_seconds),
+            "created": _moment(one.created_at),
+        }
+        rows.append([cells[column] for column in columns])
+    reasons = [text.first_line("; ".join(filter(None, (one.reason, one.warning)))) for one in found]
+    table, beside = _with_reasons(columns, rows, reasons, width)
+    below = [] if beside else [(one, reason) for one, reason in zip(found, reasons, strict=True) if reason]
+    lines = [_line(one.id, style.EXPERIMENT[one.state], reason) for one, reason in below]
+    return Group(table, *lines) if lines else table
 
 
 def jobs_table(
-    experiment: Experiment, found: Sequence[Job], most: int | None = None, *, with_reasons: bool = True
+    experiment: Experiment,
+    found: Sequence[Job],
+    most: int | None = None,
+    *,
+    with_reasons: bool = True,
+    width: int = NARROW,
 ) -> RenderableType:
-    """An experiment's jobs, the best first; at most `most` of them. Below it why jobs failed, equal reasons once."""
+    """An experiment's jobs, the best first; at most `most` of them.
+
+    Why jobs failed or wait stands beside them if `width` has room, else below, equal reasons once.
+    """
     if not found:
         return Text(f"{experiment.name} ({experiment.id}) has no jobs yet")
     model = LiveModel()
@@ -52,28 +96,37 @@ def jobs_table(
         model.apply(job, 0.0)
     longest = model.max_position
     placed = any(job.machines for job in found)
-    columns = ("job", "state", "position", f"best {experiment.metric.name}", "at", "last")
-    table = _table(*columns, *(["on"] if placed else []), "hyperparameters")
+    rows: list[Row] = []
     ordered = sorted(found, key=model.merit)
     for job in ordered[:most]:
         look = style.JOB[job.state]
         mine = job.id == experiment.best_job
-        table.add_row(
-            Text(job.id, style=style.BEST if mine else ""),
-            Text(f"{look.symbol} {job.state.value.lower()}", style=look.style),
-            f"{job.position}/{longest}" if longest else str(job.position),
-            Text(text.number(job.best_value), style=style.BEST if mine else ""),
-            str(job.best_position) if job.best_value is not None else text.NOTHING,
-            text.number(job.last_value),
-            *([Text(" ".join(job.machines))] if placed else []),
-            Text(text.hyperparameters(job.hyperparameters)),
+        rows.append(
+            [
+                Text(job.id, style=style.BEST if mine else ""),
+                Text(f"{look.symbol} {job.state.value.lower()}", style=look.style),
+                f"{job.position}/{longest}" if longest else str(job.position),
+                Text(text.number(job.best_value), style=style.BEST if mine else ""),
+                str(job.best_position) if job.best_value is not None else text.NOTHING,
+                text.number(job.last_value),
+                *([Text(" ".join(job.machines))] if placed else []),
+                Text(text.hyperparameters(job.hyperparameters)),
+            ]
         )
+    columns = ["job", "state", "position", f"best {experiment.metric.name}", "at", "last"]
+    columns += [*(["on"] if placed else []), "hyperparameters"]
+    whys = [verdict.why(experiment, job) if with_reasons else "" for job in ordered[:most]]
+    table, beside = _with_reasons(columns, rows, whys, width)
     parts: list[RenderableType] = [table]
     rest = len(ordered) - (most or len(ordered))
     if rest > 0:
         parts.append(Text(f"and {text.count(rest, 'more job')}: hopyard jobs {experiment.id}", style="dim"))
-    if with_reasons:
-        parts += [_reason(*one) for one in verdict.reasons(experiment, found)]
+    reasons = verdict.reasons(experiment, found) if with_reasons and not (beside and rest <= 0) else []
+    parts += [_reason(*one) for one in reasons[:_MOST_REASONS]]
+    if len(reasons) > _MOST_REASONS:
+        parts.append(
+            Text(f"and {text.count(len(reasons) - _MOST_REASONS, 'more reason')}: --json has all", style="dim")
+        )
     return Group(*parts) if len(parts) > 1 else table
 
 
@@ -122,7 +175,7 @@ def curve_text(experiment: Experiment, job: str, metric: str, points: Sequence[P
     return Group(*(Text(line, no_wrap=True) for line in lines))
 
 
-def summary(experiment: Experiment, jobs: Sequence[Job]) -> RenderableType:
+def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) -> RenderableType:
     """How an experiment ended: the best jobs, and the best one's hyperparameters."""
     reason = f" ({experiment.reason})" if experiment.reason else ""
     head = Text.assemble(
@@ -133,7 +186,7 @@ def summary(experiment: Experiment, jobs: Sequence[Job]) -> RenderableType:
     )
     # When every job failed alike, the closing line says how.
     alike = all(job.state is JobState.FAILED for job in jobs) and len(verdict.reasons(experiment, jobs)) == 1
-    parts: list[RenderableType] = [head, jobs_table(experiment, jobs, _MOST_ROWS, with_reasons=not alike)]
+    parts: list[RenderableType] = [head, jobs_table(experiment, jobs, _MOST_ROWS, with_reasons=not alike, width=width)]
     best = next((job for job in jobs if job.id == experiment.best_job), None)
     if best is not None:
         parts += [Text(""), Text("best"), best_text(experiment, best)]
@@ -151,13 +204,37 @@ def _use(node: Node, machine: Machine) -> str:
 
 def _reason(state: JobState, jobs: str, line: str) -> Text:
     look = style.JOB[state]
-    return Text.assemble((f"{look.symbol} {jobs}", look.style), f"  {line}", no_wrap=True, overflow="ellipsis")
+    return _line(f"{look.symbol} {jobs}", look.style, line)
+
+
+def _line(subject: str, look: str, words: str) -> Text:
+    return Text.assemble((subject, look), f"  {words}", no_wrap=True, overflow="ellipsis")
+
+
+def _with_reasons(
+    columns: Sequence[str], rows: Sequence[Row], reasons: Sequence[str], width: int
+) -> tuple[Table, bool]:
+    """A table with a reason at the end of each row, and whether there was room for them; else the table without."""
+    bare = _filled(_table(*columns), rows)
+    measured = Console(width=_MEASURED_WIDTH, file=io.StringIO()).measure(bare).maximum
+    room = width - measured - 2
+    if room < _REASON_WIDTH or not any(reasons):
+        return bare, not any(reasons)
+    table = _table(*columns)
+    table.add_column("why", no_wrap=True, overflow="ellipsis", max_width=room)
+    return _filled(table, [[*row, Text(reason)] for row, reason in zip(rows, reasons, strict=True)]), True
+
+
+def _filled(table: Table, rows: Sequence[Row]) -> Table:
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        number = column in ("jobs", "cpus", "position", "at", "last", "best") or column.startswith("best ")
+        number = column in _NUMBERS or column.startswith("best ")
         table.add_column(column, justify="right" if number else "left", no_wrap=column != "hyperparameters")
     return table
 

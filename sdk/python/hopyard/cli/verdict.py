@@ -19,7 +19,7 @@ _QUIET: Final = (
     "reached position",
     "suspended at",
     "preempted",
-    "waits for",
+    "waits for its first machine",
     "starting on",
     "trained to its end",
     "training",
@@ -82,6 +82,17 @@ async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequenc
     return await metric_error(client, experiment, there)
 
 
+def why(experiment: Experiment, job: Job) -> str:
+    """The first line of why a job failed, ended or waits; empty where that says no more than its state does."""
+    line = text.first_line(job.reason)
+    if not line or job.state is JobState.COMPLETED:
+        return ""
+    if job.state.live:
+        return line
+    told = line == job.state.value.lower() or experiment.reason.startswith(line)
+    return "" if told or line.startswith(_QUIET) else line
+
+
 def reasons(experiment: Experiment, jobs: Iterable[Job]) -> list[tuple[JobState, str, str]]:
     """Why jobs failed, ended or wait, where that says more than their state: failures first, equal ones once.
 
@@ -94,12 +105,9 @@ def reasons(experiment: Experiment, jobs: Iterable[Job]) -> list[tuple[JobState,
     """
     grouped: dict[tuple[JobState, str], list[str]] = {}
     for job in jobs:
-        line = text.first_line(job.reason)
-        if not line or job.state.live or job.state is JobState.COMPLETED:
-            continue
-        if line in (job.state.value.lower(), text.first_line(experiment.reason)) or line.startswith(_QUIET):
-            continue
-        grouped.setdefault((job.state, line), []).append(job.id)
+        line = why(experiment, job)
+        if line:
+            grouped.setdefault((job.state, line), []).append(job.id)
     ordered = sorted(grouped.items(), key=lambda item: item[0][0] is not JobState.FAILED)
     return [(state, _listed(ids), line) for (state, line), ids in ordered]
 

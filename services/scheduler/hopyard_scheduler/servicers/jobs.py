@@ -9,7 +9,6 @@ from hopyard.policy.vocabulary import Command, LabelJob, StartJob, SuspendJob, T
 from hopyard.rpc.enums import JOB_STATES
 from hopyard.v1 import experiment_pb2, job_manager_pb2_grpc
 from hopyard.v1 import job_manager_pb2 as pb
-from hopyard_scheduler.converters import job_to_proto
 from hopyard_scheduler.core.events import JobOperated
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.live import Live, experiment_of
@@ -36,7 +35,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         idle = [job for job in x.idle_jobs() if job.member is member]
         if not idle:
             raise NotFound(f"experiment {member.id} has no idle job")
-        return pb.GetIdleJobResponse(job=job_to_proto(x, idle[0]))
+        return pb.GetIdleJobResponse(job=self._door.shown_job(x, idle[0]))
 
     async def StartJob(
         self,
@@ -111,4 +110,4 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         refused = await self._live.operate(JobOperated(self._live.clock(), x.id, command))
         if refused:
             raise Conflict(refused)
-        return job_to_proto(x, x.jobs[job])
+        return self._door.shown_job(x, x.jobs[job])

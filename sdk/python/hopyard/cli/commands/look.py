@@ -27,14 +27,14 @@ def experiments(server: Server = None, data: Data = None, json: Json = False) ->
     **Example:** `hopyard experiments --json | jq '.[].id'`
     """
     from hopyard.cli.connect import with_client
-    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.output import emit, emit_json, width
     from hopyard.cli.tables import experiments_table
 
     found = with_client(server, data, "hopyard experiments", lambda client: client.experiments())
     if json:
         emit_json(found)
     else:
-        emit(experiments_table(found))
+        emit(experiments_table(found, width()))
 
 
 def jobs(experiment: Experiment = None, server: Server = None, data: Data = None, json: Json = False) -> None:
@@ -43,7 +43,7 @@ def jobs(experiment: Experiment = None, server: Server = None, data: Data = None
     **Example:** `hopyard jobs digits`
     """
     from hopyard.cli.connect import find, with_client
-    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.output import emit, emit_json, width
     from hopyard.cli.tables import jobs_table
 
     async def ask(client: AsyncClient) -> None:
@@ -52,7 +52,7 @@ def jobs(experiment: Experiment = None, server: Server = None, data: Data = None
         if json:
             emit_json(found)
         else:
-            emit(jobs_table(chosen, found))
+            emit(jobs_table(chosen, found, width=width()))
 
     with_client(server, data, "hopyard jobs", ask)
 

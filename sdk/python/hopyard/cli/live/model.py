@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hopyard.cli.text import first_line
 from hopyard.cli.verdict import metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, Job, JobReport, JobState, Point
 
@@ -15,6 +16,9 @@ RATE_SECONDS: Final = 10.0
 
 _CURVE_LIMIT: Final = 512
 """A curve beyond this many points loses every other one: it is drawn a few characters wide."""
+
+
+_WAITING: Final = frozenset({JobState.CREATING, JobState.PENDING, JobState.SUSPENDED, JobState.RUNNING})
 
 
 class LiveModel:
@@ -137,6 +141,14 @@ class LiveModel:
         """Why there is no best value: nothing was reported yet, or not the experiment's metric."""
         trouble = metric_trouble(self.experiment.metric.name, self.metrics) if self.experiment else ""
         return trouble or "no report yet"
+
+    def waits(self) -> list[tuple[JobState, int, str]]:
+        """Why jobs wait: a state, how many of its jobs, and their reason; the most first, what begins just now left out."""
+        counted: Counter[tuple[JobState, str]] = Counter()
+        for job in self.jobs.values():
+            if job.state in _WAITING and job.reason:
+                counted[job.state, first_line(job.reason)] += 1
+        return [(state, amount, reason) for (state, reason), amount in counted.most_common()]
 
     def counts(self) -> dict[JobState, int]:
         """Jobs by state, in the order of the states; without the empty ones."""

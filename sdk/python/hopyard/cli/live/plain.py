@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hopyard.cli import text
 from hopyard.cli.live.model import LiveModel
+from hopyard.client.types import Experiment
 
 
 def plain_line(model: LiveModel, now: float) -> str:
@@ -22,7 +23,15 @@ def plain_line(model: LiveModel, now: float) -> str:
         )
     left = model.time_left(now) if experiment.state.name == "RUNNING" else None
     remaining = f", about {text.duration(left)} left" if left is not None else ""
+    waits = f"  {text.first_line(_waits(model, experiment))}".rstrip()
     return (
         f"{text.duration(model.elapsed(now)):>7}  {experiment.name} {experiment.state.name}{remaining}  "
-        f"{counts}  {best}  {model.rate(now):.1f} reports/s{f'  {model.trouble}' if model.trouble else ''}"
+        f"{counts}  {best}  {model.rate(now):.1f} reports/s{waits}{f'  {model.trouble}' if model.trouble else ''}"
     )
+
+
+def _waits(model: LiveModel, experiment: Experiment) -> str:
+    """Why the experiment waits; else, while nothing trains, why most of its jobs do."""
+    if experiment.reason or any(job.state.live for job in model.jobs.values()):
+        return experiment.reason
+    return next((reason for _, _, reason in model.waits()), "")

@@ -13,6 +13,8 @@ from hopyard.cli.live.spark import bar, resample, scale, sparkline
 from hopyard.client.types import Job, JobState
 
 _MIN_ROWS = 1
+_ROOM_FOR_REASONS = 16
+_MOST_REASONS = 2
 
 
 def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only: bool = False) -> RenderableType:
@@ -31,6 +33,8 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
     header = [_title(model, width, now), _progress(model, width, now, ascii_only), *_best(model, width)]
     if model.trouble:
         header.append(_line(width, (model.trouble, "bold red")))
+    if height >= _ROOM_FOR_REASONS:
+        header += _waits(model, width, ascii_only)
     if model.note:
         header.append(_line(width, (model.note, "bold")))
     if not model.jobs:
@@ -152,6 +156,16 @@ def _best(model: LiveModel, width: int) -> list[Text]:
     if best is not None:
         parts.append((f"  {text.hyperparameters(best.hyperparameters)}", ""))
     return [_line(width, *parts)]
+
+
+def _waits(model: LiveModel, width: int, ascii_only: bool) -> list[Text]:
+    """The commonest reasons why jobs wait, a line each."""
+    lines = []
+    for state, amount, reason in model.waits()[:_MOST_REASONS]:
+        look = style.JOB[state]
+        mark = look.ascii if ascii_only else look.symbol
+        lines.append(_line(width, (f"{mark} {text.count(amount, 'job')}", look.style), (f"  {reason}", "dim")))
+    return lines
 
 
 def _rest(jobs: list[Job], width: int) -> Text:

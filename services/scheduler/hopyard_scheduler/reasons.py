@@ -1,0 +1,86 @@
+"""Why jobs and experiments wait, for those who ask and those who watch: reasons change without the job's own doing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from hopyard.v1 import experiment_pb2
+from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Member
+from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.core.waiting import Waiting
+
+AGAIN_SECONDS: Final = 1.0
+"""So often a watcher is told what waits for something else now."""
+
+MAX_NEWS: Final = 100
+"""Of so many jobs at a time; the others follow the next time."""
+
+_LOOK_SECONDS: Final = 0.1
+"""A look at the cluster serves a watcher for so long."""
+
+
+class Told:
+    """What one watcher of an experiment was told, and what it has to be told anew.
+
+    Args:
+        core: Holds the experiment.
+        x: Its stream.
+        member: The experiment.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(self, core: Core, x: Experiment, member: Member, clock: Callable[[], float]) -> None:
+        self._core = core
+        self._x = x
+        self._member = member
+        self._clock = clock
+        self._jobs: dict[str, str] = {}
+        self._experiment = ""
+        self._looked_at = clock()
+        self._waiting = Waiting(x, core.cluster, self._looked_at)
+        self._news_at = self._looked_at
+
+    def job(self, job: Job) -> experiment_pb2.WatchExperimentResponse:
+        """A job as it stands."""
+        return self._tell(job, self._look().job(job))
+
+    def experiment(self) -> experiment_pb2.WatchExperimentResponse:
+        """The experiment as it stands."""
+        self._experiment = self._look().experiment(self._member)
+        shown = experiment_to_proto(self._x, self._member, self._clock(), self._experiment)
+        return experiment_pb2.WatchExperimentResponse(experiment=shown)
+
+    def news(self) -> list[experiment_pb2.WatchExperimentResponse]:
+        """Open jobs, and the experiment, that wait for something else than the watcher knows; nothing until it is time."""
+        now = self._clock()
+        if 0 <= now - self._news_at < AGAIN_SECONDS:
+            return []
+        self._news_at = now
+        told: list[experiment_pb2.WatchExperimentResponse] = []
+        waiting = Waiting(self._x, self._core.cluster, now)
+        for job in self._x.open.values():
+            if job.member is self._member and len(told) < MAX_NEWS:
+                reason = waiting.job(job)
+                if reason != self._jobs.get(job.id):
+                    told.append(self._tell(job, reason))
+        if waiting.experiment(self._member) != self._experiment:
+            told.append(self.experiment())
+        return told
+
+    def _look(self) -> Waiting:
+        now = self._clock()
+        if not 0 <= now - self._looked_at < _LOOK_SECONDS:
+            self._looked_at = now
+            self._waiting = Waiting(self._x, self._core.cluster, now)
+        return self._waiting
+
+    def _tell(self, job: Job, reason: str) -> experiment_pb2.WatchExperimentResponse:
+        if job.state.ended:
+            self._jobs.pop(job.id, None)
+        else:
+            self._jobs[job.id] = reason
+        return experiment_pb2.WatchExperimentResponse(job=job_to_proto(self._x, job, reason))

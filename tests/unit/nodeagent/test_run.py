@@ -21,7 +21,11 @@ from hopyard_nodeagent.run import Run
 )
 async def test_a_report_that_no_journal_can_hold_fails_its_run(metrics: dict[str, float], says: str) -> None:
     run = Run(RunKey("e", "j", 1, 0), resource_manager_pb2.StartRun(), "a", clock=lambda: 1.0)
-    run.task = asyncio.create_task(asyncio.Event().wait())  # type: ignore[assignment]  # stands for the run's process
+
+    async def process() -> None:
+        await asyncio.Event().wait()
+
+    run.task = asyncio.create_task(process())
     largest = {f"{number:0256}": 0.0 for number in range(1000)}
     run.relay(wire.AttachRequest(report=common_pb2.Report(position=2, metrics=largest)))
     assert (len(run.outgoing), run.position, run.killed) == (1, 2, None)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Coroutine
 from contextlib import ExitStack
-from typing import Any
 
 from hopyard.bundle import BundleError
 from hopyard.errors import HopyardError, NotFound
@@ -18,8 +16,9 @@ from hopyard_nodeagent import logs
 from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.folders import Folders
 from hopyard_nodeagent.gangs import gang_of
+from hopyard_nodeagent.guards import Guard, LimitExceeded, SilenceGuard, guarded
 from hopyard_nodeagent.machines import Machine, Machines
-from hopyard_nodeagent.memory import MemoryGuard, OutOfMemory, used_bytes
+from hopyard_nodeagent.memory import MemoryGuard, used_bytes
 from hopyard_nodeagent.programs import Program, ProgramRefused, program_of
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runners import Runner, RunnerDied, Sink
@@ -65,7 +64,7 @@ class Executor:
             said = logs.last_lines(log, log_began)
             message = f"{error}; its last lines:\n{said}" if said else str(error)
             return run.failed(message) if error.by_itself else run.lost(message)
-        except (ProgramRefused, BundleError, OutOfMemory) as error:
+        except (ProgramRefused, BundleError, LimitExceeded) as error:
             return run.failed(str(error))
         except (HopyardError, OSError) as error:
             return run.lost(f"the run could not be prepared: {error}")
@@ -104,7 +103,8 @@ class Executor:
                 log_file=str(log),
                 gang=gang,
             )
-            ended = await _within(start.program.memory_bytes, runner, run.make(runner, message, heard))
+            guards = _guards(run, runner)
+            ended = await guarded(run.make(runner, message, heard), guards, runner.kill, RunnerDied)
             if ended.HasField("snapshot"):
                 ended.snapshot.CopyFrom(run.located(ended.snapshot))
         if ended.reason == common_pb2.RUN_END_REASON_LOST and snapshot_file:
@@ -121,27 +121,10 @@ class Executor:
         return runner
 
 
-async def _within(
-    limit: int, runner: Runner, making: Coroutine[Any, Any, resource_manager_pb2.RunEnded]
-) -> resource_manager_pb2.RunEnded:
-    """Make a run, and end it when it uses more memory than its limit in bytes; 0: there is none.
-
-    Raises:
-        OutOfMemory: it used more.
-        RunnerDied: it ended otherwise.
-    """
-    if not limit:
-        return await making
-    guard = MemoryGuard(runner.pid, limit)
-    watching = asyncio.create_task(guard.watch(runner.kill), name=f"memory of {runner.pid}")
-    try:
-        return await making
-    except RunnerDied as error:
-        if guard.excess:
-            raise OutOfMemory(guard.excess) from error
-        raise
-    finally:
-        watching.cancel()
-        (failure,) = await asyncio.gather(watching, return_exceptions=True)
-        if isinstance(failure, Exception):
-            _log.error("the memory of process %d could not be watched", runner.pid, exc_info=failure)
+def _guards(run: Run, runner: Runner) -> list[Guard]:
+    guards: list[Guard] = []
+    if run.start.program.memory_bytes:
+        guards.append(MemoryGuard(runner.pid, run.start.program.memory_bytes))
+    if run.start.iteration_timeout:
+        guards.append(SilenceGuard(run.start.iteration_timeout, lambda: runner.heard, lambda: run.training))
+    return guards

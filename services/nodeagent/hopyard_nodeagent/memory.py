@@ -12,10 +12,6 @@ import psutil
 _LOOK_SECONDS: Final = 0.5
 
 
-class OutOfMemory(Exception):
-    """A run used more memory than its experiment allows, and was ended."""
-
-
 def used_bytes(pid: int, limit: int = 0) -> int:
     """Bytes of physical memory that a process and its children hold; 0 if it is gone.
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from hopyard.trainer.checks import MAX_METRICS, MAX_NAME
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.channels import Incoming, Numbered, Outgoing
@@ -39,6 +40,16 @@ def snapshot_of(message: resource_manager_pb2.RunMessage) -> common_pb2.Snapshot
     return None
 
 
+def _too_large(report: common_pb2.Report) -> str:
+    """Why a report cannot be passed on; Hopyard's own runner sends no such one, other libraries may."""
+    if len(report.metrics) > MAX_METRICS:
+        return f"report at position {report.position}: found {len(report.metrics)} metrics; allowed: {MAX_METRICS}"
+    longest = max((len(name) for name in report.metrics), default=0)
+    if longest > MAX_NAME:
+        return f"report at position {report.position}: found a metric name of {longest} characters; allowed: {MAX_NAME}"
+    return ""
+
+
 class Run:
     """What is known of a run: its channel, and its process while there is one."""
 
@@ -52,6 +63,8 @@ class Run:
         self.incoming = Incoming()
         self.over = False
         """Whether `ended` was said: its machine is free, nothing but snapshot_stored follows."""
+        self.training = False
+        """Whether its process has said that it trains."""
         self.position = start.snapshot.position if start.HasField("snapshot") else 0
         self.task: asyncio.Task[None] | None = None
         self.killed: resource_manager_pb2.RunEnded | None = None
@@ -128,8 +141,12 @@ class Run:
         snapshot: common_pb2.Snapshot | None = None
         match request.WhichOneof("message"):
             case "started":
+                self.training = True
                 message.started.CopyFrom(request.started)
             case "report":
+                if refusal := _too_large(request.report):
+                    self.kill(self.failed(refusal))
+                    return None
                 self.position = request.report.position
                 message.reports.reports.append(request.report)
             case "amended":

@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import signal
+import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -63,6 +64,8 @@ class Runner:
         self._detached = asyncio.Event()
         self._responses: asyncio.Queue[wire.AttachResponse] = asyncio.Queue()
         self._leaving = False
+        self.heard = time.monotonic()
+        """When it said something last, if only that it lives."""
         self._sink: Sink | None = None
         self._start: wire.ApplicationStart | None = None
         self._ended: asyncio.Future[resource_manager_pb2.RunEnded] | None = None
@@ -197,6 +200,7 @@ class Runner:
 
     async def _read(self, requests: AsyncIterator[wire.AttachRequest]) -> None:
         async for request in requests:
+            self.heard = time.monotonic()
             if request.HasField("ended"):
                 if self._ended is not None and not self._ended.done():
                     self._ended.set_result(request.ended)

@@ -24,6 +24,7 @@ TRAINER = textwrap.dedent(
     import json
     import os
     import random
+    import re
     import signal
     import sys
     import time
@@ -70,6 +71,8 @@ TRAINER = textwrap.dedent(
                     os.waitpid(grown, 0)
                 if behaviour == "leak":
                     leaked.append(b"x" * (640 << 20))
+                if behaviour == "hang alone":
+                    re.match(r"(a|a)+$", "a" * 64 + "b")  # in one call of C code, until the end of days
                 if behaviour == "hang":
                     time.sleep(600)
             if self.hyperparameters.get("finish") == self.position + 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -10,6 +11,8 @@ import pytest
 
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent import executor
+from hopyard_nodeagent.guards import SilenceGuard
 from hopyard_nodeagent.keys import RunKey
 from tests.integration.nodeagent.cluster import Cluster
 
@@ -134,6 +137,19 @@ async def test_an_iteration_beyond_its_time_out_fails_the_run(cluster: Cluster) 
     ended = await cluster.scheduler.ended(KEY)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
     assert "longer than 0.3 s" in ended.message
+
+
+async def test_an_iteration_that_lets_nobody_else_run_is_ended_too(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "SilenceGuard", functools.partial(SilenceGuard, look_seconds=0.1, margin_seconds=2.0))
+    await cluster.agent()
+    cluster.start(KEY, hyperparameters={"fail": "hang alone", "at": 2}, allowed=9, iteration_timeout=0.5)
+    ended = await cluster.scheduler.ended(KEY)
+    assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
+    assert ended.message == "an iteration took longer than 0.5 s, let no other thread run, and was ended"
+    cluster.start(NEXT)
+    await cluster.scheduler.reported(NEXT, 1)
 
 
 async def test_a_program_this_agent_does_not_run_is_refused(cluster: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary import RunEnd, RunEndReason, StartJob, TerminateJob
+from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason, StartJob, TerminateJob
 from hopyard_scheduler.core import losses
 from hopyard_scheduler.core.effects import Kill, SetTimer, Start
 from hopyard_scheduler.core.events import Ended, TimerElapsed
@@ -37,6 +37,44 @@ def test_losses_in_a_row_wait_twice_as_long_each_time() -> None:
         elapse(rig)
         assert list(rig.x.idle) == ["1"]
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def fail(rig: Rig) -> None:
+    """A run is placed and its code fails before it trains."""
+    rig.command(StartJob("1", ("n1/0",)))
+    rig.ended(RunEndReason.FAILED, 0)
+
+
+def test_failures_and_losses_in_a_row_wait_alike_and_count_apart() -> None:
+    rig = Rig(max_failures=3000)
+    rig.create()
+    fail(rig)
+    assert list(rig.x.idle) == ["1"]  # The first time it may try again at once.
+    waits = []
+    for step in (lose, fail, fail):
+        step(rig)
+        waits.append(round(rig.x.timers[HOLD + "1"] - rig.now, 6))
+        elapse(rig)
+    assert waits == [0.5, 1.0, 2.0]
+    assert (rig.job().failures, rig.job().losses) == (3, 1)
+    rig.job().setbacks = 2000
+    fail(rig)
+    assert round(rig.x.timers[HOLD + "1"] - rig.now, 6) == losses.LONGEST_WAIT
+
+
+def test_only_the_users_code_uses_up_max_failures() -> None:
+    rig = Rig(max_failures=1)
+    rig.create()
+    for reason in (RunEndReason.SUSPENDED, RunEndReason.PREEMPTED, RunEndReason.LOST, RunEndReason.SUSPENDED):
+        rig.start()
+        rig.ended(reason, 0)
+        assert (rig.job().failures, rig.job().state) == (0, JobState.PENDING)
+    fail(rig)
+    assert (rig.job().failures, rig.job().state) == (1, JobState.PENDING)
+    elapse(rig)
+    fail(rig)
+    assert (rig.job().failures, rig.job().state) == (2, JobState.FAILED)
+    assert rig.job().reason == "failed 2 times, 1 allowed: told"
 
 
 def test_a_start_during_the_wait_is_refused_and_not_asked_for_again_at_once() -> None:

@@ -99,7 +99,7 @@ def _idle(x: Experiment, job: str) -> Job:
     if not found.state.idle:
         raise RefusedError(f"job {job!r} is {found.state.value}, not PENDING or SUSPENDED")
     if losses.held(x, found):
-        raise NotYetError(f"job {job!r} waits for a moment after {found.losses} losses")
+        raise NotYetError(f"job {job!r} waits for a moment after {found.setbacks} losses or failures")
     return found
 
 

@@ -14,20 +14,20 @@ MISSES = 6
 
 
 def hold(x: Experiment, job: Job, at: float) -> None:
-    """A job that was lost again without progress waits before its next try, twice as long each time."""
-    if job.losses > 1 and job.state.idle:
-        wait = min(FIRST_WAIT * 2 ** (job.losses - 2), LONGEST_WAIT)
+    """A job that was lost or failed again without progress waits before its next try, twice as long each time."""
+    if job.setbacks > 1 and job.state.idle:
+        wait = min(FIRST_WAIT * 2 ** min(job.setbacks - 2, 16), LONGEST_WAIT)
         x.withdraw(job)
         x.set_timer(HOLD + job.id, at + wait)
 
 
 def held(x: Experiment, job: Job) -> bool:
-    """Whether a job waits after a loss."""
+    """Whether a job waits after a loss or a failure."""
     return HOLD + job.id in x.timers
 
 
 def let_go(x: Experiment, job: Job | None) -> None:
-    """The wait after a loss is over."""
+    """The wait after a loss or a failure is over."""
     if job is not None and job.state.idle and job.id not in x.idle:
         x.offer(job)
 

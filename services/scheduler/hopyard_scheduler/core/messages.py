@@ -159,7 +159,7 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
 
 def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
     """Records a report. Answers the experiment's metric at its position, evaluations by parts combined."""
-    job.losses = 0
+    job.losses = job.setbacks = 0
     point = job.curve.add(report)
     job.seconds += report.seconds
     job.last = report
@@ -326,7 +326,7 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
         elif job.position >= job.terms.max_position:  # Lost, but only after all was saved.
             state, why = JobState.COMPLETED, "trained to its end"
     x.move(job, state, why)
-    if reason is RunEndReason.LOST:
+    if reason in (RunEndReason.LOST, RunEndReason.FAILED):
         losses.hold(x, job, at)
     x.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
     x.shed()
@@ -343,6 +343,8 @@ def _reason(run: Run, ended: Ended) -> RunEndReason:
 
 
 def _outcome(x: Experiment, job: Job, run: Run, reason: RunEndReason, ended: Ended) -> tuple[JobState, str]:
+    if reason in (RunEndReason.LOST, RunEndReason.FAILED):
+        job.setbacks += 1
     if reason is RunEndReason.TERMINATED:
         return JobState.TERMINATED, job.reason if job.reason.startswith("terminate") else "terminated"
     if reason is RunEndReason.FAILED:

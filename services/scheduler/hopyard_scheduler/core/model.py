@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STORY_LENGTH = 12
 
 HOLD = "core/hold/"
-"""Timers of jobs that wait after losses."""
+"""Timers of jobs that wait after losses or failures."""
 
 ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
 
@@ -155,6 +155,8 @@ class Job:
     asked: set[int] = field(default_factory=set)
     failures: int = 0
     losses: int = 0
+    setbacks: int = 0
+    """Losses and failures of the user's code since it made progress last."""
     suspends: int = 0
     seconds: float = 0.0
     best: tuple[float, int] | None = None

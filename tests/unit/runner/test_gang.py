@@ -31,6 +31,12 @@ def failed(message: str) -> RunEnded:
     return judged(3, message, user=True)
 
 
+def fail(gang: Gang, message: str) -> RunEnded:
+    """A rank's run fails, and it hears what that was."""
+    gang.failing(failed(message))
+    return gang.verdict(failed(message))
+
+
 class Noticed:
     """Counts what a gang notices, and can be waited for."""
 
@@ -119,15 +125,15 @@ def test_a_place_that_nobody_is_at_is_named(trio: Trio) -> None:
     follower = Follower(common_pb2.GangPlace(host="127.0.0.1", lead_port=port), 1, Noticed())
     with pytest.raises(GangBrokenError, match=rf"rank 0 cannot be reached at 127.0.0.1:{port}: .*refused"):
         follower.join(1.0)
-    assert follower.verdict(failed("mine")) == failed("mine")
+    assert fail(follower, "mine") == failed("mine")
 
 
 def test_a_rank_that_is_gone_breaks_the_gang_and_explains_what_the_code_of_others_makes_of_it(trio: Trio) -> None:
     trio.join()
-    deciding = trio.meanwhile(trio.followers[1].verdict, failed("ConnectionError"))
+    deciding = trio.meanwhile(fail, trio.followers[1], "ConnectionError")
     trio.followers[2].close()
     trio.noticed[0].wait()
-    mine = trio.leader.verdict(failed("BrokenPipeError"))
+    mine = fail(trio.leader, "BrokenPipeError")
     with pytest.raises(GangBrokenError, match=r"^rank 2 is gone: its connection ended$"):
         trio.leader.step(3, None)
     for ended in (mine, deciding.result(SECONDS)):
@@ -138,10 +144,10 @@ def test_a_rank_that_is_gone_breaks_the_gang_and_explains_what_the_code_of_other
 
 def test_what_failed_first_is_told_first(trio: Trio) -> None:
     trio.join()
-    second = trio.meanwhile(trio.followers[2].verdict, failed("ValueError: bad\ntraceback"))
+    second = trio.meanwhile(fail, trio.followers[2], "ValueError: bad\ntraceback")
     trio.noticed[0].wait()
-    first = trio.meanwhile(trio.leader.verdict, failed("BrokenPipeError\ntraceback"))
-    third = trio.meanwhile(trio.followers[1].verdict, failed("ConnectionError\ntraceback"))
+    first = trio.meanwhile(fail, trio.leader, "BrokenPipeError\ntraceback")
+    third = trio.meanwhile(fail, trio.followers[1], "ConnectionError\ntraceback")
     ended = first.result(SECONDS)
     assert (ended.reason, ended.failure) == (FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
     assert ended.message.startswith("rank 2: ValueError: bad\ntraceback\n")
@@ -153,13 +159,13 @@ def test_what_failed_first_is_told_first(trio: Trio) -> None:
 
 def test_a_failure_that_rank_0_was_told_of_is_told_as_it_was(trio: Trio) -> None:
     trio.join()
-    own = trio.meanwhile(trio.followers[1].verdict, failed("ValueError: bad"))
+    own = trio.meanwhile(fail, trio.followers[1], "ValueError: bad")
     trio.noticed[0].wait()
     with pytest.raises(GangBrokenError) as broken:
         trio.leader.check()
     assert broken.value.user
-    also = trio.meanwhile(trio.followers[2].verdict, failed("ConnectionError"))
-    ended = trio.leader.verdict(failed(str(broken.value)))
+    also = trio.meanwhile(fail, trio.followers[2], "ConnectionError")
+    ended = fail(trio.leader, str(broken.value))
     assert ended.message == "rank 1: ValueError: bad"
     assert own.result(SECONDS).message == also.result(SECONDS).message == ended.message
 
@@ -173,14 +179,14 @@ def test_ranks_of_a_leader_that_is_gone_are_lost(trio: Trio) -> None:
     with pytest.raises(GangBrokenError, match="rank 0 is gone: its connection ended") as broken:
         waiting.next()
     assert not broken.value.user
-    ended = trio.followers[2].verdict(failed("ConnectionError"))
+    ended = fail(trio.followers[2], "ConnectionError")
     assert (ended.reason, ended.message) == (LOST, "rank 0 is gone: its connection ended")
 
 
 def test_a_follower_that_waits_hears_why_its_leader_failed(trio: Trio) -> None:
     trio.leader._gather_seconds = 0.0
     trio.join()
-    ended = trio.leader.verdict(failed("ValueError: mine"))
+    ended = fail(trio.leader, "ValueError: mine")
     assert ended == failed("ValueError: mine")
     with pytest.raises(GangBrokenError, match="rank 0 says: ValueError: mine") as broken:
         trio.followers[1].next()

@@ -87,11 +87,14 @@ class Follower(Gang):
         self._check()
         raise GangBrokenError("rank 0 says nothing any more", user=False)
 
+    def failing(self, ended: resource_manager_pb2.RunEnded) -> None:  # noqa: D102
+        if self._link is not None:
+            self._link.send({"failed": word(ended)})
+
     def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
         """What rank 0 says; if that is gone, that explains whatever went wrong."""
         if self._link is None:
             return ended
-        self._link.send({"failed": word(ended)})
         with self._changed:
             self._changed.wait_for(lambda: self._ended, self._verdict_seconds)
             over, gone = self._over, self._ended and not self._leaving

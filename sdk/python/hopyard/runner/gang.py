@@ -119,6 +119,10 @@ class Gang(ABC):
         """
 
     @abstractmethod
+    def failing(self, ended: resource_manager_pb2.RunEnded) -> None:
+        """The run of this rank failed so; before the training code closes its own connections, by which others notice."""
+
+    @abstractmethod
     def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
         """How the run of this rank ended that failed so: perhaps only because another rank did."""
 

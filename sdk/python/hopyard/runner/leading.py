@@ -18,6 +18,9 @@ from hopyard.v1 import common_pb2, resource_manager_pb2
 GATHER_SECONDS: Final = 2.0
 """How long a rank 0 that failed waits for what the others say, to tell a cause from what followed from it."""
 
+EARLIER_SECONDS: Final = 0.3
+"""How long what another rank said before it broke its connections may still be on its way."""
+
 _ACCEPT_SECONDS: Final = 0.5
 
 
@@ -44,6 +47,7 @@ class Leader(Gang):
         self._links: dict[int, Link] = {}
         self._gone: dict[int, str] = {}
         self._failed: dict[int, tuple[bool, str]] = {}
+        self._earlier: dict[int, tuple[bool, str]] = {}
         self._leaving = False
         self._server = _bound(host)
         self._server.listen()
@@ -94,10 +98,16 @@ class Leader(Gang):
             for rank, (user, message) in self._failed.items():
                 raise GangBrokenError(f"rank {rank}: {message}", user=user)
 
+    def failing(self, ended: resource_manager_pb2.RunEnded) -> None:  # noqa: D102
+        with self._changed:
+            # Nobody can have noticed this failure yet: what others say now came first, and may be its cause.
+            self._changed.wait_for(self._in_trouble, EARLIER_SECONDS)
+            self._earlier = dict(self._failed)
+
     def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
         """A rank that is gone explains whatever went wrong; else all that failed is told, what came first first."""
         with self._changed:
-            earlier = dict(self._failed)
+            earlier = self._earlier
             # Their connections to this rank and each other broke in the same moment, if a rank is gone.
             self._changed.wait_for(lambda: self._gone or len(self._failed) == self._size - 1, self._gather_seconds)
             gone, failed = dict(self._gone), dict(self._failed)

@@ -92,7 +92,12 @@ class TrainingRun:
                 traceback.print_exception(error)
             self._iteration_began = None
             ended, self.broken = ended_by(error, self._control.position, Path(self._start.scratch_folder))
-            return ended if self._gang is None else self._gang.verdict(ended)
+            if self._gang is None:
+                return ended
+            self._gang.failing(ended)
+            if driver is not None:
+                _close(driver)
+            return self._gang.verdict(ended)
         finally:
             self._iteration_began = None
             if driver is not None:

@@ -68,6 +68,7 @@ class NodeAgent:
         self._runs.shipper = self._orders.shipper = self._shipper
         self._snapshots.shipping = self._shipper.ships
         self._above = 0
+        self._roomless = False
         self._server = Server(
             "agent", host=settings.host, port=settings.port, data=self._folders.data, insecure=settings.insecure
         )
@@ -221,8 +222,11 @@ class NodeAgent:
         try:
             deleted, above = await self._snapshots.make_room(quota)
         except (HopyardError, OSError) as error:
-            _log.warning("no room can be made in the snapshot folder just now: %s", error)
+            if not self._roomless:
+                _log.warning("no room can be made in the snapshot folder just now: %s", error)
+            self._roomless = True
             return
+        self._roomless = False
         if deleted:
             _log.info("%d copies of stored snapshots were deleted to keep within --snapshot-quota", len(deleted))
             self._session.evicted(deleted)

@@ -210,9 +210,6 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part("", f"node {event.node} is back {what}"), *lost, *ship]
         case NodeDraining():
             return [Part("", f"node {event.node} is drained: its runs leave at their next boundary")]
-        case CopiesEvicted():
-            copies = count(len(event.snapshots), "snapshot")
-            return [Part("", f"node {event.node} deleted its copies of {copies} in the store, to make room")]
         case ShareSet():
             if before.share == event.slots:
                 return [Part("", f"the share is {count(event.slots, 'machine')} as before")]
@@ -242,13 +239,13 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part(job, f"a person {words.command(event.command)}{_notes(effects, job)}")]
         case Updated():
             return [Part("", _updated(event))]
-        case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted():
+        case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted():
             return [_cluster(event)]
         case _:
             assert_never(event)
 
 
-def _cluster(event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted) -> Part:
+def _cluster(event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | CopiesEvicted) -> Part:
     match event:
         case NodeJoined():
             machines = ", ".join(machine.id for machine in event.machines) or "no machine"
@@ -257,8 +254,9 @@ def _cluster(event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted) -> Par
             return Part("", f"node {event.node} was silent beyond its lease and is lost")
         case NodeDrained():
             return Part("", f"node {event.node} is drained: its runs are suspended at their next boundary")
-        case NodeEvicted():
-            return Part("", f"node {event.node} deleted {count(len(event.snapshots), 'snapshot')} to make room")
+        case NodeEvicted() | CopiesEvicted():
+            copies = count(len(event.snapshots), "snapshot")
+            return Part("", f"node {event.node} deleted its copies of {copies} in the store, to make room")
         case _:
             assert_never(event)
 

@@ -150,7 +150,7 @@ def test_every_event_of_the_cluster_has_a_sentence() -> None:
         "node n joined with n/0, n/1 and 0 runs",
         "node n is drained: its runs are suspended at their next boundary",
         "node n was silent beyond its lease and is lost",
-        "node n deleted 1 snapshot to make room",
+        "node n deleted its copies of 1 snapshot in the store, to make room",
     ]
 
 

@@ -174,3 +174,11 @@ def test_a_metric_that_is_never_finite_is_no_best_value() -> None:
 
 def test_machines_are_held_only_when_they_do_not_train() -> None:
     assert "machines 1 busy of 2 " in drawn(model(job("1"), machines=1), 110, 20)[1]
+
+
+def test_what_keeps_the_cluster_from_going_on_is_shown() -> None:
+    made = model(job("1"))
+    assert "journal" not in plain_line(made, 100.0)
+    made.trouble = "the journal cannot be written: no space left"
+    assert plain_line(made, 100.0).endswith("the journal cannot be written: no space left")
+    assert "the journal cannot be written: no space left" in "\n".join(drawn(made, 110, 20))

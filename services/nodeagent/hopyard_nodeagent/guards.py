@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
 _log = logging.getLogger(__name__)
@@ -112,7 +111,6 @@ async def guarded(
         for task in watching:
             task.cancel()
         for task in watching:
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-                if not task.cancelled() and (failure := task.exception()) is not None:
-                    _log.error("%s could not watch its run", task.get_name(), exc_info=failure)
+            await asyncio.wait([task])
+            if not task.cancelled() and (failure := task.exception()) is not None:
+                _log.error("%s could not watch its run", task.get_name(), exc_info=failure)

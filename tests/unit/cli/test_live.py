@@ -190,3 +190,11 @@ def test_the_commonest_reasons_why_jobs_wait_stand_in_the_header() -> None:
     assert busy not in plain_line(made, 100.0)  # Something trains.
     assert plain_line(model(*jobs), 100.0).endswith(f"reports/s  {busy}")
     assert plain_line(model(*jobs, reason="paused by a person"), 100.0).endswith("reports/s  paused by a person")
+
+
+def test_what_keeps_the_cluster_from_going_on_is_shown() -> None:
+    made = model(job("1"))
+    assert "journal" not in plain_line(made, 100.0)
+    made.trouble = "the journal cannot be written: no space left"
+    assert plain_line(made, 100.0).endswith("the journal cannot be written: no space left")
+    assert "the journal cannot be written: no space left" in "\n".join(drawn(made, 110, 20))

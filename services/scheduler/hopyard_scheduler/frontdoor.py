@@ -109,7 +109,7 @@ class FrontDoor:
         """
         x = self._live.core.experiments.get(name)
         if x is not None:
-            return experiment_to_proto(x, self._live.clock())
+            return self._shown(x)
         found = await self.show_all()
         match = next((e for e in found if e.id == name), None)
         if match is None:
@@ -117,9 +117,14 @@ class FrontDoor:
             raise NotFound(f"there is no experiment {name!r}; there are: {known}")
         return match
 
+    def _shown(self, x: Experiment) -> experiment_pb2.Experiment:
+        message = experiment_to_proto(x, self._live.clock())
+        message.reason = message.reason or self._live.core.cluster.obstacle(x.id)
+        return message
+
     async def show_all(self) -> list[experiment_pb2.Experiment]:
         """All experiments, newest first."""
-        found = {x.id: experiment_to_proto(x, self._live.clock()) for x in self._live.core.experiments.values()}
+        found = {x.id: self._shown(x) for x in self._live.core.experiments.values()}
         token = ""
         while True:
             request = appstat_pb2.QueryExperimentsRequest(page_size=_ROWS, page_token=token)
@@ -195,7 +200,7 @@ class FrontDoor:
                     yield experiment_pb2.WatchExperimentResponse(report=report)
                 if watcher.changed:
                     watcher.changed = False
-                    shown = experiment_to_proto(x, self._live.clock())
+                    shown = self._shown(x)
                     yield experiment_pb2.WatchExperimentResponse(experiment=shown)
                     if shown.state in _OVER and not (watcher.jobs or watcher.reports):
                         return

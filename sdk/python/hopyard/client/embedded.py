@@ -21,10 +21,11 @@ def scheduler_service(data: Path) -> Service:
     return Service("scheduler", "hopyard.serving.embedded", ("--data", str(data)), data, "scheduler")
 
 
-def agent_service(data: Path, scheduler: str, slots: int, node: str = NODE) -> Service:
-    """A node agent with `slots` machines; its files lie in `data`."""
-    arguments = ("--scheduler", scheduler, "--data", str(data), "--node", node, "--slots", str(slots))
-    return Service("agent" if node == NODE else f"agent-{node}", "hopyard_nodeagent", arguments, data, "agent")
+def agent_service(data: Path, scheduler: str, slots: int, node: str = NODE, cpus: int | None = None) -> Service:
+    """A node agent with `slots` machines of `cpus` CPU threads each (None: this host's, shared evenly); its files lie in `data`."""
+    arguments = ["--scheduler", scheduler, "--data", str(data), "--node", node, "--slots", str(slots)]
+    arguments += [] if cpus is None else ["--cpus-per-slot", str(cpus)]
+    return Service("agent" if node == NODE else f"agent-{node}", "hopyard_nodeagent", tuple(arguments), data, "agent")
 
 
 class EmbeddedCluster:
@@ -65,10 +66,13 @@ class EmbeddedCluster:
             raise
         return scheduler
 
-    async def start_agent(self, slots: int) -> None:
-        """Start a node agent with `slots` machines in a cluster that has none yet; raises like `start`."""
+    async def start_agent(self, slots: int, cpus: int | None = None) -> None:
+        """Start a node agent with `slots` machines in a cluster that has none yet; raises like `start`.
+
+        Each machine has `cpus` CPU threads; None: those of this host, shared evenly.
+        """
         self.slots = slots
-        await self._run(agent_service(self.data / "agent", self._scheduler, slots))
+        await self._run(agent_service(self.data / "agent", self._scheduler, slots, cpus=cpus))
 
     async def died(self) -> None:
         """Wait until one of its processes ends by itself.

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,10 @@ class Processes:
         self.scheduler = await process.ready()
         return self.scheduler
 
-    async def start_agent(self, node: str, slots: int = 1) -> None:
-        """Starts a node agent."""
+    async def start_agent(self, node: str, slots: int = 1, *options: str) -> None:
+        """Starts a node agent, with further options of its command."""
         service = agent_service(self.data / node, self.scheduler, slots, node)
+        service = replace(service, arguments=(*service.arguments, *options))
         process = self.running[node] = ServiceProcess(service, self.data / "logs")
         await process.start()
         await process.ready()

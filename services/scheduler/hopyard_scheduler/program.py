@@ -107,4 +107,6 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         slots=spec.resources.slots,
         weight=spec.weight,
         seed=spec.generator.seed,
+        cpus=spec.resources.per_job.cpus,
+        gpus=spec.resources.per_job.gpus,
     )

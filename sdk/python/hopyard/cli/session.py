@@ -46,10 +46,21 @@ class Session:
         slots: Machines of an own cluster; None: what the experiment says.
         purpose: For whoever finds the directory locked.
         eager: Bring the machines at once; else only when it is known that there is something to train.
+        cpus: CPU threads that each job needs, if that is known.
     """
 
-    def __init__(self, server: str | None, data: Path, slots: int | None, purpose: str, *, eager: bool = False) -> None:
+    def __init__(
+        self,
+        server: str | None,
+        data: Path,
+        slots: int | None,
+        purpose: str,
+        *,
+        eager: bool = False,
+        cpus: int = 1,
+    ) -> None:
         self._eager = eager
+        self._cpus = cpus
         self._server = server
         self._data = data
         self._slots = slots
@@ -112,7 +123,7 @@ class Session:
         if own is None:
             return await work
         if slots is not None and self._eager:
-            agent = asyncio.create_task(own.start_agent(slots), name="agent")
+            agent = asyncio.create_task(own.start_agent(slots, slot_cpus(slots, self._cpus)), name="agent")
             try:
                 experiment = await work
                 await agent
@@ -126,7 +137,8 @@ class Session:
                 say(f"starting a cluster in {self._data}")
             resources = experiment.spec.get("resources") or {}
             cpus = (resources.get("per_job") or {}).get("cpus", 1)
-            await own.start_agent(slots or default_slots(resources.get("slots"), cpus))
+            slots = slots or default_slots(resources.get("slots"), cpus)
+            await own.start_agent(slots, slot_cpus(slots, cpus))
         return experiment
 
     async def _watch(self, client: AsyncClient, experiment: Experiment, source: str, json: bool) -> int:
@@ -283,6 +295,11 @@ def default_slots(asked: int | None, cpus: int) -> int:
     return asked or max(1, len(os.sched_getaffinity(0)) // max(1, cpus))
 
 
+def slot_cpus(slots: int, cpus: int) -> int:
+    """CPU threads of each of this computer's machines: its CPUs shared evenly, and at least what a job was said to need."""
+    return max(cpus, len(os.sched_getaffinity(0)) // slots)
+
+
 def run_file(
     file: Path, *, folder: Path | None, slots: int | None, server: str | None, data: Path | None, json: bool
 ) -> int:
@@ -295,7 +312,7 @@ def run_file(
     machines = slots or default_slots(resources.slots, resources.per_job.cpus)
 
     async def main() -> int:
-        session = Session(address, directory, machines, "hopyard run", eager=True)
+        session = Session(address, directory, machines, "hopyard run", eager=True, cpus=resources.per_job.cpus)
         return await session.follow(lambda client: client.create(submission), submission.spec.name, json)
 
     return asyncio.run(main())

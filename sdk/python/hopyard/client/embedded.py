@@ -22,10 +22,27 @@ def scheduler_service(data: Path) -> Service:
 
 
 def agent_service(
-    data: Path, scheduler: str, slots: int, node: str = NODE, *, snapshot_quota: str | None = None
+    data: Path,
+    scheduler: str,
+    slots: int,
+    node: str = NODE,
+    *,
+    cpus: int | None = None,
+    snapshot_quota: str | None = None,
 ) -> Service:
-    """A node agent with `slots` machines; its files lie in `data`, `snapshot_quota` bytes of snapshots at most."""
+    """A node agent with `slots` machines; its files lie in `data`.
+
+    Args:
+        data: Its folder.
+        scheduler: Address.
+        slots: Machines.
+        node: Its name.
+        cpus: CPU threads of each machine; None: this host's, shared evenly.
+        snapshot_quota: Bytes of snapshots that it keeps at most, such as 50GiB; None: no limit.
+    """
     arguments: tuple[str, ...] = ("--scheduler", scheduler, "--data", str(data), "--node", node, "--slots", str(slots))
+    if cpus is not None:
+        arguments += ("--cpus-per-slot", str(cpus))
     if snapshot_quota is not None:
         arguments += ("--snapshot-quota", snapshot_quota)
     return Service("agent" if node == NODE else f"agent-{node}", "hopyard_nodeagent", arguments, data, "agent")
@@ -69,10 +86,13 @@ class EmbeddedCluster:
             raise
         return scheduler
 
-    async def start_agent(self, slots: int) -> None:
-        """Start a node agent with `slots` machines in a cluster that has none yet; raises like `start`."""
+    async def start_agent(self, slots: int, cpus: int | None = None) -> None:
+        """Start a node agent with `slots` machines in a cluster that has none yet; raises like `start`.
+
+        Each machine has `cpus` CPU threads; None: those of this host, shared evenly.
+        """
         self.slots = slots
-        await self._run(agent_service(self.data / "agent", self._scheduler, slots))
+        await self._run(agent_service(self.data / "agent", self._scheduler, slots, cpus=cpus))
 
     async def died(self) -> None:
         """Wait until one of its processes ends by itself.

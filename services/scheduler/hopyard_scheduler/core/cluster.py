@@ -287,6 +287,22 @@ class Cluster:
                 recalled.append(MachineRecalled(at, name, machine.spec.id))
         return recalled
 
+    def obstacle(self, experiment: str) -> str:
+        """Why an experiment gets no machine however long it waits, unless machines come; empty: it may get some."""
+        tenant = self.tenants.get(experiment)
+        usable = [m for m in self.machines.values() if not self.nodes[m.node].draining]
+        if tenant is None or not usable:
+            return ""
+        serving = sum(machine.kind.serves(tenant.need) for machine in usable)
+        there = ", ".join(f"{n} with {kind}" for kind, n in sorted(Counter(m.kind for m in usable).items()))
+        if not serving:
+            return f"waits: each job needs a machine with {tenant.need} (resources.per_job); there are {there}"
+        if serving < tenant.gang:
+            return f"waits: each job needs {tenant.gang} machines with {tenant.need} at once; there are {there}"
+        if tenant.cap is not None and tenant.cap < tenant.gang:
+            return f"waits: each job needs {tenant.gang} machines at once; resources.slots allows {tenant.cap}"
+        return ""
+
     def holders(self, node: str) -> Mapping[str, list[str]]:
         """Machines of a node by the experiment that holds them."""
         held: dict[str, list[str]] = {}

@@ -13,6 +13,7 @@ from hopyard_scheduler.core.effects import (
     AcknowledgeShipment,
     DemandChanged,
     Effect,
+    ExperimentChanged,
     ExperimentEnded,
     ExperimentRevived,
     FinalPerformance,
@@ -246,6 +247,9 @@ class Core:
             self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed, lost, gone, ship))
         self.cluster.remove(unannounced)
         self._settle_inbox()
+        # What stands in the way of those that have none depends on the machines there are.
+        waiting = [x for x in self.experiments.values() if not x.phase.over and not x.machines]
+        self._effects += [ExperimentChanged(x.id) for x in waiting]
         unknown = tuple(key for key in event.runs if not self._wanted(key))
         self._effects.append(Welcome(event.node, unknown))
         if event.runs:

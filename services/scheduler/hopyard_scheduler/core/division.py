@@ -30,6 +30,10 @@ class Kind(NamedTuple):
         """Whether a machine of this kind has what is needed."""
         return self.cpus >= need.cpus and self.gpus >= need.gpus
 
+    def __str__(self) -> str:
+        cpus = f"{self.cpus} CPU thread{'s' if self.cpus != 1 else ''}"
+        return f"{cpus} and {self.gpus or 'no'} GPU{'s' if self.gpus > 1 else ''}"
+
 
 ANY = Kind()
 

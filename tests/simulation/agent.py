@@ -45,12 +45,14 @@ class Agent:
         self.partitioned = False
         self.life = 1
         self.disk: dict[str, Blob] = {}
+        self.evicted: set[str] = set()  # Deleted to make room; the scheduler may have yet to hear of it.
         self.channels: dict[RunKey, Process] = {}
         self.on_machine: dict[str, Process] = {}
         self.session: int | None = None
         self.welcomed = False
         self.incarnation_known = 0
         self.forgotten: set[RunKey] = set()
+        self.carried_out: set[tuple[RunKey, int]] = set()  # In all its lives.
         self.orders: dict[
             tuple[str, int], SnapshotShipped | None
         ] = {}  # None: under way; else the answer, not acknowledged.
@@ -145,9 +147,16 @@ class Agent:
         if busy is not None:
             raise AssertionError(f"{key} starts on machine {body.machine}, which runs {busy.key}")
         self.on_machine[body.machine] = process
+        self.carry_out(key, 1)
         self.world.note(self.node, "starts", key, "on", body.machine)
         self.world.later(self.world.rng.uniform(0.05, 0.8), process.begin)
         self.send_ack(key, 1)
+
+    def carry_out(self, key: RunKey, sequence: int) -> None:
+        """A command is carried out: once, by whichever agent and in whichever of its lives."""
+        if (key, sequence) in self.carried_out:
+            raise AssertionError(f"command {sequence} of {key} is carried out again")
+        self.carried_out.add((key, sequence))
 
     def acknowledged(self, session: int, key: RunKey, sequence: int) -> None:
         """The scheduler has taken a run's messages over."""
@@ -155,9 +164,26 @@ class Agent:
         if session == self.session and process is not None:
             process.acknowledge(sequence)
 
+    def make_room(self) -> None:
+        """Deletes copies of what the store has, but for what is on its way there or not told of yet."""
+        if not self.alive:
+            return
+        busy = {sha256 for process in self.channels.values() for sha256 in process.shipping}
+        gone = [s for s in self.disk if s in self.store and s not in busy and not self._reported(s)]
+        for sha256 in gone:
+            del self.disk[sha256]
+        self.evicted.update(gone)
+        if gone and self.welcomed:
+            assert self.scheduler is not None
+            self.world.fault("copies evicted", self.node)
+            self._post(self.scheduler.evicted, self, self.session, tuple(gone))
+
+    def _reported(self, sha256: str) -> bool:
+        return any(process.reported(sha256) for process in self.channels.values())
+
     def delete(self, session: int, sha256: str) -> None:
         """Nobody needs a snapshot any more, unless the scheduler has yet to hear that it was taken."""
-        if session == self.session and not any(p.reported(sha256) for p in self.channels.values()):
+        if session == self.session and not self._reported(sha256):
             self.disk.pop(sha256, None)
 
     def ship(self, session: int, order: ShipmentOrder) -> None:

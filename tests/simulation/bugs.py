@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from hopyard.policy.vocabulary import StartJob
-from hopyard_scheduler.core import Core, commands, dispatch, lifecycle, losses, messages, placement
+from hopyard_scheduler.core import Core, commands, dispatch, lifecycle, losses, messages, placement, quota
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.cluster import Cluster
 from hopyard_scheduler.core.events import Ended, ExperimentEvent, NodeLost, PolicyAnswered
@@ -89,7 +89,9 @@ def _high_water_ignored() -> list[Patch]:
 
 
 def _loaded_snapshot_dropped() -> list[Patch]:
-    def collect(self: SnapshotBook, job: str, keep: bool, value: Any, how_many: Any) -> list[Any]:
+    def collect(
+        self: SnapshotBook, job: str, keep: bool, value: Any, how_many: Any = None, asked: Any = ()
+    ) -> list[Any]:
         by_position = self._entries.get(job, {})
         retained = self._retained(by_position, value, how_many) if keep else set()
         return [d for p in list(by_position) if p not in retained for d in self.released(by_position.pop(p))]
@@ -170,6 +172,32 @@ def _bytes_of_another_experiment_deleted() -> list[Patch]:
     return [(Core, "_needed_elsewhere", lambda self, effect: False)]
 
 
+def _quota_ignored() -> list[Patch]:
+    return [(quota, "keep_within", lambda x: None)]
+
+
+def _quota_drops_what_a_job_falls_back_to() -> list[Patch]:
+    real = SnapshotBook.vital
+    return [(SnapshotBook, "vital", lambda self, job: {max(real(self, job))} if real(self, job) else set())]
+
+
+def _quota_drops_what_is_loaded() -> list[Patch]:
+    real = quota.needed
+
+    def needed(x: Experiment, job: Job, entry: Entry) -> bool:
+        pins, entry.pins = entry.pins, set()
+        try:
+            return real(x, job, entry)
+        finally:
+            entry.pins = pins
+
+    return [(quota, "needed", needed)]
+
+
+def _asked_snapshots_not_kept() -> list[Patch]:
+    return [(Experiment, "asked", lambda self, job: set())]
+
+
 BUGS: dict[str, Bug] = {
     "attempt unchecked": Bug(_attempt_unchecked),
     "lease kept after node death": Bug(_lease_kept_after_node_death),
@@ -191,4 +219,8 @@ BUGS: dict[str, Bug] = {
     "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for),
     "local snapshots left on their node": Bug(_local_snapshots_left_on_their_node),
     "bytes deleted that another experiment needs": Bug(_bytes_of_another_experiment_deleted),
+    "snapshot quota ignored": Bug(_quota_ignored),
+    "quota drops what a job would fall back to": Bug(_quota_drops_what_a_job_falls_back_to),
+    "quota drops what a run loads": Bug(_quota_drops_what_is_loaded),
+    "snapshot dropped that the policy asked for": Bug(_asked_snapshots_not_kept, ("rungs", "tree")),
 }

@@ -118,7 +118,10 @@ class Invariants:
                 told = agent.alive and agent.incarnation_known == agent.life
                 require(core.cluster.nodes[node].up, f"{name} is believed on node {node}, which is lost")
                 if told:
-                    require(entry.info.sha256 in agent.disk, f"{name} is believed on node {node}, and is not")
+                    there = entry.info.sha256 in agent.disk or entry.info.sha256 in agent.evicted
+                    require(there, f"{name} is believed on node {node}, and is not")
+                    room = entry.info.sha256 in agent.disk or entry.info.sha256 in self.store
+                    require(room, f"{name} made room on node {node}, and is not in the store")
 
     def _check_stored(self, core: Core, x: Experiment) -> None:
         """What an open job would fall back to is replaced by a newer one only: here the store loses nothing."""
@@ -131,9 +134,11 @@ class Invariants:
             self._stored[x.id, name] = highest
 
     def _check_held(self, x: Experiment, lossy: bool) -> None:
-        """What a run loads or a forked job starts from goes with its last copy only, never to make room."""
+        """What a run loads, a forked job starts from or the policy asked for goes with its last copy, never to make room."""
         held = {run.source for run in x.live.values() if run.source is not None}
         held |= {job.fork_pin for job in x.jobs.values() if job.fork_pin is not None}
+        if x.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED):
+            held |= {(j.id, p) for j in x.jobs.values() if j.state is not JobState.TERMINATED for p in j.asked}
         here = {source for source in held if x.snapshots.get(*source) is not None}
         gone = (self._held.get(x.id, set()) & held) - here
         require(lossy or not gone, f"{x.id} has dropped {gone}, which a run or a forked job needs")

@@ -223,6 +223,7 @@ class Process:
         if sequence == self.received + 1:
             self.received = sequence
             if self.alive:
+                self.agent.carry_out(self.key, sequence)
                 self._obey(body)
         self.agent.send_ack(self.key, self.received)
 

@@ -60,7 +60,9 @@ class Schedule:
         self.invariants = Invariants(self.agents, self.store)
         self.scheduler = Scheduler(self.world, self.rates, self.agents, self.store, PROBES[probe], self.invariants)
         self.created = 0
-        self._quotas = random.Random(f"quota of {self.seed}")  # Its own, so that the other choices stay what they were.
+        self._choices = random.Random(
+            f"snapshots of {self.seed}"
+        )  # Its own, so that the other choices stay what they were.
         self.paused: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------------- run
@@ -99,6 +101,8 @@ class Schedule:
         ):
             if every:
                 self._again(every, action)
+        if self._choices.random() < 0.5:
+            self._make_room_again()
         if self.probe == "tree":
             self.world.later(6.0, self._request)
 
@@ -179,7 +183,7 @@ class Schedule:
             weight=rng.choice([1.0, 2.0]),
             seed=rng.randrange(1000),
             grace=rng.choice([2.0, 10.0]),
-            snapshot_quota=self._quotas.choice([None, None, 0, 200, 500, 900]),
+            snapshot_quota=self._choices.choice([None, None, 0, 200, 500, 900]),
         )
         name = f"x{self.created + 1}"
         live = [x for x in self.scheduler.core.experiments.values() if not x.phase.over]
@@ -191,6 +195,11 @@ class Schedule:
         else:
             self.scheduler.handle(ExperimentCreated(self.world.now, name, settings))
         self.created += self.scheduler.journalled(name)  # It is not there if the scheduler crashed over it.
+
+    def _make_room_again(self) -> None:
+        if self.world.faulty:
+            self.world.later(self._choices.uniform(1.0, 10.0), self._make_room_again)
+            self._choices.choice(list(self.agents.values())).make_room()
 
     # ---------------------------------------------------------------------------------------------------------- faults
 

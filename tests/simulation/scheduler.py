@@ -27,6 +27,7 @@ from hopyard_scheduler.core.events import (
     ExperimentEvent,
     MemberJoined,
     NodeDrained,
+    NodeEvicted,
     NodeExpired,
     NodeJoined,
     PolicyAnswered,
@@ -293,6 +294,11 @@ class Scheduler:
         """What became of an order arrives, perhaps from an older session."""
         if self.core is not None:
             self.handle(replace(event, at=self.world.now), agent)
+
+    def evicted(self, agent: Agent, session: int, snapshots: tuple[str, ...]) -> None:
+        """An agent made room; what was said on an older session is lost."""
+        if self.core is not None and agent.session == session:
+            self.handle(NodeEvicted(self.world.now, agent.node, snapshots), agent)
 
     def acknowledged(self, key: RunKey, sequence: int) -> None:
         """An agent has taken commands over."""

@@ -22,6 +22,8 @@ back into the same exceptions with the same message. Messages name the place, wh
 
 from __future__ import annotations
 
+import errno
+
 
 class HopyardError(Exception):
     """Root of all errors that cross a service's border."""
@@ -81,3 +83,10 @@ class Unsupported(HopyardError):
 
 class Internal(HopyardError):
     """A bug in Hopyard; the service's log has the traceback."""
+
+
+def os_error_text(error: OSError) -> str:
+    """An operating system's error in one line: which file, what is the matter, and what to do about a full disk."""
+    place = f"{error.filename}: " if error.filename else ""
+    hint = "; make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"{place}{error.strerror or error}{hint}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import shutil
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,27 @@ from hopyard.errors import Exhausted, InvalidInput, NotFound, Unavailable
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Largest chunk of a blob either way."""
+
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_PART: Final = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{32}\.part")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something that lies in a backend under a name of its own making.
+
+    Attributes:
+        key: Where, within the backend.
+        sha256: The blob's hash; empty: it is a part of one that was never finished.
+        size: In bytes.
+        modified_at: When it was written last, in seconds since the epoch.
+    """
+
+    key: str
+    sha256: str
+    size: int
+    modified_at: float
 
 
 class LocalBackend:
@@ -50,6 +73,26 @@ class LocalBackend:
     async def delete(self, sha256: str) -> None:
         """Delete a blob; one that is not there counts as deleted."""
         await asyncio.to_thread(self._path(sha256).unlink, missing_ok=True)
+
+    async def survey(self) -> list[Found]:
+        """Everything that lies there under a name that this backend gives; what else is there is not looked at."""
+        return await asyncio.to_thread(lambda: list(self._survey()))
+
+    async def remove(self, found: Found) -> None:
+        """Delete what a survey found; what is gone counts as deleted."""
+        await asyncio.to_thread((self._folder / found.key).unlink, missing_ok=True)
+
+    def _survey(self) -> Iterator[Found]:
+        for path in sorted(self._folder.glob("[0-9a-f][0-9a-f]/*")):
+            name = path.name
+            if not (name.startswith(path.parent.name) and (_SHA256.fullmatch(name) or _PART.fullmatch(name))):
+                continue
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue  # finished or deleted meanwhile
+            sha256 = "" if name.endswith(".part") else name
+            yield Found(f"{path.parent.name}/{name}", sha256, status.st_size, status.st_mtime)
 
     def _path(self, sha256: str) -> Path:
         return self._folder / sha256[:2] / sha256
@@ -132,6 +175,23 @@ class ObjectBackend:
             return
         except BaseError as error:
             raise _unavailable(error) from error
+
+    async def survey(self) -> list[Found]:
+        """Everything that lies there under a name that this backend gives."""
+        found: list[Found] = []
+        try:
+            async for batch in obstore.list(self._store):
+                for meta in batch:
+                    sha256 = meta["path"].rpartition("/")[2]
+                    if _SHA256.fullmatch(sha256) and meta["path"] == _key(sha256):
+                        found.append(Found(meta["path"], sha256, meta["size"], meta["last_modified"].timestamp()))
+        except BaseError as error:
+            raise _unavailable(error) from error
+        return found
+
+    async def remove(self, found: Found) -> None:
+        """Delete what a survey found; what is gone counts as deleted."""
+        await self.delete(found.sha256)
 
 
 def object_backend(url: str) -> ObjectBackend:

@@ -14,11 +14,12 @@ import os
 import re
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 from hopyard.errors import DataLoss, Exhausted, InvalidInput
-from hopyard_appstat.backends import LocalBackend, object_backend
+from hopyard_appstat.backends import Found, LocalBackend, object_backend
 
 _log = logging.getLogger(__name__)
 
@@ -53,13 +54,19 @@ class Backend(Protocol):
     async def delete(self, sha256: str) -> None:
         """Delete a blob; one that is not there counts as deleted."""
 
+    async def survey(self) -> list[Found]:
+        """Everything that lies there under a name that the backend gives."""
+
+    async def remove(self, found: Found) -> None:
+        """Delete what a survey found; what is gone counts as deleted."""
+
 
 class BlobStore:
     """Blobs by hash.
 
     Args:
         backend: Where they are kept.
-        incoming: Folder for what is being written; it is emptied by `open`.
+        incoming: Folder for what is being written, this store's alone.
         max_bytes: Size of the largest blob that is taken.
     """
 
@@ -67,16 +74,37 @@ class BlobStore:
         self._backend = backend
         self._incoming = incoming
         self._max_bytes = max_bytes
+        self._arriving: set[Path] = set()
 
     async def open(self) -> None:
-        """Make the folder, and delete what a killed predecessor had not finished."""
+        """Make the folder."""
+        await asyncio.to_thread(self._incoming.mkdir, parents=True, exist_ok=True)
 
-        def prepare() -> None:
-            self._incoming.mkdir(parents=True, exist_ok=True)
-            for left in self._incoming.iterdir():
-                left.unlink()
+    async def clear_partials(self, *, dry_run: bool = False) -> tuple[int, int]:
+        """Delete what killed predecessors had not finished; answers how many files and bytes. `dry_run` deletes none."""
 
-        await asyncio.to_thread(prepare)
+        def clear() -> tuple[int, int]:
+            count = size = 0
+            for left in list(self._incoming.iterdir()):
+                # An upload's name is known before its file is there, and until after it is gone.
+                if left in self._arriving:
+                    continue
+                with suppress(FileNotFoundError):
+                    size += left.stat().st_size
+                    count += 1
+                    if not dry_run:
+                        left.unlink()
+            return count, size
+
+        return await asyncio.to_thread(clear)
+
+    async def survey(self) -> list[Found]:
+        """What lies in the backend."""
+        return await self._backend.survey()
+
+    async def remove(self, found: Found) -> None:
+        """Delete what a survey found."""
+        await self._backend.remove(found)
 
     async def size(self, sha256: str) -> int | None:
         """Size in bytes of a blob; None: it is not there."""
@@ -96,6 +124,7 @@ class BlobStore:
         if present is not None:
             return present
         path = self._incoming / f"{sha256}.{uuid.uuid4().hex}"
+        self._arriving.add(path)
         try:
             size, found = await self._receive(path, chunks)
             if found != sha256:
@@ -105,6 +134,7 @@ class BlobStore:
             raise Exhausted(f"blob {sha256} cannot be stored: {error.strerror or error}; make room") from error
         finally:
             path.unlink(missing_ok=True)
+            self._arriving.discard(path)
         return size
 
     async def _receive(self, path: Path, chunks: AsyncIterable[bytes]) -> tuple[int, str]:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from hopyard.errors import InvalidInput
 from hopyard.rpc.values import hyperparameters_from_proto, report_from_proto, report_to_proto
 from hopyard.v1 import appstat_pb2
-from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Page, Projection, Statistic, StreamInfo
+from hopyard_appstat.domain import (
+    Append,
+    BlobRow,
+    ExperimentRow,
+    JobRow,
+    JournalRecord,
+    Page,
+    Projection,
+    Statistic,
+    StreamInfo,
+    Swept,
+)
 
 
 def append_from_proto(request: appstat_pb2.AppendJournalRequest) -> Append:
@@ -91,6 +102,31 @@ def statistic_to_proto(statistic: Statistic) -> appstat_pb2.Statistic:
         job=statistic.job,
         attempt=statistic.attempt,
         report=report_to_proto(statistic.report, at=statistic.at, in_force=statistic.in_force),
+    )
+
+
+def blobs_to_proto(page: Page[BlobRow], now: float) -> appstat_pb2.ListBlobsResponse:
+    """A page of the index of blobs; `now` is on the clock of their times."""
+    rows = [
+        appstat_pb2.BlobInfo(
+            sha256=row.sha256,
+            size_bytes=row.size_bytes,
+            unwanted_seconds=max(now - row.wanted_at, 0.0),
+            owners=row.owners,
+        )
+        for row in page.items
+    ]
+    return appstat_pb2.ListBlobsResponse(blobs=rows, next_page_token=page.next_token)
+
+
+def swept_to_proto(swept: Swept) -> appstat_pb2.SweepBlobsResponse:
+    """What a sweep found."""
+    return appstat_pb2.SweepBlobsResponse(
+        partials=swept.partials,
+        partial_bytes=swept.partial_bytes,
+        unknown=swept.unknown,
+        unknown_bytes=swept.unknown_bytes,
+        unknown_kept=swept.unknown_kept,
     )
 
 

@@ -87,6 +87,42 @@ class StreamInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class BlobRow:
+    """A blob that somebody owns.
+
+    Attributes:
+        sha256: Its hash.
+        size_bytes: Its size.
+        wanted_at: When it was put, or asked for by an owner, last: seconds since the epoch.
+        owners: Who needs it.
+    """
+
+    sha256: str
+    size_bytes: int
+    wanted_at: float
+    owners: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep found that no index knows.
+
+    Attributes:
+        partials: Files that uploads have left.
+        partial_bytes: Their bytes.
+        unknown: Blobs that the index does not know.
+        unknown_bytes: Their bytes.
+        unknown_kept: Whether those were left alone, because the store may be others' too.
+    """
+
+    partials: int = 0
+    partial_bytes: int = 0
+    unknown: int = 0
+    unknown_bytes: int = 0
+    unknown_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """A part of a list, and the token that asks for the next part; empty at the end."""
 

@@ -37,7 +37,7 @@ def migrate(engine: Engine) -> None:
     try:
         _migrate(engine)
     except OperationalError as error:
-        raise cause_of(error, f"{engine.url.render_as_string()}: ") from error
+        raise cause_of(error, engine.url) from error
 
 
 def _migrate(engine: Engine) -> None:

@@ -6,11 +6,18 @@ Two experiments that train the same have byte-identical snapshots under one hash
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Final
 
 from hopyard.errors import Aborted
+from hopyard_appstat.backends import Found
 from hopyard_appstat.blobs import BlobStore
+from hopyard_appstat.domain import BlobRow, Page, Swept
+from hopyard_appstat.paging import Paging
 from hopyard_appstat.store import Store
+
+_AT_ONCE: Final = 500
 
 
 class OwnedBlobs:
@@ -19,11 +26,17 @@ class OwnedBlobs:
     Args:
         store: Holds the index.
         blobs: Holds the bytes.
+        alone: Whether nobody else keeps blobs in the same place.
+        wall_clock: Seconds since the epoch.
     """
 
-    def __init__(self, store: Store, blobs: BlobStore) -> None:
+    def __init__(
+        self, store: Store, blobs: BlobStore, *, alone: bool = True, wall_clock: Callable[[], float] = time.time
+    ) -> None:
         self._store = store
         self._blobs = blobs
+        self._alone = alone
+        self._wall_clock = wall_clock
         # Between "nobody needs it" and its deletion nobody may begin to need it.
         self._lock = asyncio.Lock()
 
@@ -53,10 +66,54 @@ class OwnedBlobs:
                 await self._store.own_blobs(owner, sizes)
         return list(sizes)
 
-    async def delete(self, hashes: Sequence[str], owner: str) -> None:
-        """Ends an owner's need, and deletes what nobody needs."""
+    async def delete(self, hashes: Sequence[str], owner: str, unwanted_seconds: float = 0.0) -> list[str]:
+        """Ends an owner's need, and deletes what nobody needs; answers what was deleted.
+
+        What was put, or asked for by an owner, within `unwanted_seconds` is left alone.
+        """
         async with self._lock:
             for sha256 in hashes:
                 await self._blobs.size(sha256)  # refuses what is no hash before anything changes
-            for sha256 in await self._store.disown_blobs(owner, tuple(hashes)):
+            orphans = await self._store.disown_blobs(owner, tuple(hashes), unwanted_seconds)
+            for sha256 in orphans:
                 await self._blobs.delete(sha256)
+        return list(orphans)
+
+    async def list(self, paging: Paging) -> tuple[Page[BlobRow], float]:
+        """A page of the blobs that somebody owns, by hash, and the present time on the clock of their `wanted_at`."""
+        return await self._store.list_blobs(paging), self._wall_clock()
+
+    async def sweep(self, *, dry_run: bool, older_than_seconds: float, foreign: bool) -> Swept:
+        """Deletes what uploads that were cut have left, and blobs that the index does not know.
+
+        Args:
+            dry_run: Only look.
+            older_than_seconds: What was written since stays: it may be under way.
+            foreign: Delete unknown blobs also where others may keep theirs.
+        """
+        partials, partial_bytes = await self._blobs.clear_partials(dry_run=dry_run)
+        before = self._wall_clock() - older_than_seconds
+        old = [one for one in await self._blobs.survey() if one.modified_at <= before]
+        parts = [one for one in old if not one.sha256]
+        unknown = await self._unknown([one for one in old if one.sha256])
+        kept = bool(unknown) and not (self._alone or foreign)
+        if not dry_run:
+            for one in parts:
+                await self._blobs.remove(one)
+            for one in [] if kept else unknown:
+                async with self._lock:
+                    if not await self._store.known_blobs((one.sha256,)):
+                        await self._blobs.remove(one)
+        return Swept(
+            partials + len(parts),
+            partial_bytes + sum(one.size for one in parts),
+            len(unknown),
+            sum(one.size for one in unknown),
+            kept,
+        )
+
+    async def _unknown(self, found: Sequence[Found]) -> Sequence[Found]:
+        known: set[str] = set()
+        for start in range(0, len(found), _AT_ONCE):
+            known |= await self._store.known_blobs(tuple(one.sha256 for one in found[start : start + _AT_ONCE]))
+        return [one for one in found if one.sha256 not in known]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import Connection, func, select, tuple_
 
-from hopyard_appstat.domain import ExperimentRow, JobRow, JournalRecord, Page, Statistic, StreamInfo
+from hopyard_appstat.domain import BlobRow, ExperimentRow, JobRow, JournalRecord, Page, Statistic, StreamInfo
 from hopyard_appstat.paging import Paging, cut
 from hopyard_appstat.rows import experiment_from_row, job_from_row, statistic_from_row
-from hopyard_appstat.schema import experiments, jobs, journal, statistics, streams
+from hopyard_appstat.schema import blob_owners, blobs, experiments, jobs, journal, statistics, streams
 
 _READ_BYTES = 1024 * 1024
 
@@ -81,6 +84,30 @@ def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[J
         query = query.where(tuple_(*key) > after)
     rows = connection.execute(query).mappings().all()
     return cut(rows, paging, lambda row: (row["ordinal"], row["id"]), job_from_row)
+
+
+def blobs_page(connection: Connection, paging: Paging) -> Page[BlobRow]:
+    """The index of blobs by hash, each with its owners."""
+    query = select(blobs).order_by(blobs.c.sha256).limit(paging.size + 1)
+    after = paging.after(str)
+    if after:
+        query = query.where(blobs.c.sha256 > after[0])
+    rows = connection.execute(query).mappings().all()
+    owners: dict[str, list[str]] = {}
+    if rows:
+        named = select(blob_owners).where(blob_owners.c.sha256.between(rows[0]["sha256"], rows[-1]["sha256"]))
+        for sha256, owner in connection.execute(named.order_by(blob_owners.c.sha256, blob_owners.c.owner)):
+            owners.setdefault(sha256, []).append(owner)
+
+    def convert(row: Mapping[Any, Any]) -> BlobRow:
+        return BlobRow(row["sha256"], row["size_bytes"], row["created_at"], tuple(owners.get(row["sha256"], ())))
+
+    return cut(rows, paging, lambda row: (row["sha256"],), convert)
+
+
+def blobs_known(connection: Connection, hashes: tuple[str, ...]) -> set[str]:
+    """Those of the hashes that the index has."""
+    return set(connection.scalars(select(blobs.c.sha256).where(blobs.c.sha256.in_(hashes))))
 
 
 def newest_row(connection: Connection, experiment: str) -> int:

@@ -116,6 +116,7 @@ blobs: Final = Table(
     metadata,
     Column("sha256", Text, primary_key=True),
     Column("size_bytes", BigInteger, nullable=False),
+    # When it was put, or asked for by an owner, last.
     Column("created_at", Double, nullable=False),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Final
 
 from hopyard.serving import DEFAULT_GRACE_SECONDS, Background, FolderLock, Server
 from hopyard.v1.appstat_pb2_grpc import add_AppStatServiceServicer_to_server
@@ -16,6 +17,9 @@ from hopyard_appstat.servicer import SERVICE, AppStatServicer
 from hopyard_appstat.store import Store
 
 _log = logging.getLogger(__name__)
+
+PARTIALS_SECONDS: Final = 60.0
+"""So long after its start the service deletes what a killed predecessor had not finished."""
 
 
 class AppStatService:
@@ -55,6 +59,7 @@ class AppStatService:
         self._synchronous = synchronous
         self._server = Server("appstat", host=host, port=port, data=data, insecure=insecure)
         self._blobs = BlobStore(open_backend(store, data), data / "incoming", max_bytes=max_blob_bytes)
+        self._alone = store is None
         self._lock = FolderLock(data, "appstat")
         self._background = Background("appstat")
         self._store: Store | None = None
@@ -83,7 +88,8 @@ class AppStatService:
         try:
             self._store = Store(await asyncio.to_thread(self._open))
             self._writing = self._background.start(self._store.run(), name="writer")
-            servicer = AppStatServicer(self._store, OwnedBlobs(self._store, self._blobs))
+            self._background.start(self._clear_partials(), name="partials")
+            servicer = AppStatServicer(self._store, OwnedBlobs(self._store, self._blobs, alone=self._alone))
             self._server.add(add_AppStatServiceServicer_to_server, servicer, SERVICE)
             return await self._server.start()
         except BaseException:
@@ -120,6 +126,17 @@ class AppStatService:
         except BaseException:
             self._lock.give_back()
             raise
+
+    async def _clear_partials(self) -> None:
+        """What a killed predecessor left is in nobody's way: who only opens the folder for a look changes nothing."""
+        await asyncio.sleep(PARTIALS_SECONDS)
+        try:
+            count, size = await self._blobs.clear_partials()
+        except OSError as error:
+            _log.warning("partial uploads of an earlier life stay: %s", error)
+            return
+        if count:
+            _log.info("%d partial uploads of an earlier life with %d bytes were deleted", count, size)
 
     def _open(self) -> Database:
         database = open_database(self._url, synchronous=self._synchronous)

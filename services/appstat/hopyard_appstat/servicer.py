@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Final
@@ -88,8 +89,21 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def DeleteBlobs(self, request: pb.DeleteBlobsRequest, context: Any) -> pb.DeleteBlobsResponse:
         """Delete blobs."""
-        await self._blobs.delete(_bounded(request.sha256), request.owner)
-        return pb.DeleteBlobsResponse()
+        hashes = _bounded(request.sha256)
+        return pb.DeleteBlobsResponse(
+            sha256=await self._blobs.delete(hashes, request.owner, _seconds(request.unwanted_seconds))
+        )
+
+    async def ListBlobs(self, request: pb.ListBlobsRequest, context: Any) -> pb.ListBlobsResponse:
+        """Page through the index of blobs."""
+        page, now = await self._blobs.list(Paging.of(request.page_size, request.page_token, "blobs"))
+        return converters.blobs_to_proto(page, now)
+
+    async def SweepBlobs(self, request: pb.SweepBlobsRequest, context: Any) -> pb.SweepBlobsResponse:
+        """Delete what no index knows."""
+        seconds = _seconds(request.older_than_seconds)
+        swept = await self._blobs.sweep(dry_run=request.dry_run, older_than_seconds=seconds, foreign=request.foreign)
+        return converters.swept_to_proto(swept)
 
 
 async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, str, AsyncIterator[bytes]]:
@@ -112,6 +126,12 @@ def _chunk(request: pb.PutBlobRequest) -> bytes:
     if len(request.data) > CHUNK_BYTES:
         raise InvalidInput(f"PutBlob: found a message with {len(request.data)} bytes, allowed are {CHUNK_BYTES}")
     return request.data
+
+
+def _seconds(given: float) -> float:
+    if not 0 <= given < math.inf:
+        raise InvalidInput(f"seconds: found {given}, allowed are 0 or more")
+    return given
 
 
 def _bounded(hashes: Any) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from hopyard.errors import InvalidInput, Unavailable
 from hopyard_appstat import queries
 from hopyard_appstat.database import READERS, Database
-from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Page, Statistic, StreamInfo
+from hopyard_appstat.domain import Append, BlobRow, ExperimentRow, JobRow, JournalRecord, Page, Statistic, StreamInfo
 from hopyard_appstat.paging import Paging
 from hopyard_appstat.watching import Wakes
 from hopyard_appstat.writer import Writer
@@ -86,9 +86,12 @@ class Store:
         """Note that the blob store has these blobs (sizes in bytes by hash) and that an owner needs them."""
         await self._writer.do(lambda transaction: transaction.own_blobs(owner, sizes))
 
-    async def disown_blobs(self, owner: str, hashes: tuple[str, ...]) -> tuple[str, ...]:
-        """Note that an owner needs these blobs no more; answers those that nobody needs."""
-        return await self._writer.do(lambda transaction: transaction.disown_blobs(owner, hashes))
+    async def disown_blobs(self, owner: str, hashes: tuple[str, ...], unwanted_seconds: float = 0.0) -> tuple[str, ...]:
+        """Note that an owner needs these blobs no more; answers those that nobody needs.
+
+        Those that were put or asked for within `unwanted_seconds` stay as they are.
+        """
+        return await self._writer.do(lambda transaction: transaction.disown_blobs(owner, hashes, unwanted_seconds))
 
     # ------------------------------------------------------------------------------------------------------- reading
 
@@ -122,6 +125,14 @@ class Store:
     async def query_jobs(self, experiment: str, paging: Paging) -> Page[JobRow]:
         """Jobs of an experiment in order of creation."""
         return await self._read(queries.jobs_page, experiment, paging)
+
+    async def list_blobs(self, paging: Paging) -> Page[BlobRow]:
+        """The blobs that somebody owns, by hash."""
+        return await self._read(queries.blobs_page, paging)
+
+    async def known_blobs(self, hashes: tuple[str, ...]) -> set[str]:
+        """Those of the hashes that the index knows."""
+        return await self._read(queries.blobs_known, hashes)
 
     async def watch_statistics(
         self, experiment: str, job: str, *, replay: bool

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from hopyard.errors import Exhausted, HopyardError, Unavailable
@@ -24,6 +26,8 @@ _Outcome = tuple[Any, BaseException | None]
 
 MAX_GROUP: Final = 256
 """Operations of one transaction at most: it bounds how long the first of them waits."""
+
+_FULL_BYTES: Final = 65536
 
 MAX_WAITING: Final = 1024
 """Operations that may wait for the writer; further callers wait until there is room."""
@@ -111,7 +115,7 @@ class Writer:
         try:
             return self._commit(operations)
         except OperationalError as error:
-            return [(None, cause_of(error))] * len(operations), set()
+            return [(None, cause_of(error, self._engine.url))] * len(operations), set()
         except Exception as error:  # noqa: BLE001
             if len(operations) == 1:
                 return [(None, error)], set()
@@ -137,9 +141,22 @@ class Writer:
         return outcomes, transaction.touched
 
 
-def cause_of(error: DBAPIError, place: str = "") -> HopyardError:
-    """What a failure of the database means for who waits for it; `place` begins the message."""
+def cause_of(error: DBAPIError, url: URL) -> HopyardError:
+    """What a failure of the database at a URL means for who waits for it."""
     text = str(error.orig)
-    if "full" in text:
-        return Exhausted(f"{place}the database cannot grow: {text}; make room on its disk")
-    return Unavailable(f"{place}the database cannot be written just now: {text}")
+    name = url.render_as_string()
+    # SQLite says "disk I/O error" where there is no room for its shared memory.
+    if (
+        "full" in text
+        or "No space left" in text
+        or (url.get_backend_name() == "sqlite" and _is_full(Path(url.database or "")))
+    ):
+        return Exhausted(f"{name}: the database cannot grow, no space left on its disk ({text}); make room there")
+    return Unavailable(f"{name}: the database cannot be written just now: {text}")
+
+
+def _is_full(file: Path) -> bool:
+    try:
+        return shutil.disk_usage(file.parent).free < _FULL_BYTES
+    except OSError:
+        return False

@@ -161,15 +161,24 @@ class Transaction:
     # ------------------------------------------------------------------------------------------------------- blobs
 
     def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
-        """Note that the store has these blobs (sizes in bytes by hash) and that an owner needs them."""
+        """Note that the store has these blobs (sizes in bytes by hash) and that an owner needs them, as of now."""
         rows = [{"sha256": one, "size_bytes": size, "created_at": self._now} for one, size in sizes.items()]
-        self._upsert(blobs, ("sha256",), rows, replace=False)
+        self._upsert(blobs, ("sha256",), rows, replace=True)
         owners = [{"sha256": one, "owner": owner} for one in sizes]
         self._upsert(blob_owners, ("sha256", "owner"), owners, replace=False)
 
-    def disown_blobs(self, owner: str, hashes: Iterable[str]) -> tuple[str, ...]:
-        """Note that an owner needs these blobs no more; answers those that nobody needs, which are no longer noted."""
+    def disown_blobs(self, owner: str, hashes: Iterable[str], unwanted_seconds: float = 0.0) -> tuple[str, ...]:
+        """Note that an owner needs these blobs no more; answers those that nobody needs, which are no longer noted.
+
+        Those that were put or asked for within `unwanted_seconds` stay as they are.
+        """
         named = list(dict.fromkeys(hashes))
+        if unwanted_seconds > 0:
+            young = select(blobs.c.sha256).where(
+                blobs.c.sha256.in_(named), blobs.c.created_at > self._now - unwanted_seconds
+            )
+            wanted = set(self._connection.scalars(young))
+            named = [one for one in named if one not in wanted]
         owners = blob_owners.c
         self._connection.execute(delete(blob_owners).where(owners.owner == owner, owners.sha256.in_(named)))
         needed = set(self._connection.scalars(select(owners.sha256).where(owners.sha256.in_(named))))

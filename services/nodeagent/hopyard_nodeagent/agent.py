@@ -18,6 +18,7 @@ from hopyard_nodeagent.executor import Executor
 from hopyard_nodeagent.folders import Folders
 from hopyard_nodeagent.machines import Machines
 from hopyard_nodeagent.orders import Orders
+from hopyard_nodeagent.record import CommandRecord
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runs import Runs
 from hopyard_nodeagent.servicer import NodeAgentServicer
@@ -52,11 +53,21 @@ class NodeAgent:
         bundles = Bundles(self._folders.bundles, self._store)
         self._executor = Executor(self._machines, self._snapshots, bundles, self._folders)
         self._executor.lease_seconds = settings.lease_seconds
+        self._executor.join_seconds = settings.join_seconds
         self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
-        self._runs = Runs(settings.node, self._executor, self._snapshots, self._background, changed=self._say)
+        self._runs = Runs(
+            settings.node,
+            self._executor,
+            self._snapshots,
+            self._background,
+            changed=self._say,
+            record=CommandRecord(self._folders.commands).add,
+        )
         self._orders = Orders(self._session.shipped)
         self._shipper = Shipper(self._snapshots, self._store, backoff=settings.backoff, done=self._shipped)
         self._runs.shipper = self._orders.shipper = self._shipper
+        self._snapshots.shipping = self._shipper.ships
+        self._above = 0
         self._server = Server(
             "agent", host=settings.host, port=settings.port, data=self._folders.data, insecure=settings.insecure
         )
@@ -146,6 +157,20 @@ class NodeAgent:
         """What became of orders, as far as the scheduler has not taken it over."""
         return self._orders.unacknowledged()
 
+    def inventory(self, wanted: wire.ListNodeSnapshots) -> wire.SnapshotInventory:
+        """What lies in the snapshot folder and is not busy; partial files are deleted if that is wanted."""
+        idle = self._snapshots.idle(wanted.older_than_seconds)
+        partials = [one for one in idle if not one.sha256]
+        if wanted.delete_partials:
+            for one in partials:
+                one.path.unlink(missing_ok=True)
+        return wire.SnapshotInventory(
+            ticket=wanted.ticket,
+            files=[wire.SnapshotFile(sha256=one.sha256, size_bytes=one.size) for one in idle if one.sha256],
+            partials=len(partials),
+            partial_bytes=sum(one.size for one in partials),
+        )
+
     def asked(self, question: wire.NodeQuestion) -> wire.NodeAnswer:
         """Answer a question of the scheduler."""
         return wire.NodeAnswer(
@@ -189,6 +214,23 @@ class NodeAgent:
         while True:
             await asyncio.sleep(_JANITOR_SECONDS)
             await self._machines.end_idle(self._settings.idle_runner_seconds)
+            if self._settings.snapshot_quota is not None:
+                await self._make_room(self._settings.snapshot_quota)
+
+    async def _make_room(self, quota: int) -> None:
+        try:
+            deleted, above = await self._snapshots.make_room(quota)
+        except (HopyardError, OSError) as error:
+            _log.warning("no room can be made in the snapshot folder just now: %s", error)
+            return
+        if deleted:
+            _log.info("%d copies of stored snapshots were deleted to keep within --snapshot-quota", len(deleted))
+            self._session.evicted(deleted)
+        if above and not self._above:
+            _log.warning(
+                "snapshots take %d bytes more than --snapshot-quota: they are not stored yet, or in use", above
+            )
+        self._above = above
 
     async def _flush(self) -> None:
         """Give the last messages some time to reach the scheduler."""

@@ -12,6 +12,7 @@ import typer
 
 from hopyard.errors import InvalidInput
 from hopyard.serving import LogFormat, run_service
+from hopyard.spec.sizes import size_bytes
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 
@@ -36,10 +37,24 @@ def command(
     idle_runner_seconds: Annotated[
         float, typer.Option(min=0, help="How long a training process without work is kept warm.")
     ] = 300.0,
+    snapshot_quota: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="What the folder of snapshots may hold, such as 50GiB: above it copies of what is in the store are "
+            "deleted, those used longest ago first. Without it: no limit.",
+            show_default=False,
+        ),
+    ] = None,
+    gang_join_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="How long the processes of a job on several machines may take to come together."),
+    ] = 300.0,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
 ) -> None:
     """Run a node agent: it brings this host's machines into the cluster and runs training processes on them."""
+    quota = quota_of(snapshot_quota)
 
     async def main(stop: asyncio.Event) -> None:
         name = node or socket.gethostname()
@@ -53,6 +68,8 @@ def command(
             port=port,
             insecure=insecure,
             idle_runner_seconds=idle_runner_seconds,
+            snapshot_quota=quota,
+            join_seconds=gang_join_seconds,
         )
         agent = NodeAgent(settings)
         try:
@@ -62,6 +79,20 @@ def command(
             await agent.stop()
 
     raise typer.Exit(run_service(main, name="agent", log_format=log_format, log_level=log_level))
+
+
+def quota_of(given: str | None) -> int | None:
+    """Bytes of `--snapshot-quota`.
+
+    Raises:
+        InvalidInput: It is no number of bytes.
+    """
+    if given is None:
+        return None
+    try:
+        return size_bytes(int(given) if given.isdecimal() else given)
+    except ValueError as error:
+        raise InvalidInput(f"--snapshot-quota: {error}") from error
 
 
 def machines(node: str, slots: int, cpus_per_slot: int | None, gpus: str) -> tuple[MachineSettings, ...]:

@@ -11,12 +11,13 @@ from typing import Any
 
 from hopyard.bundle import BundleError
 from hopyard.errors import HopyardError, NotFound
-from hopyard.runner.watch import EXIT_HUNG
+from hopyard.runner.watch import EXIT_GANG_BROKEN, EXIT_HUNG
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent import logs
 from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.gangs import gang_of
 from hopyard_nodeagent.machines import Machine, Machines
 from hopyard_nodeagent.memory import MemoryGuard, OutOfMemory, used_bytes
 from hopyard_nodeagent.programs import Program, ProgramRefused, program_of
@@ -37,13 +38,15 @@ class Executor:
         self._bundles = bundles
         self._folders = folders
         self.lease_seconds = 10.0
+        self.join_seconds = 300.0
+        """How long the ranks of a gang may take to come together."""
 
     async def execute(self, run: Run, heard: Sink) -> resource_manager_pb2.RunEnded:
         """Make a run and return how it ended; `heard` gets what its process says meanwhile.
 
         A cancellation kills the process and leaves here.
         """
-        log = self._folders.job_log(run.key.experiment, run.key.job)
+        log = self._folders.job_log(run.key.experiment, run.key.job, run.key.rank)
         log_began = logs.size(log)
         scratch = self._folders.scratch(run.key)
         try:
@@ -57,6 +60,8 @@ class Executor:
         except RunnerDied as error:
             if error.exit_code == EXIT_HUNG:
                 return run.failed(f"an iteration took longer than {run.start.iteration_timeout:g} s and was ended")
+            if error.exit_code == EXIT_GANG_BROKEN:
+                return run.lost("another rank of its gang was gone, and its code did not come to notice")
             said = logs.last_lines(log, log_began)
             message = f"{error}; its last lines:\n{said}" if said else str(error)
             return run.failed(message) if error.by_itself else run.lost(message)
@@ -83,9 +88,10 @@ class Executor:
                 await self._bundles.folder(start.program.bundle) if start.program.bundle else self._folders.data
             )
             runner = await self._runner(machine, program, start.program)
+            gang = await gang_of(run.key, start, self.join_seconds)
             scratch = self._folders.scratch(run.key)
             scratch.mkdir()
-            log = self._folders.job_log(run.key.experiment, run.key.job)
+            log = self._folders.job_log(run.key.experiment, run.key.job, run.key.rank)
             log.parent.mkdir(parents=True, exist_ok=True)
             message = wire.ApplicationStart(
                 run=run.key.to_proto(),
@@ -96,6 +102,7 @@ class Executor:
                 scratch_folder=str(scratch),
                 lease_seconds=self.lease_seconds,
                 log_file=str(log),
+                gang=gang,
             )
             ended = await _within(start.program.memory_bytes, runner, run.make(runner, message, heard))
             if ended.HasField("snapshot"):

@@ -21,8 +21,9 @@ class Folders:
 
         snapshots/<sha256>                  packed snapshots
         bundles/<sha256>/                   unpacked code
-        logs/jobs/<experiment>/<job>.log    what the job's runs on this node printed
+        logs/jobs/<experiment>/<job>.log    what the job's runs on this node printed; other ranks than 0: <job>.rank1.log
         logs/runners/<machine>.log          what runners say between runs
+        logs/commands.jsonl                 the commands that were carried out
         scratch/                            emptied at every start of the agent
         agent.id                            what names the folder
         agent.lock                          held by the one agent that uses it
@@ -67,9 +68,14 @@ class Folders:
             else:
                 partial.unlink()
 
-    def job_log(self, experiment: str, job: str) -> Path:
-        """The log of a job."""
-        return self.logs / "jobs" / _name(experiment) / f"{_name(job)}.log"
+    def job_log(self, experiment: str, job: str, rank: int = 0) -> Path:
+        """The log of a job, or of another rank than 0 of its gangs."""
+        return self.logs / "jobs" / _name(experiment) / f"{_name(job)}{f'.rank{rank}' if rank else ''}.log"
+
+    @property
+    def commands(self) -> Path:
+        """The record of the commands that were carried out."""
+        return self.logs / "commands.jsonl"
 
     def runner_log(self, machine: str) -> Path:
         """The log of a machine's runners."""

@@ -56,6 +56,8 @@ class Run:
         self.task: asyncio.Task[None] | None = None
         self.killed: resource_manager_pb2.RunEnded | None = None
         """How it ends if its task is cancelled."""
+        self.place: common_pb2.GangPlace | None = None
+        """Where the gang meets whose rank 0 this is, once its process has said it."""
         self._node = node
         self._clock = clock
         self._runner: Runner | None = None
@@ -135,6 +137,9 @@ class Run:
             case "snapshot_taken":
                 snapshot = self.located(request.snapshot_taken.snapshot)
                 message.snapshot_taken.snapshot.CopyFrom(snapshot)
+            case "gang_opened":
+                self.place = request.gang_opened
+                return None
             case _:
                 return None
         self.say(message)

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from hopyard.errors import NotFound, Unavailable
 from hopyard.serving import Background
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -34,15 +35,20 @@ class Runs:
         background: Background,
         *,
         changed: Callable[[Run], None],
+        record: Callable[[resource_manager_pb2.RunCommand], None] = lambda command: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Start without runs; `changed` is told which run has something to say to the scheduler."""
+        """Start without runs.
+
+        `changed` is told which run has something to say to the scheduler, `record` which command is about to be carried out.
+        """
         self._node = node
         self._executor = executor
         self._snapshots = snapshots
         snapshots.spoken_of = self.speak_of
         self._background = background
         self._changed = changed
+        self._record = record
         self._clock = clock
         self._runs: dict[RunKey, Run] = {}
         self._forgotten: OrderedDict[RunKey, None] = OrderedDict()
@@ -59,9 +65,25 @@ class Runs:
         """Messages that wait for the scheduler's acknowledgement."""
         return sum(len(run.outgoing) for run in self._runs.values())
 
-    def live(self, experiment: str, job: str) -> bool:
-        """Whether a run of a job is under way here."""
-        return any(not run.over and run.key[:2] == (experiment, job) for run in self._runs.values())
+    def live(self, experiment: str, job: str, rank: int = 0) -> bool:
+        """Whether a rank of a run of a job is under way here."""
+        return any(
+            not run.over and run.key[:2] == (experiment, job) and run.key.rank == rank for run in self._runs.values()
+        )
+
+    def place(self, key: RunKey) -> common_pb2.GangPlace:
+        """Where the gang meets whose rank 0 has this key.
+
+        Raises:
+            NotFound: that run is not under way here.
+            Unavailable: its process has not said it yet.
+        """
+        run = self._runs.get(key)
+        if run is None or run.over:
+            raise NotFound(f"{key} is not under way on node {self._node}")
+        if run.place is None:
+            raise Unavailable(f"{key} is being prepared")
+        return run.place
 
     def speak_of(self, sha256: str) -> bool:
         """Whether the scheduler has yet to take over that a run here took a snapshot with this hash."""
@@ -132,6 +154,7 @@ class Runs:
             await asyncio.wait(tasks)
 
     def _carry_out(self, run: Run, command: resource_manager_pb2.RunCommand) -> None:
+        self._record(command)
         match command.WhichOneof("body"):
             case "start":
                 self._displace(run)

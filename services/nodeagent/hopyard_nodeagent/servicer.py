@@ -12,6 +12,7 @@ from hopyard.v1 import node_agent_pb2 as wire
 from hopyard.v1 import node_agent_pb2_grpc
 from hopyard_nodeagent import logs
 from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.runs import Runs
 from hopyard_nodeagent.snapshots import Snapshots
 from hopyard_nodeagent.transfers import file_chunks
@@ -20,7 +21,7 @@ SERVICE: Final = "hopyard.v1.NodeAgentService"
 
 
 class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
-    """Status, logs and snapshots of this node."""
+    """Status, logs, snapshots and gangs of this node."""
 
     def __init__(
         self,
@@ -47,13 +48,19 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
         self, request: wire.StreamLogsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[wire.StreamLogsResponse]:
         def live() -> bool:
-            return self._runs.live(request.experiment, request.job) and not self._stopping()
+            return self._runs.live(request.experiment, request.job, request.rank) and not self._stopping()
 
-        path = self._folders.job_log(request.experiment, request.job)
+        path = self._folders.job_log(request.experiment, request.job, request.rank)
         if not path.is_file() and not live():
-            raise NotFound(f"job {request.job!r} of experiment {request.experiment!r} has no log on this node")
+            rank = f" of rank {request.rank}" if request.rank else ""
+            raise NotFound(f"job {request.job!r} of experiment {request.experiment!r} has no log{rank} on this node")
         async for offset, data in logs.stream(path, request.offset, lambda: request.follow and live()):
             yield wire.StreamLogsResponse(data=data, offset=offset)
+
+    async def JoinGang(  # noqa: D102
+        self, request: wire.JoinGangRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> wire.JoinGangResponse:
+        return wire.JoinGangResponse(place=self._runs.place(RunKey.of(request.run)))
 
     async def FetchSnapshot(  # noqa: D102
         self, request: wire.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -58,6 +58,9 @@ class SessionOwner(Protocol):
     def asked(self, question: wire.NodeQuestion) -> wire.NodeAnswer:
         """The scheduler asks something."""
 
+    def inventory(self, wanted: wire.ListNodeSnapshots) -> wire.SnapshotInventory:
+        """The scheduler asks what lies on the disk."""
+
 
 class SchedulerSession:
     """Keeps a session with the scheduler open.
@@ -100,6 +103,11 @@ class SchedulerSession:
         """An order to ship was carried out or given up; said in the next session again, unless it is acknowledged by then."""
         if self.connected:
             self._say(wire.AgentSessionRequest(shipped=answer))
+
+    def evicted(self, hashes: list[str]) -> None:
+        """The node does not hold these snapshots any more. Without a session nothing is said: the next hello lists the rest."""
+        if self.connected:
+            self._say(wire.AgentSessionRequest(evicted=wire.SnapshotsEvicted(sha256=hashes)))
 
     async def serve(self, runs: Runs) -> None:
         """Hold session after session, for ever.
@@ -191,6 +199,9 @@ class SchedulerSession:
                     self._owner.ordered(list(response.ship_snapshots.orders))
                 case "shipment_ack":
                     self._owner.shipment_acknowledged(response.shipment_ack.experiment, response.shipment_ack.number)
+                case "list_snapshots":
+                    inventory = self._owner.inventory(response.list_snapshots)
+                    self._say(wire.AgentSessionRequest(inventory=inventory))
                 case "question":
                     self._say(wire.AgentSessionRequest(answer=self._owner.asked(response.question)))
                 case _:

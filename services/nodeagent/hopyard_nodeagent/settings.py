@@ -38,8 +38,11 @@ class AgentSettings:
         insecure: listen beyond this machine without encryption.
         idle_runner_seconds: how long a warm runner without work is kept.
         attach_seconds: how long a new runner may take until it attaches.
+        join_seconds: how long the ranks of a gang may take to come together.
         lease_seconds: lease of the runners until the scheduler names one.
         transfer_idle_seconds: how long a peer or the store may be silent in a transfer before the next source is tried.
+        snapshot_quota: bytes that the snapshot folder may hold; copies of what is in the store are deleted above it. None:
+            no limit.
         flush_seconds: how long the last messages may take when the agent stops.
         backoff: waits between tries to reach the scheduler or the store.
     """
@@ -54,7 +57,9 @@ class AgentSettings:
     insecure: bool = False
     idle_runner_seconds: float = 300.0
     attach_seconds: float = 60.0
+    join_seconds: float = 300.0
     lease_seconds: float = 10.0
     transfer_idle_seconds: float = 30.0
+    snapshot_quota: int | None = None
     flush_seconds: float = 5.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.2, most=5.0))

@@ -83,6 +83,10 @@ class Shipper:
         """Whether snapshots of a run are still on their way."""
         return any(shipment.run == run for shipment in self._wanted)
 
+    def ships(self, sha256: str) -> bool:
+        """Whether a snapshot is on its way."""
+        return any(shipment.sha256 == sha256 for shipment in self._wanted)
+
     def forget(self, run: RunKey) -> None:
         """Give up the shipments of a run."""
         self._wanted = {shipment for shipment in self._wanted if shipment.run != run}
@@ -112,7 +116,7 @@ class Shipper:
         owner = shipment.run.experiment
         try:
             if not path.is_file():
-                return _GONE
+                return "" if await self._store.has(shipment.sha256, owner) else _GONE
             if not await self._store.has(shipment.sha256, owner):
                 await self._store.put(path, shipment.sha256, owner)
         except FileNotFoundError:
@@ -125,6 +129,7 @@ class Shipper:
 
     def _finish(self, shipment: Shipment, error: str) -> None:
         if shipment in self._wanted:
+            self._snapshots.shipped(shipment.sha256, taken=not error)
             if error:
                 _log.error("%s is not stored: %s", shipment, error)
             self._wanted.discard(shipment)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from hopyard.rpc import Channel, channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from hopyard_nodeagent.transfers import IDLE_SECONDS, in_time, patience, read_chunks, receive_file
 
+_AT_ONCE: Final = 1000
 _SOURCE: Final = "the snapshot store"
 _ENDED_MEANWHILE: Final = "Internal error from Core"
 """What gRPC says of a request that is being sent when the other side ends the call; its own status may be lost then."""
@@ -50,6 +51,15 @@ class Store:
         stub = await self._stub()
         request = appstat_pb2.HasBlobsRequest(sha256=[sha256], owner=owner)
         return sha256 in (await stub.HasBlobs(request)).sha256
+
+    async def stored(self, hashes: Sequence[str]) -> set[str]:
+        """Those of the hashes that are there; nobody needs them more than before."""
+        stub = await self._stub()
+        found: set[str] = set()
+        for start in range(0, len(hashes), _AT_ONCE):
+            request = appstat_pb2.HasBlobsRequest(sha256=hashes[start : start + _AT_ONCE])
+            found.update((await stub.HasBlobs(request)).sha256)
+        return found
 
     async def put(self, file: Path, sha256: str, owner: str) -> None:
         """Put a file that an owner needs.

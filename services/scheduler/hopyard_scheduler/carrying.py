@@ -19,6 +19,7 @@ from hopyard_scheduler.core.effects import (
     Noted,
     Send,
     SetTimer,
+    Start,
     Welcome,
 )
 from hopyard_scheduler.core.events import Event, TimerElapsed
@@ -53,6 +54,8 @@ class Carrier:
         clock: Callable[[], float],
     ) -> None:
         self.sessions = sessions
+        self.stranger: Callable[[str, str], None] = lambda node, sha256: None
+        """Told of a node's snapshots that no experiment in the core knows."""
         self._journal = journal
         self._store = store
         self._generators = generators
@@ -90,6 +93,9 @@ class Carrier:
                 self._generators.ask(effect)
             case SetTimer():
                 self._set_timer(effect)
+            case ForgetSnapshot() if not effect.experiment:
+                for node in effect.nodes:
+                    self.stranger(node, effect.sha256)
             case ForgetSnapshot():
                 self._forget(effect)
             case Noted():
@@ -109,7 +115,9 @@ class Carrier:
 
     def _send(self, send: Send) -> None:
         session = self.sessions.of(send.node)
-        if session is not None:
+        gang = send.body.rank_nodes if isinstance(send.body, Start) else ()
+        # The ranks of a gang are told where all of them are: not before all have said it since this scheduler began.
+        if session is not None and all(node in self.sessions.addresses for node in gang):
             program = self._program(self._core.experiments[send.run.experiment].jobs[send.run.job].member.id)
             command = command_to_proto(
                 send.run, send.sequence, self._journal.epoch, send.body, program, self.sessions.addresses
@@ -143,8 +151,9 @@ class Carrier:
             unknown_runs=[key_to_proto(key) for key in welcome.unknown],
         )
         session.welcome(resource_manager_pb2.AgentSessionResponse(welcome=message))
-        for send in self._core.unacknowledged(welcome.node):
-            self._send(send)
+        for node in (welcome.node, *self._core.partners(welcome.node)):
+            for send in self._core.unacknowledged(node):
+                self._send(send)
         orders = [order_to_proto(order) for order in self._core.orders(welcome.node)]
         if orders:
             ship = resource_manager_pb2.ShipSnapshots(orders=orders)

@@ -262,8 +262,11 @@ class FrontDoor:
                 if watcher.changed:
                     watcher.changed = False
                     shown = told.experiment()
+                    over = shown.experiment.state in _OVER
+                    if over and not self._live.published(name):
+                        continue  # its end is told once it is journalled, with all that belongs to it
                     yield shown
-                    if shown.experiment.state in _OVER and not (watcher.jobs or watcher.reports):
+                    if over and not (watcher.jobs or watcher.reports):
                         return
                 for news in told.news():
                     yield news
@@ -273,7 +276,10 @@ class FrontDoor:
     def cluster(self) -> experiment_pb2.GetClusterResponse:
         """Where the other services answer."""
         return experiment_pb2.GetClusterResponse(
-            epoch=self._live.journal.epoch, appstat_address=self._appstat_address, version=__version__
+            epoch=self._live.journal.epoch,
+            appstat_address=self._appstat_address,
+            version=__version__,
+            trouble=self._live.journal.trouble,
         )
 
     # --------------------------------------------------------------------------------------------------------------- act

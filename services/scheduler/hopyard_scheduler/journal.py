@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from hopyard.errors import Exhausted, TimedOut
+from hopyard.errors import Exhausted, TimedOut, Unavailable
 from hopyard.rpc import retry
 from hopyard.v1 import appstat_pb2
 from hopyard_scheduler.codec import decode
@@ -41,6 +41,8 @@ class Journal:
         self._stub = stub
         self._ends: dict[str, int] = {}
         self.epoch = 0
+        self.trouble = ""
+        """Why what happens cannot be written just now, so that nothing follows from it; empty: it can."""
 
     async def begin(self, holder: str) -> int:
         """Begins a new epoch; every older scheduler's appends are refused from now on."""
@@ -63,8 +65,14 @@ class Journal:
         for entry in entries:
             position = ends[entry.stream] = ends.get(entry.stream, 0) + 1
             request.records.add(stream=entry.stream, position=position, at=at, kind=entry.kind, payload=entry.payload)
-        await persist(lambda: self._stub.AppendJournal(request))
+        try:
+            await persist(lambda: self._stub.AppendJournal(request), self._delayed)
+        finally:
+            self.trouble = ""
         self._ends = ends
+
+    def _delayed(self, error: Exception) -> None:
+        self.trouble = f"the journal cannot be written: {error}"
 
     async def read(self, stream: str) -> AsyncIterator[Event]:
         """The events of a stream in order; afterwards appends go on behind the last.
@@ -97,14 +105,23 @@ class Journal:
         self._ends.pop(stream, None)
 
 
-async def persist(call: Callable[[], Awaitable[T]]) -> T:
-    """Makes an idempotent call on AppStat until it is answered, however long that takes."""
-    while True:
+async def persist(call: Callable[[], Awaitable[T]], delayed: Callable[[Exception], None] = lambda error: None) -> T:
+    """Makes an idempotent call on AppStat until it is answered, however long that takes.
+
+    Args:
+        call: Starts one try.
+        delayed: Told of each failure.
+    """
+
+    async def attempt() -> T:
         try:
-            return await retry(call, deadline=None, on_failure=_waiting)
+            return await call()
         except (TimedOut, Exhausted) as error:
-            _LOG.warning("appstat does not keep up (%s), trying again", error)
+            # A slow database and a full disk are waited for like an absent service.
+            raise Unavailable(str(error)) from error
 
+    def waiting(error: Exception, wait: float) -> None:
+        _LOG.warning("appstat cannot do it now (%s), trying again in %.1f s", error, wait)
+        delayed(error)
 
-def _waiting(error: Exception, wait: float) -> None:
-    _LOG.warning("appstat is away (%s), trying again in %.1f s", error, wait)
+    return await retry(attempt, deadline=None, on_failure=waiting)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -77,6 +77,9 @@ class Live:
         self._queue: asyncio.Queue[_Item] = asyncio.Queue()
         self._room = asyncio.Semaphore(MAX_EVENTS)
         self._finished: dict[str, None] = {}
+        self.turn = asyncio.Lock()
+        """Held while a batch is under way: whoever takes it sees the core between two, all effects carried out."""
+        self._changing: Mapping[str, object] = {}
         carrier.attach(self.core, self.post, self.program)
 
     # ------------------------------------------------------------------------------------------------------------ events
@@ -109,7 +112,9 @@ class Live:
     async def run(self) -> None:
         """Takes events until cancelled. What rises here is the scheduler's end: another one writes the journal."""
         while True:
-            await self._take(await self._queue.get())
+            first = await self._queue.get()
+            async with self.turn:
+                await self._take(first)
 
     async def drained(self) -> None:
         """Waits until everything that was queued is journalled and carried out."""
@@ -120,6 +125,7 @@ class Live:
         batch = [first]
         entries: list[Entry] = []
         changes = Changes()
+        self._changing = changes.experiments
         until = time.monotonic() + MAX_BATCH_SECONDS
         size = self._drive(first, entries, changes)
         while len(batch) < MAX_BATCH_EVENTS and size < MAX_BATCH_BYTES and time.monotonic() < until:
@@ -139,6 +145,7 @@ class Live:
             if item.done is not None and not item.done.done():
                 item.done.set_result(item.effects)
         self.watchers.publish(set(changes.experiments), set(changes.jobs), changes.reports)
+        self._changing = {}
         self._let_finished_go(changes)
 
     def _drive(self, item: _Item, entries: list[Entry], changes: Changes) -> int:
@@ -204,6 +211,10 @@ class Live:
         if name not in self._programs:
             self._programs[name] = program_of(experiment_of(self.core, name)[1].payload)
         return self._programs[name]
+
+    def published(self, name: str) -> bool:
+        """Whether an experiment's state is journalled and watchers were told of it; else they will be."""
+        return name not in self._changing
 
     def install(self, x: Experiment, host: Host) -> None:
         """Takes a stream that was replayed apart."""

@@ -26,6 +26,7 @@ from hopyard_scheduler.core.events import (
     Event,
     ExperimentEvent,
     NodeDrained,
+    NodeEvicted,
     NodeExpired,
     NodeJoined,
     PolicyAnswered,
@@ -112,7 +113,7 @@ class Replay:
             Internal: The event does not belong to an experiment's stream.
         """
         self.number += 1
-        if isinstance(event, NodeJoined | NodeExpired | NodeDrained):
+        if isinstance(event, NodeJoined | NodeExpired | NodeDrained | NodeEvicted):
             raise Internal(f"event {self.number}: {type(event).__name__} belongs to the stream of the cluster")
         if isinstance(event, PolicyAnswered):
             self._answered(event)

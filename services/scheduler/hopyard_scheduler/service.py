@@ -22,6 +22,7 @@ from hopyard.v1 import (
 from hopyard_scheduler.carrying import Carrier
 from hopyard_scheduler.core.events import NodeExpired
 from hopyard_scheduler.frontdoor import FrontDoor
+from hopyard_scheduler.garbage import Garbage
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.live import Live
 from hopyard_scheduler.outside import Generators
@@ -81,13 +82,15 @@ class SchedulerService:
         )
         self._live = Live(journal, self._carrier)
         self._door = FrontDoor(self._live, self._generators, self._appstat_stub, appstat)
+        self._garbage = Garbage(self._live, self._sessions, self._door, self._appstat_stub, self._background)
+        self._carrier.stranger = self._garbage.stranger
         self._add_servicers()
 
     def _add_servicers(self) -> None:
         add = self._server.add
         add(
             experiment_pb2_grpc.add_ExperimentServiceServicer_to_server,
-            ExperimentServicer(self._door),
+            ExperimentServicer(self._door, self._garbage),
             "hopyard.v1.ExperimentService",
         )
         add(
@@ -97,7 +100,7 @@ class SchedulerService:
         )
         add(
             resource_manager_pb2_grpc.add_ResourceManagerServiceServicer_to_server,
-            ResourceManagerServicer(self._live, self._sessions),
+            ResourceManagerServicer(self._live, self._sessions, self._garbage),
             "hopyard.v1.ResourceManagerService",
         )
 

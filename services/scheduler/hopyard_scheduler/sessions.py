@@ -105,6 +105,10 @@ class Sessions:
         """The node's open session."""
         return self._open.get(node)
 
+    def connected(self) -> list[Session]:
+        """The open sessions, by node."""
+        return [session for _, session in sorted(self._open.items()) if not session.closed]
+
     def seen(self, node: str) -> None:
         """The node's lease begins anew."""
         self._seen[node] = self._clock()

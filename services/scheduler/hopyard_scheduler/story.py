@@ -15,6 +15,7 @@ from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record, Se
 from hopyard_scheduler.core.events import (
     Amended,
     Answered,
+    CopiesEvicted,
     Ended,
     Event,
     ExperimentCreated,
@@ -25,6 +26,7 @@ from hopyard_scheduler.core.events import (
     NodeBack,
     NodeDrained,
     NodeDraining,
+    NodeEvicted,
     NodeExpired,
     NodeJoined,
     NodeLost,
@@ -119,7 +121,7 @@ class Story:
         """Takes the stream's next event and tells it."""
         self._number += 1
         kind = type(event).__name__
-        if isinstance(event, NodeJoined | NodeExpired | NodeDrained):
+        if isinstance(event, NodeJoined | NodeExpired | NodeDrained | NodeEvicted):
             return Line(self._number, event.at, kind, (_cluster(event),))
         before = _before(self.experiment, event)
         effects = self._core.restore(event)
@@ -208,6 +210,9 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part("", f"node {event.node} is back {what}"), *lost, *ship]
         case NodeDraining():
             return [Part("", f"node {event.node} is drained: its runs leave at their next boundary")]
+        case CopiesEvicted():
+            copies = count(len(event.snapshots), "snapshot")
+            return [Part("", f"node {event.node} deleted its copies of {copies} in the store, to make room")]
         case ShareSet():
             if before.share == event.slots:
                 return [Part("", f"the share is {count(event.slots, 'machine')} as before")]
@@ -237,13 +242,13 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part(job, f"a person {words.command(event.command)}{_notes(effects, job)}")]
         case Updated():
             return [Part("", _updated(event))]
-        case NodeJoined() | NodeExpired() | NodeDrained():
+        case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted():
             return [_cluster(event)]
         case _:
             assert_never(event)
 
 
-def _cluster(event: NodeJoined | NodeExpired | NodeDrained) -> Part:
+def _cluster(event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted) -> Part:
     match event:
         case NodeJoined():
             machines = ", ".join(machine.id for machine in event.machines) or "no machine"
@@ -252,6 +257,8 @@ def _cluster(event: NodeJoined | NodeExpired | NodeDrained) -> Part:
             return Part("", f"node {event.node} was silent beyond its lease and is lost")
         case NodeDrained():
             return Part("", f"node {event.node} is drained: its runs are suspended at their next boundary")
+        case NodeEvicted():
+            return Part("", f"node {event.node} deleted {count(len(event.snapshots), 'snapshot')} to make room")
         case _:
             assert_never(event)
 

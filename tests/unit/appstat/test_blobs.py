@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -151,8 +153,57 @@ async def test_a_store_on_another_disk_gets_a_copy(tmp_path: Path, monkeypatch: 
 async def test_the_rest_of_a_killed_predecessor_is_cleared(tmp_path: Path) -> None:
     (tmp_path / "incoming").mkdir()
     (tmp_path / "incoming" / "half").write_bytes(b"half")
-    await BlobStore(LocalBackend(tmp_path / "store"), tmp_path / "incoming").open()
+    store = BlobStore(LocalBackend(tmp_path / "store"), tmp_path / "incoming")
+    await store.open()
+    assert await store.clear_partials(dry_run=True) == (1, 4)
+    assert len(incoming(tmp_path)) == 1
+    assert await store.clear_partials() == (1, 4)
     assert incoming(tmp_path) == []
+
+
+async def test_an_upload_under_way_is_no_partial(store: BlobStore, tmp_path: Path) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        async for chunk in chunks():
+            yield chunk
+            begun.set()
+            await go_on.wait()
+
+    upload = asyncio.create_task(store.put(SHA, slow()))
+    await begun.wait()
+    assert len(incoming(tmp_path)) == 1
+    assert await store.clear_partials() == (0, 0)
+    go_on.set()
+    assert await upload == len(DATA)
+
+
+async def test_a_survey_finds_blobs_and_parts_and_nothing_of_others(tmp_path: Path) -> None:
+    backend = LocalBackend(tmp_path / "store")
+    store = BlobStore(backend, tmp_path / "incoming")
+    await store.open()
+    await store.put(SHA, chunks())
+    part = tmp_path / "store" / SHA[:2] / f"{SHA}.{'0' * 32}.part"
+    part.write_bytes(b"half")
+    (tmp_path / "store" / SHA[:2] / "notes.txt").write_text("mine")
+    (tmp_path / "store" / "00").mkdir(exist_ok=True)
+    (tmp_path / "store" / "00" / ("ff" * 32)).write_bytes(b"in the wrong folder")
+    found = {one.key.rpartition("/")[2]: one for one in await store.survey()}
+    assert {name: (one.sha256, one.size) for name, one in found.items()} == {SHA: (SHA, len(DATA)), part.name: ("", 4)}
+    await store.remove(found[part.name])
+    assert not part.exists()
+
+
+async def test_a_survey_of_an_object_store(tmp_path: Path) -> None:
+    backend = open_backend("memory:///", tmp_path)
+    store = BlobStore(backend, tmp_path / "incoming")
+    await store.open()
+    await store.put(SHA, chunks())
+    (found,) = await store.survey()
+    assert (found.sha256, found.size) == (SHA, len(DATA))
+    assert abs(found.modified_at - time.time()) < 3600
+    await store.remove(found)
+    assert await store.survey() == []
 
 
 def test_a_store_url_that_is_not_supported_is_refused(tmp_path: Path) -> None:

@@ -44,6 +44,20 @@ def test_jobs_are_listed_the_best_first() -> None:
     assert lines[4] == "! 3  train at position 2: ValueError: no"
 
 
+def test_jobs_on_machines_are_shown_with_all_of_them() -> None:
+    running = Job("e1", "4", JobState.RUNNING, "", {"lr": 0.3}, 5, machines=("a/0", "b/1"))
+    lines = shown(tables.jobs_table(EXPERIMENT, [*JOBS, running]))
+    assert lines[0].split()[-2:] == ["on", "hyperparameters"]
+    assert next(line for line in lines if line.startswith("4")).split()[-3:] == ["a/0", "b/1", "lr=0.3"]
+
+
+def test_the_ranks_of_a_job_on_several_machines_are_shown_on_each() -> None:
+    machines = (Machine("n/0", "n", "e1", "3", rank=1, world=2), Machine("n/1", "n", "e1", "4"))
+    lines = shown(tables.nodes_table([Node("n", "a:1", NodeState.UP, machines)]))
+    assert "e1 job 3 rank 1 of 2" in lines[1]
+    assert "rank" not in lines[2]
+
+
 def test_a_long_list_is_cut_and_says_how_to_get_the_rest() -> None:
     assert shown(tables.jobs_table(EXPERIMENT, JOBS, most=1))[-2] == "and 2 more jobs: hopyard jobs e1"
 

@@ -27,7 +27,8 @@ from hopyard_scheduler.core.events import (
     Started,
     TimerElapsed,
 )
-from hopyard_scheduler.core.experiment import Experiment, Phase
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.policyhost.host import PolicyHost
 from tests.e2e.gang_policies import Gangs
 from tests.unit.core.rig import Rig, settings, snapshot

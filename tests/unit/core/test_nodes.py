@@ -1,8 +1,10 @@
 """Machines that come and go, drained nodes, and what is deleted when, by hand-computed cases."""
 
+from dataclasses import replace
+
 import pytest
 
-from hopyard.policy.vocabulary import JobState, MachinesChange, RunEnd, RunEndReason, ShareChange
+from hopyard.policy.vocabulary import JobState, MachinesChange, RunEnd, RunEndReason, ShareChange, StartJob
 from hopyard_scheduler.core import CLUSTER_STREAM, Core
 from hopyard_scheduler.core.core import FORGET_AGAIN_SECONDS
 from hopyard_scheduler.core.effects import Decide, ForgetSnapshot, Noted, Record, Welcome
@@ -74,6 +76,20 @@ def test_the_runs_that_a_node_has_lost_are_in_the_journal(rig: Rig) -> None:
     assert [e.lost for e in rig.journal if isinstance(e, NodeBack)] == [(rig.key(),)]
     core = recovered(rig)
     dump.compare(rig.x, core.experiments["x"])
+
+
+def test_an_agent_in_a_new_life_gets_no_command_of_its_old_one_from_a_recovered_scheduler() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    rig.command(StartJob("1", ("n1/0",)))  # The old life may have started it already: nothing was heard of it yet.
+    joined = NodeJoined(rig.now, "n1", "a", (MachineSpec("n1/0"),))
+    core = recovered(rig, (joined,))
+    core.handle(replace(joined, incarnation="b"))
+    assert core.unacknowledged("n1") == []
+    assert core.experiments["x"].jobs["1"].state is JobState.PENDING
+    core = recovered(rig, (joined,))
+    core.handle(joined)
+    assert [send.run.attempt for send in core.unacknowledged("n1")] == [1]
 
 
 # -------------------------------------------------------------------------------------------------------------------- drain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from hopyard.errors import DataLoss, NotFound
@@ -33,6 +34,11 @@ class ScriptedStore(Store):
         if self.failures:
             raise self.failures.pop(0)
         return sha256 in self.blobs
+
+    async def stored(self, hashes: Sequence[str]) -> set[str]:
+        if self.failures:
+            raise self.failures.pop(0)
+        return {sha256 for sha256 in hashes if sha256 in self.blobs}
 
     async def put(self, file: Path, sha256: str, owner: str) -> None:
         self.owners.append(owner)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -141,3 +143,77 @@ async def test_a_deletion_that_waits_is_taken_back_by_a_new_use(node: Node) -> N
 async def test_a_snapshot_nobody_has_names_everyone_who_was_asked(node: Node) -> None:
     with pytest.raises(NotFound, match=r"cannot be got: .*port.*; store: no blob"):
         await node.snapshots.fetch("0" * 64, ["no-port"])
+
+
+def aged(node: Node, data: bytes, seconds: float) -> str:
+    """A snapshot that was used so many seconds ago."""
+    sha256 = node.add(data).sha256
+    then = time.time() - seconds
+    os.utime(node.snapshots.path(sha256), (then, then))
+    return sha256
+
+
+async def test_room_is_made_by_copies_of_what_is_stored_used_longest_ago_first(node: Node) -> None:
+    hashes = [aged(node, bytes([48 + number]) * 10, 500 - 100 * number) for number in range(4)]
+    unstored = aged(node, b"x" * 10, 900)
+    for sha256 in hashes:
+        node.store.blobs[sha256] = b""
+    assert await node.snapshots.make_room(50) == ([], 0)
+    with node.snapshots.use(hashes[0]):  # A use counts, also when it is over.
+        pass
+    assert await node.snapshots.make_room(30) == (hashes[1:3], 0)
+    assert node.snapshots.hashes() == sorted([hashes[0], hashes[3], unstored])
+    assert await node.snapshots.make_room(0) == ([hashes[3]], 20)  # The first was used just now.
+    assert node.snapshots.hashes() == sorted([hashes[0], unstored])
+
+
+async def test_what_is_busy_stays(node: Node) -> None:
+    used, told, shipped, refused = (aged(node, name.encode(), 900) for name in ("used", "told", "ship", "full"))
+    for sha256 in (used, told, shipped, refused):
+        node.store.blobs[sha256] = b""
+    node.snapshots.spoken_of = lambda sha256: sha256 == told
+    node.snapshots.shipping = lambda sha256: sha256 == shipped
+    node.snapshots.shipped(refused, taken=False)  # What is there now may be another experiment's, and go with it.
+    with node.snapshots.use(used):
+        then = time.time() - 900
+        os.utime(node.snapshots.path(used), (then, then))
+        assert await node.snapshots.make_room(0) == ([], 16)
+        assert [one.sha256 for one in node.snapshots.idle(600)] == [refused]
+    assert await node.snapshots.make_room(0) == ([used], 12)
+
+
+async def test_no_room_is_made_while_the_store_is_away(node: Node) -> None:
+    sha256 = aged(node, b"a", 900)
+    node.store.failures = [Unavailable("away")]
+    with pytest.raises(Unavailable):
+        await node.snapshots.make_room(0)
+    assert node.snapshots.hashes() == [sha256]
+
+
+async def test_what_made_room_is_fetched_again_when_it_is_needed(node: Node) -> None:
+    sha256 = aged(node, b"state", 900)
+    node.store.blobs[sha256] = b"state"
+    assert await node.snapshots.make_room(0) == ([sha256], 0)
+    with node.snapshots.use(sha256) as path:
+        await node.snapshots.fetch(sha256, [])
+        assert path.read_bytes() == b"state"
+        assert await node.snapshots.make_room(0) == ([], 5)
+
+
+async def test_a_shipment_whose_copy_made_room_is_stored_already(node: Node) -> None:
+    shipment = node.add(b"a")
+    node.snapshots.path(shipment.sha256).unlink()
+    node.store.blobs[shipment.sha256] = b"a"
+    async with Background("test") as background:
+        node.shipper.start(background)
+        node.shipper.ship(shipment)
+        assert await node.done.get() == (shipment, "")
+
+
+async def test_old_partial_files_are_found(node: Node) -> None:
+    partial = node.snapshots.folder / ".packing.partial"
+    partial.write_bytes(b"half")
+    assert node.snapshots.idle(0) == []
+    then = time.time() - 700
+    os.utime(partial, (then, then))
+    assert [(one.path, one.sha256, one.size) for one in node.snapshots.idle(600)] == [(partial, "", 4)]

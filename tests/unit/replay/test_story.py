@@ -46,6 +46,7 @@ from hopyard_scheduler.core.events import (
     MemberJoined,
     NodeDrained,
     NodeDraining,
+    NodeEvicted,
     NodeExpired,
     NodeJoined,
     Operated,
@@ -112,6 +113,7 @@ def _eventful() -> Rig:
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     rig.stored(2)
+    rig.feed(NodeEvicted(rig.now, "n1", ("s2", "unknown")))
     rig.feed(Operated(rig.now, "x", "resume"))
     rig.expire("n1")
     rig.feed(TimerElapsed(1e9, "x", "policy/keep"))
@@ -140,12 +142,14 @@ def test_every_event_of_the_cluster_has_a_sentence() -> None:
         NodeJoined(1.0, "n", "i", (MachineSpec("n/0"), MachineSpec("n/1"))),
         NodeDrained(2.0, "n"),
         NodeExpired(3.0, "n"),
+        NodeEvicted(4.0, "n", ("s",)),
     ]
     assert {type(event) for event in events} == set(get_args(ClusterEvent))
     assert [story.tell(event).text for event in events] == [
         "node n joined with n/0, n/1 and 0 runs",
         "node n is drained: its runs are suspended at their next boundary",
         "node n was silent beyond its lease and is lost",
+        "node n deleted 1 snapshot to make room",
     ]
 
 

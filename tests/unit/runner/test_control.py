@@ -279,17 +279,6 @@ def test_an_evaluation_reports_once_saves_nothing_and_cannot_be_amended() -> Non
     assert control.next() == End(RunEndReason.UNTIL, snapshot=False)
 
 
-def test_another_rank_of_a_gang_saves_nothing_and_waits_at_until_only() -> None:
-    control = run(RunPlan(until=3, snapshot_every=1, snapshot_at=frozenset({2}), leads=False))
-    train(control)
-    assert control.next() == Train(2), "its iterations are cut like those of rank 0"
-    train(control)
-    assert train(control)
-    assert control.next() == Wait()
-    assert control.amend(5, []).accepted
-    assert control.next() == Train(5)
-
-
 def test_the_training_loop_is_held_to_its_order() -> None:
     control = run(RunPlan())
     control.began()

@@ -127,14 +127,18 @@ class Cluster:
         agents: How many node agents.
         slots: Machines of each.
         note: Told of what happens.
+        snapshot_quota: Bytes that the snapshot folder of each agent may hold, as text; None: no limit.
     """
 
-    def __init__(self, data: Path, *, agents: int, slots: int, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, data: Path, *, agents: int, slots: int, note: Callable[[str], None], snapshot_quota: str | None = None
+    ) -> None:
         self.data = data.absolute()
         self.supervisors: list[Supervisor] = []
         self._agents = agents
         self._slots = slots
         self._note = note
+        self._snapshot_quota = snapshot_quota
         self._lock: DataLock | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> str:
@@ -149,7 +153,8 @@ class Cluster:
         )
         for number in range(1, self._agents + 1):
             node = f"node{number}"
-            await self._start(agent_service(self.data / f"agent-{node}", scheduler, self._slots, node))
+            folder = self.data / f"agent-{node}"
+            await self._start(agent_service(folder, scheduler, self._slots, node, snapshot_quota=self._snapshot_quota))
         return scheduler
 
     async def keep(self) -> None:
@@ -201,11 +206,20 @@ class Cluster:
         return await supervisor.start(port)
 
 
-def run_cluster(data: Path, *, slots: int, agents: int, host: str, port: int, insecure: bool) -> int:
+def run_cluster(
+    data: Path,
+    *,
+    slots: int,
+    agents: int,
+    host: str,
+    port: int,
+    insecure: bool,
+    snapshot_quota: str | None = None,
+) -> int:
     """Carry out `hopyard up`; answers the exit code."""
 
     async def main() -> int:
-        cluster = Cluster(data, agents=agents, slots=slots, note=say)
+        cluster = Cluster(data, agents=agents, slots=slots, note=say, snapshot_quota=snapshot_quota)
         with Interrupts() as interrupts:
             try:
                 await interrupts.unless(interrupts.first, cluster.start(host, port, insecure=insecure))

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Final
 
-from hopyard.errors import HopyardError, Internal, InvalidInput, Unavailable
+from hopyard.errors import HopyardError, Internal, InvalidInput, Unavailable, os_error_text
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -39,8 +39,10 @@ def explain(error: Exception) -> tuple[str, int]:
             return text, EXIT_FAILED
         case Internal():
             return f"{text} (a bug in Hopyard: the services' logs have the traceback)", EXIT_FAILED
-        case HopyardError() | OSError():
+        case HopyardError():
             return text, EXIT_FAILED
+        case OSError():
+            return os_error_text(error), EXIT_FAILED
         case _:
             name = type(error).__name__
             return f"a bug in Hopyard: {name}: {text} (set {DEBUG_VARIABLE}=1 for the traceback)", EXIT_FAILED

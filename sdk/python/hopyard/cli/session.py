@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -23,7 +23,7 @@ from hopyard.client.embedded import EmbeddedCluster
 from hopyard.client.lock import lock_holder
 from hopyard.client.submission import Submission, prepare
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
-from hopyard.errors import Conflict, NotFound
+from hopyard.errors import Conflict, HopyardError, NotFound
 
 T = TypeVar("T")
 
@@ -31,6 +31,7 @@ SUSPEND_SECONDS: Final = 120.0
 """How long all runs may take to save after Ctrl-C. Each goes on to the end of its iteration first."""
 
 _POLL_SECONDS: Final = 0.1
+_TROUBLE_SECONDS: Final = 2.0
 
 POLICY_ERROR: Final = "policy error"
 """How the reason of an experiment begins that its own policy paused."""
@@ -138,6 +139,7 @@ class Session:
         ]
         if self._own is not None:
             waits.append(asyncio.create_task(self._own.died(), name="cluster"))
+        troubles = asyncio.create_task(_tell_troubles(client, model), name="troubles")
         try:
             async with shown(model):
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -148,9 +150,9 @@ class Session:
             if feeding.done():
                 feeding.result()
         finally:
-            for wait in waits:
+            for wait in (*waits, troubles):
                 wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            await asyncio.gather(*waits, troubles, return_exceptions=True)
         return await self._result(client, experiment, json)
 
     async def _suspend(
@@ -246,6 +248,14 @@ async def _given_up(model: LiveModel) -> None:
         if present and present.state is ExperimentState.PAUSED and present.reason.startswith(POLICY_ERROR):
             return
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _tell_troubles(client: AsyncClient, model: LiveModel) -> None:
+    """Show what keeps the cluster from going on."""
+    while True:
+        with suppress(HopyardError):  # a scheduler that is away is waited for by those who need it
+            model.trouble = (await client.cluster()).trouble
+        await asyncio.sleep(_TROUBLE_SECONDS)
 
 
 async def feed(client: AsyncClient, experiment: Experiment, model: LiveModel) -> None:

@@ -95,6 +95,9 @@ def jobs_table(
     for job in found:
         model.apply(job, 0.0)
     longest = model.max_position
+    placed = any(job.machines for job in found)
+    columns = ["job", "state", "position", f"best {experiment.metric.name}", "at", "last"]
+    columns += [*(["on"] if placed else []), "hyperparameters"]
     rows: list[Row] = []
     ordered = sorted(found, key=model.merit)
     for job in ordered[:most]:
@@ -108,10 +111,10 @@ def jobs_table(
                 Text(text.number(job.best_value), style=style.BEST if mine else ""),
                 str(job.best_position) if job.best_value is not None else text.NOTHING,
                 text.number(job.last_value),
+                *([Text(" ".join(job.machines))] if placed else []),
                 Text(text.hyperparameters(job.hyperparameters)),
             ]
         )
-    columns = ["job", "state", "position", f"best {experiment.metric.name}", "at", "last", "hyperparameters"]
     whys = [verdict.why(experiment, job) if with_reasons else "" for job in ordered[:most]]
     table, beside = _with_reasons(columns, rows, whys, width)
     parts: list[RenderableType] = [table]
@@ -192,7 +195,8 @@ def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) ->
 
 def _use(node: Node, machine: Machine) -> str:
     if machine.job:
-        return f"{machine.experiment} job {machine.job}"
+        rank = f" rank {machine.rank} of {machine.world}" if machine.world > 1 else ""
+        return f"{machine.experiment} job {machine.job}{rank}"
     if machine.experiment:
         return f"held by {machine.experiment}"
     return "idle" if node.state is NodeState.UP else text.NOTHING

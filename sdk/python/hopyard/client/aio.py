@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from hopyard.client.types import (
     Download,
     Experiment,
     ExperimentState,
+    Garbage,
     Job,
     JobState,
     LogChunk,
@@ -45,6 +46,7 @@ PATIENCE_SECONDS: Final = 30.0
 """How long a call is tried again while the cluster is not reachable, unless the client is told otherwise."""
 
 _PAGE: Final = 1000
+_GARBAGE_SECONDS: Final = 1800.0
 _WATCH_SECONDS: Final = 3600.0
 _LAST_WORDS_SECONDS: Final = 2.0
 ENDED: Final = frozenset(state for state in ExperimentState if state.ended)
@@ -364,15 +366,17 @@ class AsyncClient:
         await self.job(present.id, job)
         return converters.curve(await self.statistics(present.id, job), metric or present.metric.name)
 
-    async def logs(self, experiment: str | Experiment, job: str, *, follow: bool = False) -> AsyncGenerator[LogChunk]:
-        """What a job printed, node by node; with `follow` also what it prints until it ends.
+    async def logs(
+        self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
+    ) -> AsyncGenerator[LogChunk]:
+        """What a job (a rank of it, on several machines) printed, node by node; with `follow` also what it prints until it ends.
 
         Raises:
             NotFound: There is no such job, it has not run yet, or a node it may have run on is not reachable.
         """
         connection = await self._connection()
         group = (await self.job(experiment, job)).group or _id(experiment)
-        reader = LogReader(connection, group, job, self.nodes, lambda: self.job(experiment, job))
+        reader = LogReader(connection, group, job, self.nodes, lambda: self.job(experiment, job), rank)
         async with aclosing(reader.follow() if follow else reader.written()) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -434,6 +438,29 @@ class AsyncClient:
             if not answer.next_page_token:
                 return found
             request.page_token = answer.next_page_token
+
+    async def collect_garbage(
+        self,
+        *,
+        dry_run: bool = False,
+        older_than: float | None = None,
+        foreign: bool = False,
+        idle: Sequence[str] = (),
+    ) -> Garbage:
+        """Delete what nobody needs from the store and from the nodes that are connected.
+
+        Args:
+            dry_run: Change nothing, only answer what there is.
+            older_than: What was written or wanted within so many seconds stays; None: ten minutes.
+            foreign: Delete also what the index of a store given by URL does not know, which may be another cluster's.
+            idle: Hashes of snapshots on nodes whose agents do not run; the answer says which of them nobody needs.
+        """
+        connection = await self._connection()
+        request = experiment_pb2.CollectGarbageRequest(
+            dry_run=dry_run, older_than_seconds=older_than, foreign=foreign, sha256=idle
+        )
+        answer = await connection.call(lambda: connection.experiments.CollectGarbage(request, timeout=_GARBAGE_SECONDS))
+        return converters.garbage(answer, dry_run=dry_run)
 
     async def cluster(self) -> Cluster:
         """Where the cluster's services answer."""

@@ -11,6 +11,8 @@ from hopyard.client.types import (
     Cluster,
     Experiment,
     ExperimentState,
+    Garbage,
+    GarbageKind,
     Job,
     JobReport,
     Machine,
@@ -163,6 +165,8 @@ def machine(message: resource_manager_pb2.Machine) -> Machine:
         attempt=message.attempt,
         cpus=message.cpus,
         gpus=tuple(message.gpus),
+        rank=message.rank,
+        world=max(message.world, 1),
     )
 
 
@@ -179,7 +183,7 @@ def node(message: resource_manager_pb2.Node) -> Node:
 
 def cluster(message: experiment_pb2.GetClusterResponse) -> Cluster:
     """Where the services answer."""
-    return Cluster(message.epoch, message.appstat_address, message.version)
+    return Cluster(message.epoch, message.appstat_address, message.version, message.trouble)
 
 
 def curve(statistics: Iterable[Statistic], name: str) -> list[Point]:
@@ -223,3 +227,9 @@ def _spec(message: experiment_pb2.Experiment) -> dict[str, Any]:
     if not isinstance(spec, dict):
         raise Internal(f"experiment {message.id}: the scheduler sent a specification that is no mapping")
     return spec
+
+
+def garbage(message: experiment_pb2.CollectGarbageResponse, *, dry_run: bool) -> Garbage:
+    """What a garbage collection found."""
+    found = tuple(GarbageKind(one.kind, one.place, one.count, one.size_bytes) for one in message.garbage)
+    return Garbage(dry_run, found, tuple(message.notes), tuple(message.unneeded))

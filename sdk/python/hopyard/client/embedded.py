@@ -21,9 +21,13 @@ def scheduler_service(data: Path) -> Service:
     return Service("scheduler", "hopyard.serving.embedded", ("--data", str(data)), data, "scheduler")
 
 
-def agent_service(data: Path, scheduler: str, slots: int, node: str = NODE) -> Service:
-    """A node agent with `slots` machines; its files lie in `data`."""
-    arguments = ("--scheduler", scheduler, "--data", str(data), "--node", node, "--slots", str(slots))
+def agent_service(
+    data: Path, scheduler: str, slots: int, node: str = NODE, *, snapshot_quota: str | None = None
+) -> Service:
+    """A node agent with `slots` machines; its files lie in `data`, `snapshot_quota` bytes of snapshots at most."""
+    arguments: tuple[str, ...] = ("--scheduler", scheduler, "--data", str(data), "--node", node, "--slots", str(slots))
+    if snapshot_quota is not None:
+        arguments += ("--snapshot-quota", snapshot_quota)
     return Service("agent" if node == NODE else f"agent-{node}", "hopyard_nodeagent", arguments, data, "agent")
 
 

@@ -33,6 +33,7 @@ class DataLock:
 
         Raises:
             Conflict: Another cluster holds it; the message says which process.
+            OSError: It cannot be written; the file is named.
         """
         data.mkdir(parents=True, exist_ok=True)
         path = data / "cluster.lock"
@@ -45,8 +46,12 @@ class DataLock:
         except BaseException:
             os.close(descriptor)
             raise
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "purpose": purpose}).encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "purpose": purpose}).encode(), 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise OSError(error.errno, error.strerror, str(path)) from error
         return cls(path, descriptor)
 
     def release(self) -> None:

@@ -29,6 +29,7 @@ class LogReader:
         job: Id of the job.
         nodes: Asks for the nodes there are.
         present: Asks for the job's present state.
+        rank: Whose output, of a job on several machines.
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class LogReader:
         job: str,
         nodes: Callable[[], Awaitable[list[Node]]],
         present: Ask,
+        rank: int = 0,
     ) -> None:
         self._connection = connection
         self._experiment = experiment
         self._job = job
         self._nodes = nodes
         self._present = present
+        self._rank = rank
         self._offsets: dict[str, int] = {}
 
     async def written(self) -> AsyncGenerator[LogChunk]:
@@ -67,10 +70,11 @@ class LogReader:
             except Unavailable:
                 missed.append(node.id)
         # A node makes the log with the first thing printed: a job that has run and left none has printed nothing.
-        if found or (nodes and not missed and (await self._present()).attempt > 0):
+        if found or (nodes and not missed and not self._rank and (await self._present()).attempt > 0):
             return
         beyond = f"; not reachable: {', '.join(missed)}" if missed else ""
-        raise NotFound(f"no node has a log of job {self._job} of experiment {self._experiment}{beyond}")
+        whose = f"rank {self._rank} of job {self._job}" if self._rank else f"job {self._job}"
+        raise NotFound(f"no node has a log of {whose} of experiment {self._experiment}{beyond}")
 
     async def follow(self) -> AsyncGenerator[LogChunk]:
         """What has been written so far, then everything as it is written, until the job has ended."""
@@ -82,7 +86,7 @@ class LogReader:
         backoff, failures = Backoff(first=_POLL_SECONDS, most=5.0), 0
         while True:
             job = await self._present()
-            homes = {machine.rpartition("/")[0] for machine in job.machines}
+            homes = {machine.rpartition("/")[0] for machine in job.machines[self._rank : self._rank + 1]}
             for node in [node for node in await self._nodes() if node.id in homes]:
                 try:
                     async for chunk in self._stream(node, follow=True):
@@ -108,7 +112,11 @@ class LogReader:
 
     async def _stream(self, node: Node, *, follow: bool) -> AsyncGenerator[LogChunk]:
         request = node_agent_pb2.StreamLogsRequest(
-            experiment=self._experiment, job=self._job, offset=self._offsets.get(node.id, 0), follow=follow
+            experiment=self._experiment,
+            job=self._job,
+            offset=self._offsets.get(node.id, 0),
+            follow=follow,
+            rank=self._rank,
         )
         async for message in self._connection.node(node.address).StreamLogs(request, timeout=_STREAM_SECONDS):
             self._offsets[node.id] = message.offset + len(message.data)

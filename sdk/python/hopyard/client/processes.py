@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import time
@@ -25,6 +26,7 @@ STOP_SECONDS: Final = 20.0
 
 _POLL_SECONDS: Final = 0.02
 _TAIL_LINES: Final = 15
+_FULL_BYTES: Final = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,10 @@ class ServiceProcess:
         except FileNotFoundError:
             return ""
         tail = "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])
-        return f"; the end of {self.log}:\n{tail}" if tail else f"; {self.log} is empty"
+        if tail:
+            return f"; the end of {self.log}:\n{tail}"
+        full = shutil.disk_usage(self.log.parent).free < _FULL_BYTES
+        return f"; {self.log} is empty{': no space left on its disk' if full else ''}"
 
 
 async def is_serving(address: str, within: float = 1.0) -> bool:

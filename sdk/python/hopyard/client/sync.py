@@ -148,9 +148,11 @@ class Client:
         """A job's curve, in order of position; see `AsyncClient.curve`."""
         return self._loop.run(self._client.curve(experiment, job, metric))
 
-    def logs(self, experiment: str | Experiment, job: str, *, follow: bool = False) -> Iterator[LogChunk]:
-        """What a job printed, node by node; with `follow` also what it prints until it ends."""
-        return self._loop.iterate(self._client.logs(experiment, job, follow=follow))
+    def logs(
+        self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
+    ) -> Iterator[LogChunk]:
+        """What a job (a rank of it, on several machines) printed, node by node; with `follow` also what it prints until it ends."""
+        return self._loop.iterate(self._client.logs(experiment, job, follow=follow, rank=rank))
 
     def download(
         self,

@@ -17,6 +17,8 @@ __all__ = [
     "Download",
     "Experiment",
     "ExperimentState",
+    "Garbage",
+    "GarbageKind",
     "Job",
     "JobReport",
     "JobState",
@@ -244,6 +246,8 @@ class Machine:
         job: What runs on it; None: it is idle.
         cpus: CPU threads a training process gets.
         gpus: GPU indices it sees.
+        rank: Which of the job's processes runs here, if that is on several machines.
+        world: How many machines the job is on.
     """
 
     id: str
@@ -253,6 +257,8 @@ class Machine:
     attempt: int = 0
     cpus: int = 0
     gpus: tuple[int, ...] = ()
+    rank: int = 0
+    world: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +274,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the cluster's services answer."""
+    """Where the cluster's services answer.
+
+    Attributes:
+        epoch: The scheduler's.
+        appstat_address: HOST:PORT of AppStat.
+        version: Of the distribution that runs.
+        trouble: What keeps the cluster from going on just now; empty: nothing.
+    """
 
     epoch: int
     appstat_address: str
     version: str
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,3 +323,37 @@ class Download:
     best_value: float | None = None
     best_position: int | None = None
     best_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageKind:
+    """Things of one kind in one place that nobody needs.
+
+    Attributes:
+        kind: What they are, in words.
+        place: "store", or where else they lie.
+        count: How many.
+        size_bytes: All their bytes.
+    """
+
+    kind: str
+    place: str
+    count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What a garbage collection deleted, or would delete.
+
+    Attributes:
+        dry_run: Whether nothing was changed.
+        found: By kind and place; what there is none of is left out.
+        notes: What could not be looked at or was left alone.
+        unneeded: Those of the hashes that were asked about that nobody needs.
+    """
+
+    dry_run: bool
+    found: tuple[GarbageKind, ...]
+    notes: tuple[str, ...] = ()
+    unneeded: tuple[str, ...] = ()

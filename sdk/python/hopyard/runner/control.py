@@ -35,8 +35,6 @@ class RunPlan:
         snapshot_at: positions at which it saves and goes on.
         snapshot_every: saves whenever this many units have passed since the last snapshot; 0: never.
         evaluate: evaluates once at `position`, trains nothing and saves nothing.
-        leads: whether this process speaks for its run. Another rank of a gang saves nothing, waits for no decision
-            below `until`, and parks there until it is amended or killed.
     """
 
     position: int = 0
@@ -45,7 +43,6 @@ class RunPlan:
     snapshot_at: frozenset[int] = frozenset()
     snapshot_every: int = 0
     evaluate: bool = False
-    leads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +140,7 @@ class RunControl:
             return self._end_saved(RunEndReason.SUSPENDED)
         if self._parked:
             return self._end_saved(RunEndReason.UNTIL) if self._completing else Wait()
-        if self._plan.leads and self._position >= self._allowed and self._position > self._released:
+        if self._position >= self._allowed and self._position > self._released:
             return Wait()
         return Train(self._limit())
 
@@ -196,7 +193,7 @@ class RunControl:
             return Amended(False, passed)
         self._until = until or self._until
         self._points |= points
-        if self._parked and until > self._position and (self._park_decided or not self._plan.leads):
+        if self._parked and until > self._position and self._park_decided:
             self._release()
         return Amended(True, self._position)
 
@@ -225,7 +222,7 @@ class RunControl:
         return min(ahead, default=None)
 
     def _takes_snapshots(self) -> bool:
-        return self._plan.leads and not self._plan.evaluate
+        return not self._plan.evaluate
 
     def _save_point_due(self) -> bool:
         if not self._takes_snapshots() or self._saved_at == self._position:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from hopyard.runner.gang import GangBrokenError
 from hopyard.runner.program import ProgramError
 from hopyard.snapshotfile import SnapshotFileError, SnapshotRefusedError
 from hopyard.trainer import DriverUsageError, Phase, SnapshotStateError, UserCodeError
@@ -49,6 +50,8 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
             return _ended(position, f"{Phase.SAVE} at position {position}: {error}", user=True), False
         case SnapshotStateError() | SnapshotFileError():
             return _ended(position, f"{Phase.LOAD} at position {position}: {error}", user=False), False
+        case GangBrokenError():
+            return _ended(position, str(error), user=error.user), False
         case OSError():
             return _ended(position, f"at position {position}: {type(error).__name__}: {error}", user=False), False
         case DriverUsageError():

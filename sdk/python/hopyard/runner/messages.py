@@ -23,7 +23,6 @@ def plan(message: wire.ApplicationStart) -> RunPlan:
         snapshot_at=frozenset(start.snapshot_at),
         snapshot_every=start.snapshot_every,
         evaluate=evaluates(start),
-        leads=message.run.rank == 0,
     )
 
 
@@ -32,8 +31,8 @@ def evaluates(start: resource_manager_pb2.StartRun) -> bool:
     return RUN_MODES.from_proto(start.mode) is RunMode.EVALUATE
 
 
-def context(start: wire.ApplicationStart, scratch: Path) -> TrainerContext:
-    """Where the trainer runs."""
+def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangPlace | None) -> TrainerContext:
+    """Where the trainer runs; `place` is where its gang meets, if it is one of several ranks."""
     return TrainerContext(
         seed=start.start.seed,
         scratch=scratch,
@@ -41,8 +40,16 @@ def context(start: wire.ApplicationStart, scratch: Path) -> TrainerContext:
         inputs=Path(start.start.input) if start.start.input else None,
         rank=start.run.rank,
         world_size=max(1, start.start.world),
+        addresses=tuple(start.gang.hosts),
+        rendezvous="" if place is None else rendezvous(place),
         mode="evaluate" if evaluates(start.start) else "train",
     )
+
+
+def rendezvous(place: common_pb2.GangPlace) -> str:
+    """HOST:PORT of what a gang's place keeps for the training program."""
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    return f"{host}:{place.rendezvous_port}"
 
 
 def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bool, at: float) -> wire.AttachRequest:

@@ -18,7 +18,7 @@ from hopyard.runner.failures import ended_by
 from hopyard.runner.outbox import Outbox
 from hopyard.runner.program import ProgramLoader
 from hopyard.runner.training import TrainingRun
-from hopyard.runner.watch import EXIT_AGENT_GONE, EXIT_HUNG, LeaseWatch
+from hopyard.runner.watch import EXIT_AGENT_GONE, EXIT_GANG_BROKEN, EXIT_HUNG, LeaseWatch
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc
 
@@ -116,6 +116,8 @@ class RunnerProcess:
                 _leave(EXIT_AGENT_GONE, "the agent has been silent for longer than its lease")
             if run is not None and run.hung(now):
                 _leave(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
+            if run is not None and run.abandoned(now):
+                _leave(EXIT_GANG_BROKEN, "another rank of its gang is gone, and its code does not notice")
 
 
 def _leave(code: int, reason: str) -> NoReturn:

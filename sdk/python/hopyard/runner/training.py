@@ -18,6 +18,9 @@ from hopyard.rpc.values import hyperparameters_from_proto
 from hopyard.runner import messages
 from hopyard.runner.control import End, Restate, RunControl, Save, Train, Wait
 from hopyard.runner.failures import ended_by
+from hopyard.runner.following import Follower, Leave
+from hopyard.runner.gang import GangBrokenError, environment
+from hopyard.runner.leading import Leader
 from hopyard.runner.outbox import Outbox
 from hopyard.runner.program import ProgramLoader
 from hopyard.snapshotfile import pack, unpack
@@ -40,6 +43,7 @@ class TrainingRun:
         self._changed = threading.Condition()
         self._snapshot: common_pb2.Snapshot | None = None
         self._iteration_began: float | None = None
+        self._gang: Leader | Follower | None = None
         self.broken = False
         """Whether the process should not be used for another run."""
 
@@ -67,28 +71,55 @@ class TrainingRun:
         began, limit = self._iteration_began, self._start.start.iteration_timeout
         return began is not None and 0 < limit < now - began
 
+    def abandoned(self, now: float) -> bool:
+        """Whether the gang broke a while ago, and the training code has not come to notice; `now` is monotonic."""
+        return self._gang is not None and self._gang.abandoned(now)
+
     def execute(self, programs: ProgramLoader) -> resource_manager_pb2.RunEnded:
         """Make the run; whatever goes wrong in it is told in the result."""
         driver: TrainerDriver | None = None
         try:
-            trainer = programs.load(Path(self._start.code_folder), self._start.start.program.trainer)
-            driver = TrainerDriver(trainer, clock=time.monotonic)
-            self._begin(driver)
-            return self._train(driver)
+            self._gang = gang = self._open_gang()
+            with environment(self._start, gang.place if gang is not None else None):
+                trainer = programs.load(Path(self._start.code_folder), self._start.start.program.trainer)
+                driver = TrainerDriver(trainer, clock=time.monotonic)
+                if gang is not None:
+                    gang.join(self._start.gang.join_seconds)
+                self._begin(driver)
+                return self._follow(driver, gang) if isinstance(gang, Follower) else self._train(driver, gang)
         except Exception as error:  # noqa: BLE001 (the border between a run and its process)
             with suppress(OSError):  # no room for it on the disk: the message says what happened all the same
                 traceback.print_exception(error)
+            self._iteration_began = None
             ended, self.broken = ended_by(error, self._control.position, Path(self._start.scratch_folder))
-            return ended
+            return ended if self._gang is None else self._gang.verdict(ended)
         finally:
             self._iteration_began = None
             if driver is not None:
                 _close(driver)
+            if self._gang is not None:
+                self._gang.close()
+
+    def _open_gang(self) -> Leader | Follower | None:
+        """This process's side of its gang; None: it trains alone."""
+        start = self._start
+        if not start.HasField("gang"):
+            return None
+        if start.run.rank:
+            return Follower(start.gang.place, start.run.rank, self._notice)
+        leader = Leader(start.start.world, start.gang.hosts[0], self._notice)
+        self._outbox.send(wire.AttachRequest(gang_opened=leader.place))
+        return leader
+
+    def _notice(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _begin(self, driver: TrainerDriver) -> None:
         start = self._start.start
         scratch = Path(self._start.scratch_folder)
-        context = messages.context(self._start, scratch / "files")
+        place = self._gang.place if self._gang is not None else None
+        context = messages.context(self._start, scratch / "files", place)
         context.scratch.mkdir(parents=True, exist_ok=True)
         hyperparameters = hyperparameters_from_proto(start.hyperparameters)
         if start.HasField("snapshot"):
@@ -102,34 +133,56 @@ class TrainingRun:
             self._control.started(finished=driver.finished)
         self._outbox.send(wire.AttachRequest(started=resource_manager_pb2.RunStarted(position=driver.position)))
 
-    def _train(self, driver: TrainerDriver) -> resource_manager_pb2.RunEnded:
+    def _train(self, driver: TrainerDriver, gang: Leader | None) -> resource_manager_pb2.RunEnded:
         while True:
             with self._changed:
                 action = self._control.next()
                 while isinstance(action, Wait):
+                    if gang is not None:
+                        gang.check()
                     self._changed.wait()
                     action = self._control.next()
                 if isinstance(action, Train):
                     self._control.began(committed=_committed(driver, action))
             match action:
                 case Train(limit):
-                    self._iteration_began = time.monotonic()
-                    report = driver.step(until=limit)
-                    self._iteration_began = None
-                    self._report(report)
+                    if gang is not None:
+                        gang.step(driver.position, limit)
+                    self._report(self._step(driver, limit))
                 case Restate():
                     self._report(Report(position=driver.position, metrics={}, seconds=0.0, finished=driver.finished))
                 case Save():
                     self._save(driver)
                 case End(reason, with_snapshot):
+                    if gang is not None:
+                        gang.leave(reason)
                     return self._ended(reason, with_snapshot)
+
+    def _follow(self, driver: TrainerDriver, gang: Follower) -> resource_manager_pb2.RunEnded:
+        """Train what rank 0 trains, without a word of its own."""
+        while not isinstance(order := gang.next(), Leave):
+            if order.position != driver.position:
+                raise GangBrokenError(
+                    f"it stands at position {driver.position} and rank 0 at {order.position}; allowed: every rank of a "
+                    "gang trains the same number of units in each iteration",
+                    user=True,
+                )
+            report = self._step(driver, order.limit)
+            with self._changed:
+                self._control.began()
+                self._control.reached(report.position, finished=report.finished)
+        return self._ended(order.reason, with_snapshot=False)
+
+    def _step(self, driver: TrainerDriver, limit: int | None) -> Report:
+        self._iteration_began = time.monotonic()
+        report = driver.step(until=limit)
+        self._iteration_began = None
+        return report
 
     def _report(self, report: Report) -> None:
         self._outbox.wait_for_room()
         with self._changed:
             at_until = self._control.reached(report.position, finished=report.finished)
-            if self._start.run.rank != 0:
-                return  # only rank 0 speaks for the run
             self._outbox.send(messages.report(report, self._start.start, at_until=at_until, at=time.time()))
 
     def _save(self, driver: TrainerDriver) -> None:

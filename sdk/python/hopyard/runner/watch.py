@@ -1,4 +1,4 @@
-"""Leaving when nobody is in charge any more: the agent is dead or silent, or an iteration hangs."""
+"""Leaving when nobody is in charge any more: the agent is dead or silent, an iteration hangs, a gang is broken."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ EXIT_AGENT_GONE: Final = 75
 
 EXIT_HUNG: Final = 76
 """An iteration took longer than the experiment allows."""
+
+EXIT_GANG_BROKEN: Final = 77
+"""Another rank of the gang is gone, and the training code has not come to notice."""
 
 _PR_SET_PDEATHSIG: Final = 1
 

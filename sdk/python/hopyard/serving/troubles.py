@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from hopyard.errors import HopyardError, Internal
+from hopyard.errors import HopyardError, Internal, os_error_text
 
 _ENVIRONMENT: Final = frozenset(
     {
@@ -31,13 +31,5 @@ def explained(error: BaseException) -> str:
     if isinstance(error, HopyardError) and not isinstance(error, Internal):
         return str(error) or type(error).__name__
     if isinstance(error, OSError) and error.errno in _ENVIRONMENT:
-        return disk_message(error)
+        return os_error_text(error)
     return ""
-
-
-def disk_message(error: OSError) -> str:
-    """An operating system's error in one line: the file, what is the matter, and what to do when the disk is full."""
-    what = error.strerror or str(error)
-    place = f"{error.filename}: " if error.filename else ""
-    hint = "; make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return f"{place}{what}{hint}"

@@ -23,6 +23,9 @@ class TrainerContext:
         inputs: the data partition that this run reads, or None when the trainer finds its own data.
         rank: this process's place in a gang, 0 .. world_size - 1; only rank 0 reports.
         world_size: number of processes that train this job together.
+        addresses: hosts of all ranks, by rank; empty for one process alone.
+        rendezvous: HOST:PORT on rank 0's host, kept for this gang, where the ranks may meet (rank 0 listens, with
+            SO_REUSEADDR, as torch.distributed does); new in every run. Empty for one process alone.
         mode: `train`, or `evaluate` for a run that only evaluates (a part of) the data.
     """
 
@@ -32,6 +35,8 @@ class TrainerContext:
     inputs: Path | None = None
     rank: int = 0
     world_size: int = 1
+    addresses: tuple[str, ...] = ()
+    rendezvous: str = ""
     mode: Literal["train", "evaluate"] = "train"
 
     def __post_init__(self) -> None:

@@ -8,7 +8,9 @@ The process finds HOPYARD_AGENT (host:port) and HOPYARD_TOKEN in its environment
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.message
 import hopyard.v1.common_pb2
 import hopyard.v1.resource_manager_pb2
@@ -33,6 +35,7 @@ class AttachRequest(google.protobuf.message.Message):
     SNAPSHOT_TAKEN_FIELD_NUMBER: builtins.int
     ENDED_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
+    GANG_OPENED_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> Global___AttachHello: ...
     @property
@@ -53,6 +56,10 @@ class AttachRequest(google.protobuf.message.Message):
     def heartbeat(self) -> Global___AttachHeartbeat:
         """A sign of life while nothing else is sent."""
 
+    @property
+    def gang_opened(self) -> hopyard.v1.common_pb2.GangPlace:
+        """Rank 0 of a gang, once, before anything else of its run: where the other ranks join it."""
+
     def __init__(
         self,
         *,
@@ -63,10 +70,11 @@ class AttachRequest(google.protobuf.message.Message):
         snapshot_taken: hopyard.v1.resource_manager_pb2.SnapshotTaken | None = ...,
         ended: hopyard.v1.resource_manager_pb2.RunEnded | None = ...,
         heartbeat: Global___AttachHeartbeat | None = ...,
+        gang_opened: hopyard.v1.common_pb2.GangPlace | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["amended", b"amended", "ended", b"ended", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "report", b"report", "snapshot_taken", b"snapshot_taken", "started", b"started"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["amended", b"amended", "ended", b"ended", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "report", b"report", "snapshot_taken", b"snapshot_taken", "started", b"started"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "started", "report", "amended", "snapshot_taken", "ended", "heartbeat"] | None: ...
+    def HasField(self, field_name: typing.Literal["amended", b"amended", "ended", b"ended", "gang_opened", b"gang_opened", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "report", b"report", "snapshot_taken", b"snapshot_taken", "started", b"started"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["amended", b"amended", "ended", b"ended", "gang_opened", b"gang_opened", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "report", b"report", "snapshot_taken", b"snapshot_taken", "started", b"started"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "started", "report", "amended", "snapshot_taken", "ended", "heartbeat", "gang_opened"] | None: ...
 
 Global___AttachRequest: typing_extensions.TypeAlias = AttachRequest
 
@@ -149,6 +157,7 @@ class ApplicationStart(google.protobuf.message.Message):
     SCRATCH_FOLDER_FIELD_NUMBER: builtins.int
     LEASE_SECONDS_FIELD_NUMBER: builtins.int
     LOG_FILE_FIELD_NUMBER: builtins.int
+    GANG_FIELD_NUMBER: builtins.int
     code_folder: builtins.str
     """Folder of the unpacked code bundle."""
     snapshot_file: builtins.str
@@ -165,6 +174,10 @@ class ApplicationStart(google.protobuf.message.Message):
     def run(self) -> hopyard.v1.common_pb2.RunRef: ...
     @property
     def start(self) -> hopyard.v1.resource_manager_pb2.StartRun: ...
+    @property
+    def gang(self) -> Global___Gang:
+        """Set for a run on several machines only."""
+
     def __init__(
         self,
         *,
@@ -176,11 +189,45 @@ class ApplicationStart(google.protobuf.message.Message):
         scratch_folder: builtins.str = ...,
         lease_seconds: builtins.float = ...,
         log_file: builtins.str = ...,
+        gang: Global___Gang | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["run", b"run", "start", b"start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["code_folder", b"code_folder", "lease_seconds", b"lease_seconds", "log_file", b"log_file", "run", b"run", "scratch_folder", b"scratch_folder", "snapshot_file", b"snapshot_file", "snapshot_folder", b"snapshot_folder", "start", b"start"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["gang", b"gang", "run", b"run", "start", b"start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["code_folder", b"code_folder", "gang", b"gang", "lease_seconds", b"lease_seconds", "log_file", b"log_file", "run", b"run", "scratch_folder", b"scratch_folder", "snapshot_file", b"snapshot_file", "snapshot_folder", b"snapshot_folder", "start", b"start"]) -> None: ...
 
 Global___ApplicationStart: typing_extensions.TypeAlias = ApplicationStart
+
+@typing.final
+class Gang(google.protobuf.message.Message):
+    """The gang of a run on several machines. Rank 0 leads: the other ranks connect to it, train the iterations that it says and
+    leave when it says so; they say `started` and `ended`, and report nothing.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HOSTS_FIELD_NUMBER: builtins.int
+    JOIN_SECONDS_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    join_seconds: builtins.float
+    """Seconds that the ranks may take to come together."""
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Hosts of all ranks, by rank."""
+
+    @property
+    def place(self) -> hopyard.v1.common_pb2.GangPlace:
+        """Where rank 0 leads. Unset for rank 0, which says it (gang_opened)."""
+
+    def __init__(
+        self,
+        *,
+        hosts: collections.abc.Iterable[builtins.str] | None = ...,
+        join_seconds: builtins.float = ...,
+        place: hopyard.v1.common_pb2.GangPlace | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["place", b"place"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["hosts", b"hosts", "join_seconds", b"join_seconds", "place", b"place"]) -> None: ...
+
+Global___Gang: typing_extensions.TypeAlias = Gang
 
 @typing.final
 class ApplicationExit(google.protobuf.message.Message):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hopyard/v1/common.proto\x12\nhopyard.v1\"\xc2\x01\n\x05Value\x12\x14\n\nbool_value\x18\x01 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x02 \x01(\x03H\x00\x12\x16\n\x0c\x64ouble_value\x18\x03 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x04 \x01(\tH\x00\x12+\n\nlist_value\x18\x05 \x01(\x0b\x32\x15.hopyard.v1.ValueListH\x00\x12)\n\tmap_value\x18\x06 \x01(\x0b\x32\x14.hopyard.v1.ValueMapH\x00\x42\x06\n\x04kind\".\n\tValueList\x12!\n\x06values\x18\x01 \x03(\x0b\x32\x11.hopyard.v1.Value\"~\n\x08ValueMap\x12\x30\n\x06values\x18\x01 \x03(\x0b\x32 .hopyard.v1.ValueMap.ValuesEntry\x1a@\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.hopyard.v1.Value:\x02\x38\x01\"\x8c\x01\n\x0fHyperparameters\x12\x37\n\x06values\x18\x01 \x03(\x0b\x32\'.hopyard.v1.Hyperparameters.ValuesEntry\x1a@\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.hopyard.v1.Value:\x02\x38\x01\"H\n\x06RunRef\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x0c\n\x04rank\x18\x04 \x01(\x05\"\x8c\x01\n\x06Metric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.hopyard.v1.MetricMode\x12\x13\n\x06target\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0ekill_threshold\x18\x04 \x01(\x01H\x01\x88\x01\x01\x42\t\n\x07_targetB\x11\n\x0f_kill_threshold\"~\n\x08Snapshot\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x10\n\x08provider\x18\x05 \x01(\t\x12\r\n\x05nodes\x18\x06 \x03(\t\x12\x0e\n\x06stored\x18\x07 \x01(\x08\"\x8c\x02\n\x06Report\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\x30\n\x07metrics\x18\x02 \x03(\x0b\x32\x1f.hopyard.v1.Report.MetricsEntry\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\n\n\x02\x61t\x18\x04 \x01(\x01\x12\x0c\n\x04part\x18\x05 \x01(\t\x12\x10\n\x08\x65xamples\x18\x06 \x01(\x03\x12\x10\n\x08\x61t_until\x18\x07 \x01(\x08\x12\x10\n\x08\x66inished\x18\x08 \x01(\x08\x12-\n\x08in_force\x18\t \x01(\x0b\x32\x1b.hopyard.v1.Hyperparameters\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01*S\n\nMetricMode\x12\x1b\n\x17METRIC_MODE_UNSPECIFIED\x10\x00\x12\x13\n\x0fMETRIC_MODE_MAX\x10\x01\x12\x13\n\x0fMETRIC_MODE_MIN\x10\x02*\xff\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12JOB_STATE_CREATING\x10\x01\x12\x15\n\x11JOB_STATE_PENDING\x10\x02\x12\x16\n\x12JOB_STATE_STARTING\x10\x03\x12\x15\n\x11JOB_STATE_RUNNING\x10\x04\x12\x18\n\x14JOB_STATE_SUSPENDING\x10\x05\x12\x17\n\x13JOB_STATE_SUSPENDED\x10\x06\x12\x17\n\x13JOB_STATE_COMPLETED\x10\x07\x12\x18\n\x14JOB_STATE_TERMINATED\x10\x08\x12\x14\n\x10JOB_STATE_FAILED\x10\t*N\n\x07RunMode\x12\x18\n\x14RUN_MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eRUN_MODE_TRAIN\x10\x01\x12\x15\n\x11RUN_MODE_EVALUATE\x10\x02*\xd7\x01\n\x0cRunEndReason\x12\x1e\n\x1aRUN_END_REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14RUN_END_REASON_UNTIL\x10\x01\x12\x1c\n\x18RUN_END_REASON_SUSPENDED\x10\x02\x12\x1c\n\x18RUN_END_REASON_PREEMPTED\x10\x03\x12\x17\n\x13RUN_END_REASON_LOST\x10\x04\x12\x19\n\x15RUN_END_REASON_FAILED\x10\x05\x12\x1d\n\x19RUN_END_REASON_TERMINATED\x10\x06*\x8a\x01\n\x0c\x46\x61ilureClass\x12\x1d\n\x19\x46\x41ILURE_CLASS_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46\x41ILURE_CLASS_USER_CODE\x10\x01\x12 \n\x1c\x46\x41ILURE_CLASS_INFRASTRUCTURE\x10\x02\x12\x1c\n\x18\x46\x41ILURE_CLASS_PREEMPTION\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hopyard/v1/common.proto\x12\nhopyard.v1\"\xc2\x01\n\x05Value\x12\x14\n\nbool_value\x18\x01 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x02 \x01(\x03H\x00\x12\x16\n\x0c\x64ouble_value\x18\x03 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x04 \x01(\tH\x00\x12+\n\nlist_value\x18\x05 \x01(\x0b\x32\x15.hopyard.v1.ValueListH\x00\x12)\n\tmap_value\x18\x06 \x01(\x0b\x32\x14.hopyard.v1.ValueMapH\x00\x42\x06\n\x04kind\".\n\tValueList\x12!\n\x06values\x18\x01 \x03(\x0b\x32\x11.hopyard.v1.Value\"~\n\x08ValueMap\x12\x30\n\x06values\x18\x01 \x03(\x0b\x32 .hopyard.v1.ValueMap.ValuesEntry\x1a@\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.hopyard.v1.Value:\x02\x38\x01\"\x8c\x01\n\x0fHyperparameters\x12\x37\n\x06values\x18\x01 \x03(\x0b\x32\'.hopyard.v1.Hyperparameters.ValuesEntry\x1a@\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.hopyard.v1.Value:\x02\x38\x01\"H\n\x06RunRef\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x0c\n\x04rank\x18\x04 \x01(\x05\"U\n\tGangPlace\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x11\n\tlead_port\x18\x02 \x01(\x05\x12\x17\n\x0frendezvous_port\x18\x03 \x01(\x05\x12\x0e\n\x06secret\x18\x04 \x01(\t\"\x8c\x01\n\x06Metric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.hopyard.v1.MetricMode\x12\x13\n\x06target\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0ekill_threshold\x18\x04 \x01(\x01H\x01\x88\x01\x01\x42\t\n\x07_targetB\x11\n\x0f_kill_threshold\"~\n\x08Snapshot\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x10\n\x08provider\x18\x05 \x01(\t\x12\r\n\x05nodes\x18\x06 \x03(\t\x12\x0e\n\x06stored\x18\x07 \x01(\x08\"\x8c\x02\n\x06Report\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\x30\n\x07metrics\x18\x02 \x03(\x0b\x32\x1f.hopyard.v1.Report.MetricsEntry\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\n\n\x02\x61t\x18\x04 \x01(\x01\x12\x0c\n\x04part\x18\x05 \x01(\t\x12\x10\n\x08\x65xamples\x18\x06 \x01(\x03\x12\x10\n\x08\x61t_until\x18\x07 \x01(\x08\x12\x10\n\x08\x66inished\x18\x08 \x01(\x08\x12-\n\x08in_force\x18\t \x01(\x0b\x32\x1b.hopyard.v1.Hyperparameters\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01*S\n\nMetricMode\x12\x1b\n\x17METRIC_MODE_UNSPECIFIED\x10\x00\x12\x13\n\x0fMETRIC_MODE_MAX\x10\x01\x12\x13\n\x0fMETRIC_MODE_MIN\x10\x02*\xff\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12JOB_STATE_CREATING\x10\x01\x12\x15\n\x11JOB_STATE_PENDING\x10\x02\x12\x16\n\x12JOB_STATE_STARTING\x10\x03\x12\x15\n\x11JOB_STATE_RUNNING\x10\x04\x12\x18\n\x14JOB_STATE_SUSPENDING\x10\x05\x12\x17\n\x13JOB_STATE_SUSPENDED\x10\x06\x12\x17\n\x13JOB_STATE_COMPLETED\x10\x07\x12\x18\n\x14JOB_STATE_TERMINATED\x10\x08\x12\x14\n\x10JOB_STATE_FAILED\x10\t*N\n\x07RunMode\x12\x18\n\x14RUN_MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eRUN_MODE_TRAIN\x10\x01\x12\x15\n\x11RUN_MODE_EVALUATE\x10\x02*\xd7\x01\n\x0cRunEndReason\x12\x1e\n\x1aRUN_END_REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14RUN_END_REASON_UNTIL\x10\x01\x12\x1c\n\x18RUN_END_REASON_SUSPENDED\x10\x02\x12\x1c\n\x18RUN_END_REASON_PREEMPTED\x10\x03\x12\x17\n\x13RUN_END_REASON_LOST\x10\x04\x12\x19\n\x15RUN_END_REASON_FAILED\x10\x05\x12\x1d\n\x19RUN_END_REASON_TERMINATED\x10\x06*\x8a\x01\n\x0c\x46\x61ilureClass\x12\x1d\n\x19\x46\x41ILURE_CLASS_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46\x41ILURE_CLASS_USER_CODE\x10\x01\x12 \n\x1c\x46\x41ILURE_CLASS_INFRASTRUCTURE\x10\x02\x12\x1c\n\x18\x46\x41ILURE_CLASS_PREEMPTION\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,16 +37,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HYPERPARAMETERS_VALUESENTRY']._serialized_options = b'8\001'
   _globals['_REPORT_METRICSENTRY']._loaded_options = None
   _globals['_REPORT_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_METRICMODE']._serialized_start=1171
-  _globals['_METRICMODE']._serialized_end=1254
-  _globals['_JOBSTATE']._serialized_start=1257
-  _globals['_JOBSTATE']._serialized_end=1512
-  _globals['_RUNMODE']._serialized_start=1514
-  _globals['_RUNMODE']._serialized_end=1592
-  _globals['_RUNENDREASON']._serialized_start=1595
-  _globals['_RUNENDREASON']._serialized_end=1810
-  _globals['_FAILURECLASS']._serialized_start=1813
-  _globals['_FAILURECLASS']._serialized_end=1951
+  _globals['_METRICMODE']._serialized_start=1258
+  _globals['_METRICMODE']._serialized_end=1341
+  _globals['_JOBSTATE']._serialized_start=1344
+  _globals['_JOBSTATE']._serialized_end=1599
+  _globals['_RUNMODE']._serialized_start=1601
+  _globals['_RUNMODE']._serialized_end=1679
+  _globals['_RUNENDREASON']._serialized_start=1682
+  _globals['_RUNENDREASON']._serialized_end=1897
+  _globals['_FAILURECLASS']._serialized_start=1900
+  _globals['_FAILURECLASS']._serialized_end=2038
   _globals['_VALUE']._serialized_start=40
   _globals['_VALUE']._serialized_end=234
   _globals['_VALUELIST']._serialized_start=236
@@ -61,12 +61,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HYPERPARAMETERS_VALUESENTRY']._serialized_end=410
   _globals['_RUNREF']._serialized_start=555
   _globals['_RUNREF']._serialized_end=627
-  _globals['_METRIC']._serialized_start=630
-  _globals['_METRIC']._serialized_end=770
-  _globals['_SNAPSHOT']._serialized_start=772
-  _globals['_SNAPSHOT']._serialized_end=898
-  _globals['_REPORT']._serialized_start=901
-  _globals['_REPORT']._serialized_end=1169
-  _globals['_REPORT_METRICSENTRY']._serialized_start=1123
-  _globals['_REPORT_METRICSENTRY']._serialized_end=1169
+  _globals['_GANGPLACE']._serialized_start=629
+  _globals['_GANGPLACE']._serialized_end=714
+  _globals['_METRIC']._serialized_start=717
+  _globals['_METRIC']._serialized_end=857
+  _globals['_SNAPSHOT']._serialized_start=859
+  _globals['_SNAPSHOT']._serialized_end=985
+  _globals['_REPORT']._serialized_start=988
+  _globals['_REPORT']._serialized_end=1256
+  _globals['_REPORT_METRICSENTRY']._serialized_start=1210
+  _globals['_REPORT_METRICSENTRY']._serialized_end=1256
 # @@protoc_insertion_point(module_scope)

@@ -347,6 +347,38 @@ class RunRef(google.protobuf.message.Message):
 Global___RunRef: typing_extensions.TypeAlias = RunRef
 
 @typing.final
+class GangPlace(google.protobuf.message.Message):
+    """Where the gang of a run on several machines meets; new for every attempt."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: builtins.int
+    LEAD_PORT_FIELD_NUMBER: builtins.int
+    RENDEZVOUS_PORT_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
+    host: builtins.str
+    """Host of rank 0."""
+    lead_port: builtins.int
+    """Where rank 0 leads the others, beyond what the training program sees."""
+    rendezvous_port: builtins.int
+    """A port on that host that is kept for the training program, such as for torch.distributed (MASTER_PORT). It is bound with
+    SO_REUSEADDR and not listened on: whoever listens there sets SO_REUSEADDR as well.
+    """
+    secret: builtins.str
+    """What a rank shows to be let in."""
+    def __init__(
+        self,
+        *,
+        host: builtins.str = ...,
+        lead_port: builtins.int = ...,
+        rendezvous_port: builtins.int = ...,
+        secret: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host", b"host", "lead_port", b"lead_port", "rendezvous_port", b"rendezvous_port", "secret", b"secret"]) -> None: ...
+
+Global___GangPlace: typing_extensions.TypeAlias = GangPlace
+
+@typing.final
 class Metric(google.protobuf.message.Message):
     """What the experiment optimises."""
 

@@ -761,19 +761,25 @@ class GetClusterResponse(google.protobuf.message.Message):
     EPOCH_FIELD_NUMBER: builtins.int
     APPSTAT_ADDRESS_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
+    TROUBLE_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """The scheduler's epoch."""
     appstat_address: builtins.str
     """host:port of the AppStatService."""
     version: builtins.str
     """Of the distribution that runs."""
+    trouble: builtins.str
+    """What keeps the cluster from going on just now, in words, such as a journal that finds no room on its disk; empty:
+    nothing. It goes on by itself once that is mended.
+    """
     def __init__(
         self,
         *,
         epoch: builtins.int = ...,
         appstat_address: builtins.str = ...,
         version: builtins.str = ...,
+        trouble: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["appstat_address", b"appstat_address", "epoch", b"epoch", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["appstat_address", b"appstat_address", "epoch", b"epoch", "trouble", b"trouble", "version", b"version"]) -> None: ...
 
 Global___GetClusterResponse: typing_extensions.TypeAlias = GetClusterResponse

@@ -71,11 +71,14 @@ class StreamLogsRequest(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     OFFSET_FIELD_NUMBER: builtins.int
     FOLLOW_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     job: builtins.str
     offset: builtins.int
     """Byte offset into the job's log; 0: from the beginning. Negative: that many bytes before its present end."""
     follow: builtins.bool
+    rank: builtins.int
+    """Of a job on several machines: whose output. 0 is what reports."""
     def __init__(
         self,
         *,
@@ -83,8 +86,9 @@ class StreamLogsRequest(google.protobuf.message.Message):
         job: builtins.str = ...,
         offset: builtins.int = ...,
         follow: builtins.bool = ...,
+        rank: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "follow", b"follow", "job", b"job", "offset", b"offset"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "follow", b"follow", "job", b"job", "offset", b"offset", "rank", b"rank"]) -> None: ...
 
 Global___StreamLogsRequest: typing_extensions.TypeAlias = StreamLogsRequest
 
@@ -107,6 +111,42 @@ class StreamLogsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["data", b"data", "offset", b"offset"]) -> None: ...
 
 Global___StreamLogsResponse: typing_extensions.TypeAlias = StreamLogsResponse
+
+@typing.final
+class JoinGangRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> hopyard.v1.common_pb2.RunRef:
+        """Of rank 0."""
+
+    def __init__(
+        self,
+        *,
+        run: hopyard.v1.common_pb2.RunRef | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["run", b"run"]) -> None: ...
+
+Global___JoinGangRequest: typing_extensions.TypeAlias = JoinGangRequest
+
+@typing.final
+class JoinGangResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: builtins.int
+    @property
+    def place(self) -> hopyard.v1.common_pb2.GangPlace: ...
+    def __init__(
+        self,
+        *,
+        place: hopyard.v1.common_pb2.GangPlace | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["place", b"place"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["place", b"place"]) -> None: ...
+
+Global___JoinGangResponse: typing_extensions.TypeAlias = JoinGangResponse
 
 @typing.final
 class FetchSnapshotRequest(google.protobuf.message.Message):

@@ -50,6 +50,11 @@ class NodeAgentServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_node__agent__pb2.FetchSnapshotRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_node__agent__pb2.FetchSnapshotResponse.FromString,
                 _registered_method=True)
+        self.JoinGang = channel.unary_unary(
+                '/hopyard.v1.NodeAgentService/JoinGang',
+                request_serializer=hopyard_dot_v1_dot_node__agent__pb2.JoinGangRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_node__agent__pb2.JoinGangResponse.FromString,
+                _registered_method=True)
 
 
 class NodeAgentServiceServicer(object):
@@ -77,6 +82,14 @@ class NodeAgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def JoinGang(self, request, context):
+        """Where the gang of a run meets, asked of the node of its rank 0 by those of the others. NOT_FOUND when that run is not
+        here (yet), UNAVAILABLE until its process has said it: ask again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NodeAgentServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +107,11 @@ def add_NodeAgentServiceServicer_to_server(servicer, server):
                     servicer.FetchSnapshot,
                     request_deserializer=hopyard_dot_v1_dot_node__agent__pb2.FetchSnapshotRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_node__agent__pb2.FetchSnapshotResponse.SerializeToString,
+            ),
+            'JoinGang': grpc.unary_unary_rpc_method_handler(
+                    servicer.JoinGang,
+                    request_deserializer=hopyard_dot_v1_dot_node__agent__pb2.JoinGangRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_node__agent__pb2.JoinGangResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +196,33 @@ class NodeAgentService(object):
             '/hopyard.v1.NodeAgentService/FetchSnapshot',
             hopyard_dot_v1_dot_node__agent__pb2.FetchSnapshotRequest.SerializeToString,
             hopyard_dot_v1_dot_node__agent__pb2.FetchSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def JoinGang(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.NodeAgentService/JoinGang',
+            hopyard_dot_v1_dot_node__agent__pb2.JoinGangRequest.SerializeToString,
+            hopyard_dot_v1_dot_node__agent__pb2.JoinGangResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -73,7 +73,23 @@ _NodeAgentServiceFetchSnapshotType = typing_extensions.TypeVar(
     ],
 )
 
-class NodeAgentServiceStub(typing.Generic[_NodeAgentServiceGetStatusType, _NodeAgentServiceStreamLogsType, _NodeAgentServiceFetchSnapshotType]):
+_NodeAgentServiceJoinGangType = typing_extensions.TypeVar(
+    '_NodeAgentServiceJoinGangType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.node_agent_pb2.JoinGangRequest,
+        hopyard.v1.node_agent_pb2.JoinGangResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.node_agent_pb2.JoinGangRequest,
+        hopyard.v1.node_agent_pb2.JoinGangResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.node_agent_pb2.JoinGangRequest,
+        hopyard.v1.node_agent_pb2.JoinGangResponse,
+    ],
+)
+
+class NodeAgentServiceStub(typing.Generic[_NodeAgentServiceGetStatusType, _NodeAgentServiceStreamLogsType, _NodeAgentServiceFetchSnapshotType, _NodeAgentServiceJoinGangType]):
     """A node agent."""
 
     @typing.overload
@@ -89,6 +105,10 @@ class NodeAgentServiceStub(typing.Generic[_NodeAgentServiceGetStatusType, _NodeA
         grpc.UnaryStreamMultiCallable[
             hopyard.v1.node_agent_pb2.FetchSnapshotRequest,
             hopyard.v1.node_agent_pb2.FetchSnapshotResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.node_agent_pb2.JoinGangRequest,
+            hopyard.v1.node_agent_pb2.JoinGangResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -106,6 +126,10 @@ class NodeAgentServiceStub(typing.Generic[_NodeAgentServiceGetStatusType, _NodeA
             hopyard.v1.node_agent_pb2.FetchSnapshotRequest,
             hopyard.v1.node_agent_pb2.FetchSnapshotResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.node_agent_pb2.JoinGangRequest,
+            hopyard.v1.node_agent_pb2.JoinGangResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     GetStatus: _NodeAgentServiceGetStatusType
@@ -116,6 +140,11 @@ class NodeAgentServiceStub(typing.Generic[_NodeAgentServiceGetStatusType, _NodeA
 
     FetchSnapshot: _NodeAgentServiceFetchSnapshotType
     """A packed snapshot that this node holds, in chunks: hops from agent to agent. NOT_FOUND when it does not hold it."""
+
+    JoinGang: _NodeAgentServiceJoinGangType
+    """Where the gang of a run meets, asked of the node of its rank 0 by those of the others. NOT_FOUND when that run is not
+    here (yet), UNAVAILABLE until its process has said it: ask again.
+    """
 
 NodeAgentServiceAsyncStub: typing_extensions.TypeAlias = NodeAgentServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -129,6 +158,10 @@ NodeAgentServiceAsyncStub: typing_extensions.TypeAlias = NodeAgentServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         hopyard.v1.node_agent_pb2.FetchSnapshotRequest,
         hopyard.v1.node_agent_pb2.FetchSnapshotResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.node_agent_pb2.JoinGangRequest,
+        hopyard.v1.node_agent_pb2.JoinGangResponse,
     ],
 ]
 
@@ -158,5 +191,15 @@ class NodeAgentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[hopyard.v1.node_agent_pb2.FetchSnapshotResponse], collections.abc.AsyncIterator[hopyard.v1.node_agent_pb2.FetchSnapshotResponse]]:
         """A packed snapshot that this node holds, in chunks: hops from agent to agent. NOT_FOUND when it does not hold it."""
+
+    @abc.abstractmethod
+    def JoinGang(
+        self,
+        request: hopyard.v1.node_agent_pb2.JoinGangRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.node_agent_pb2.JoinGangResponse, collections.abc.Awaitable[hopyard.v1.node_agent_pb2.JoinGangResponse]]:
+        """Where the gang of a run meets, asked of the node of its rank 0 by those of the others. NOT_FOUND when that run is not
+        here (yet), UNAVAILABLE until its process has said it: ask again.
+        """
 
 def add_NodeAgentServiceServicer_to_server(servicer: NodeAgentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -89,6 +89,8 @@ class Machine(google.protobuf.message.Message):
     ATTEMPT_FIELD_NUMBER: builtins.int
     CPUS_FIELD_NUMBER: builtins.int
     GPUS_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    WORLD_FIELD_NUMBER: builtins.int
     id: builtins.str
     """"node/index"."""
     node: builtins.str
@@ -99,6 +101,9 @@ class Machine(google.protobuf.message.Message):
     attempt: builtins.int
     cpus: builtins.int
     """CPU threads a training process gets."""
+    rank: builtins.int
+    """With a job on several machines: which rank runs here, and of how many (`world` 1: it is on this machine alone)."""
+    world: builtins.int
     @property
     def gpus(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """GPU indices that a training process sees."""
@@ -113,8 +118,10 @@ class Machine(google.protobuf.message.Message):
         attempt: builtins.int = ...,
         cpus: builtins.int = ...,
         gpus: collections.abc.Iterable[builtins.int] | None = ...,
+        rank: builtins.int = ...,
+        world: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "cpus", b"cpus", "experiment", b"experiment", "gpus", b"gpus", "id", b"id", "job", b"job", "node", b"node"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "cpus", b"cpus", "experiment", b"experiment", "gpus", b"gpus", "id", b"id", "job", b"job", "node", b"node", "rank", b"rank", "world", b"world"]) -> None: ...
 
 Global___Machine: typing_extensions.TypeAlias = Machine
 
@@ -878,7 +885,7 @@ class StartRun(google.protobuf.message.Message):
 
     @property
     def rank_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Host addresses of all ranks, by rank."""
+        """NodeAgentService addresses of the nodes of all ranks, by rank."""
 
     @property
     def program(self) -> Global___RunProgram: ...
@@ -1070,7 +1077,9 @@ Global___DecideRun: typing_extensions.TypeAlias = DecideRun
 
 @typing.final
 class AmendRun(google.protobuf.message.Message):
-    """Moves `until` or adds save points while the run is under way. Answered by RunAmended."""
+    """Moves `until` or adds save points while the run is under way. Answered by RunAmended. Sent to rank 0 only, as decisions are:
+    the other ranks go where it leads.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

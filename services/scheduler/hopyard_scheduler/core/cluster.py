@@ -17,6 +17,7 @@ from hopyard_scheduler.core.events import (
     MachineRecalled,
     MachineSpec,
     NodeDrained,
+    NodeEvicted,
     NodeExpired,
     NodeJoined,
     ShareSet,
@@ -141,7 +142,7 @@ class Cluster:
         self._changed = True
 
     def restore(self, event: ClusterEvent) -> None:
-        """Re-applies a journalled event: which nodes are drained. The rest follows from the experiments and from hellos."""
+        """Re-applies a journalled event: which nodes are drained, and their lives. The rest follows from experiments and hellos."""
         match event:
             case NodeDrained():
                 self.nodes.setdefault(event.node, ClusterNode(event.node)).drained = self._lives.get(event.node, "")
@@ -149,7 +150,7 @@ class Cluster:
                 self._lives[event.node] = event.incarnation
                 if event.node in self.nodes:
                     self.nodes[event.node].lives(event.incarnation)
-            case NodeExpired():
+            case NodeExpired() | NodeEvicted():
                 pass
 
     def enter(self, experiment: str, tenant: Tenant) -> None:
@@ -180,9 +181,17 @@ class Cluster:
 
     def adopt(self, experiment: str, spec: MachineSpec, node: str, recalled: bool = False) -> None:
         """A recovered experiment holds a machine of a node that has yet to come back."""
-        self.nodes.setdefault(node, ClusterNode(node)).up = True
+        self.presume(node)
         self.machines[spec.id] = ClusterMachine(spec, node, experiment, recalled)
         self.tenants[experiment].held.add(spec.id)
+
+    def presume(self, name: str) -> None:
+        """A recovered experiment counts on a node: it is up, in the life it was last seen in, until its agent says otherwise.
+
+        One that comes back in another life has lost its runs, even those of which nobody heard anything yet.
+        """
+        node = self.nodes.setdefault(name, ClusterNode(name))
+        node.incarnation, node.up = self._lives.get(name, ""), True
 
     def leave(self, experiment: str) -> None:
         """An experiment wants nothing any more."""

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 from hopyard_scheduler.core import dispatch, placement
-from hopyard_scheduler.core.cluster import Cluster, ClusterNode, Tenant
+from hopyard_scheduler.core.cluster import Cluster, Tenant
 from hopyard_scheduler.core.division import Kind
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -27,6 +27,7 @@ from hopyard_scheduler.core.effects import (
 )
 from hopyard_scheduler.core.events import (
     ClusterEvent,
+    CopiesEvicted,
     Event,
     ExperimentCreated,
     ExperimentEvent,
@@ -34,6 +35,7 @@ from hopyard_scheduler.core.events import (
     NodeBack,
     NodeDrained,
     NodeDraining,
+    NodeEvicted,
     NodeExpired,
     NodeJoined,
     NodeLost,
@@ -91,6 +93,8 @@ class Core:
             case NodeDrained():
                 self._effects.append(Record(CLUSTER_STREAM, event))
                 self._drained(event)
+            case NodeEvicted():
+                self._evicted(event)
             case ExperimentCreated():
                 if event.experiment in self.experiments:
                     return []
@@ -161,6 +165,11 @@ class Core:
             if entry.shipper is not None
         ]
 
+    def partners(self, node: str) -> list[str]:
+        """Other nodes with ranks of the gangs that a node has ranks of."""
+        gangs = [{r.node for r in run.ranks} for x in self.experiments.values() for run in x.live.values()]
+        return sorted({other for nodes in gangs if node in nodes for other in nodes} - {node})
+
     # ------------------------------------------------------------------------------------------------------- recovery
 
     def restore(self, event: ExperimentEvent) -> list[Effect]:
@@ -208,7 +217,7 @@ class Core:
                 self.cluster.adopt(x.id, machine.spec, machine.node, machine.id in x.draining)
             for entry in x.snapshots.entries():
                 for node in entry.nodes:
-                    self.cluster.nodes.setdefault(node, ClusterNode(node)).up = True
+                    self.cluster.presume(node)
             effects += outstanding(x)
         return effects
 
@@ -245,6 +254,13 @@ class Core:
         for sha256 in event.snapshots:
             if sha256 not in known:
                 self._effects.append(ForgetSnapshot("", sha256, (event.node,), False))
+
+    def _evicted(self, event: NodeEvicted) -> None:
+        for x in self._involved(event.node, ()):
+            mine = {e.info.sha256 for e in x.snapshots.entries() if e.stored and event.node in e.nodes}
+            gone = tuple(sha256 for sha256 in event.snapshots if sha256 in mine)
+            if gone:
+                self._inbox.append(CopiesEvicted(event.at, x.id, event.node, gone))
 
     def _drained(self, event: NodeDrained) -> None:
         self.cluster.drain(event.node)

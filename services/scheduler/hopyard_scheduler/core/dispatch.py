@@ -19,6 +19,7 @@ from hopyard_scheduler.core import commands, lifecycle, losses, messages, placem
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_scheduler.core.events import (
     Answered,
+    CopiesEvicted,
     ExperimentCreated,
     ExperimentEvent,
     JobOperated,
@@ -113,6 +114,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             placement.node_back(x, event)
         case NodeDraining():
             placement.node_draining(x, event)
+        case CopiesEvicted():
+            placement.copies_evicted(x, event)
         case ShareSet():
             lifecycle.set_share(x, event)
         case Answered():

@@ -145,7 +145,10 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class ForgetSnapshot:
-    """Nobody needs these bytes any more: delete them from the nodes, and with `stored` from the store, if they got there."""
+    """Nobody needs these bytes any more: delete them from the nodes, and with `stored` from the store, if they got there.
+
+    Without an experiment: none in the core knows them. A finished one that it does not have may still hold them.
+    """
 
     experiment: str
     sha256: str

@@ -122,7 +122,16 @@ class NodeDrained:
     node: str
 
 
-ClusterEvent = NodeJoined | NodeExpired | NodeDrained
+@dataclass(frozen=True, slots=True)
+class NodeEvicted:
+    """An agent made room on its disk: it does not hold these snapshots any more. What follows from it is journalled."""
+
+    at: float
+    node: str
+    snapshots: tuple[str, ...]
+
+
+ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted
 
 
 # ----------------------------------------------------------------------------------------------------- experiment events
@@ -220,6 +229,16 @@ class NodeDraining:
     at: float
     experiment: str
     node: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesEvicted:
+    """A node has deleted its copies of these snapshots of the experiment, which are in the store."""
+
+    at: float
+    experiment: str
+    node: str
+    snapshots: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +429,7 @@ ExperimentEvent = (
     | NodeLost
     | NodeBack
     | NodeDraining
+    | CopiesEvicted
     | ShareSet
     | RunMessage
     | SnapshotShipped

@@ -28,7 +28,7 @@ class Phase(enum.Enum):
         return self in (Phase.COMPLETED, Phase.STOPPED, Phase.FAILED)
 
 
-_PROGRESS = (Phase.RUNNING, Phase.ENDING, Phase.PAUSING, Phase.PAUSED)
+_PROGRESS = (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED, Phase.ENDING)
 """Of several experiments the one that is furthest in front here says where all of them stand."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hopyard.policy.vocabulary import MachinesChange, RunEndReason
 from hopyard_scheduler.core import commands, losses, messages
 from hopyard_scheduler.core.events import (
+    CopiesEvicted,
     Ended,
     MachineGranted,
     MachineRecalled,
@@ -101,6 +102,12 @@ def node_back(x: Experiment, event: NodeBack) -> None:
     if gone:
         x.call(MachinesChange(lost=gone))
         x.wake()
+
+
+def copies_evicted(x: Experiment, event: CopiesEvicted) -> None:
+    """A node made room: who needs these snapshots gets them from the store, or from another node."""
+    for job in dict.fromkeys(x.snapshots.evicted(event.node, frozenset(event.snapshots))):
+        x.changed(x.jobs[job])
 
 
 def node_draining(x: Experiment, event: NodeDraining) -> None:

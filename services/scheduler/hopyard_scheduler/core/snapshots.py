@@ -277,6 +277,18 @@ class SnapshotBook:
                 entry.shipper = None
                 self._note(entry)
 
+    def evicted(self, node: str, sha256s: frozenset[str]) -> list[str]:
+        """A node has made room. Answers the jobs whose STORED snapshots it holds no more.
+
+        A copy that is not known to be STORED counts as there: its agent knows better, and says so on its channel.
+        """
+        jobs = []
+        for entry in self.entries():
+            if entry.stored and node in entry.nodes and entry.info.sha256 in sha256s:
+                entry.nodes.discard(node)
+                jobs.append(entry.job)
+        return jobs
+
     def node_holds(self, node: str, sha256s: frozenset[str]) -> None:
         """A node said what its disk holds."""
         for entry in self.entries():

@@ -16,7 +16,8 @@ from hopyard_scheduler.converters import (
     run_message_from_proto,
     shipped_from_proto,
 )
-from hopyard_scheduler.core.events import JobOperated, NodeDrained, NodeJoined
+from hopyard_scheduler.core.events import JobOperated, NodeDrained, NodeEvicted, NodeJoined
+from hopyard_scheduler.garbage import Garbage
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.pages import page
 from hopyard_scheduler.sessions import Session, Sessions
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
     """Serves machines and agent sessions."""
 
-    def __init__(self, live: Live, sessions: Sessions) -> None:
+    def __init__(self, live: Live, sessions: Sessions, garbage: Garbage) -> None:
         self._live = live
+        self._garbage = garbage
         self._sessions = sessions
         self._reservations: dict[str, str] = {}
 
@@ -94,6 +96,11 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
                         self._live.core.acknowledge(key_from_proto(request.ack.run), request.ack.sequence)
                     case "shipped":
                         await self._live.submit(shipped_from_proto(request.shipped, session.node, self._live.clock()))
+                    case "inventory":
+                        self._garbage.arrived(request.inventory)
+                    case "evicted":
+                        hashes = tuple(request.evicted.sha256)
+                        await self._live.submit(NodeEvicted(self._live.clock(), session.node, hashes))
                     case "heartbeat":
                         session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))
                     case other:
@@ -176,6 +183,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         held = x.machines.get(name) if x is not None else None
         if held is not None and held.run is not None:
             message.job, message.attempt = held.run.job, held.run.attempt
+            message.rank, message.world = held.run.machines.index(name), len(held.run.ranks)
         return message
 
     def _node(self, name: str) -> pb.Node:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal
 
+from hopyard.errors import InvalidInput
 from hopyard.v1 import experiment_pb2 as pb
 from hopyard.v1 import experiment_pb2_grpc
 from hopyard_scheduler.converters import PHASES
 from hopyard_scheduler.frontdoor import FrontDoor
+from hopyard_scheduler.garbage import DEFAULT_SECONDS, Garbage
 from hopyard_scheduler.pages import page
 
 if TYPE_CHECKING:
@@ -18,8 +21,9 @@ if TYPE_CHECKING:
 class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     """Serves experiments."""
 
-    def __init__(self, door: FrontDoor) -> None:
+    def __init__(self, door: FrontDoor, garbage: Garbage) -> None:
         self._door = door
+        self._garbage = garbage
 
     async def CreateExperiment(
         self,
@@ -116,6 +120,24 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> pb.GetClusterResponse:
         """Where the other services answer."""
         return self._door.cluster()
+
+    async def CollectGarbage(
+        self,
+        request: pb.CollectGarbageRequest,
+        context: grpc.aio.ServicerContext[pb.CollectGarbageRequest, pb.CollectGarbageResponse],
+    ) -> pb.CollectGarbageResponse:
+        """Deletes what nobody needs."""
+        older_than = request.older_than_seconds if request.HasField("older_than_seconds") else DEFAULT_SECONDS
+        if not 0 <= older_than < math.inf:
+            raise InvalidInput(f"older_than_seconds: found {older_than}, allowed are 0 or more")
+        report = await self._garbage.collect(
+            dry_run=request.dry_run, older_than=older_than, foreign=request.foreign, idle=list(request.sha256)
+        )
+        garbage = [
+            pb.Garbage(kind=kind, place=place, count=count, size_bytes=size)
+            for (kind, place), (count, size) in report.found.items()
+        ]
+        return pb.CollectGarbageResponse(garbage=garbage, notes=report.notes, unneeded=report.unneeded)
 
     async def _operate(self, name: str, action: Literal["pause", "resume", "stop"]) -> pb.Experiment:
         await self._door.operate(name, action)

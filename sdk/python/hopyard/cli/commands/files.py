@@ -26,12 +26,13 @@ def register(app: typer.Typer) -> None:
 def logs(
     names: ExperimentAndJob,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
+    rank: Annotated[int, typer.Option("--rank", min=0, help="Whose output, of a job on several machines.")] = 0,
     server: Server = None,
     data: Data = None,
 ) -> None:
     """Print what a job printed, from every node it ran on.
 
-    **Examples:** `hopyard logs 7`, `hopyard logs -f digits 7`
+    **Examples:** `hopyard logs 7`, `hopyard logs -f digits 7`, `hopyard logs digits 7 --rank 1`
     """
     from contextlib import aclosing
 
@@ -44,7 +45,7 @@ def logs(
     async def read(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
         node, printed = None, False
-        async with aclosing(client.logs(chosen, job, follow=follow)) as chunks:
+        async with aclosing(client.logs(chosen, job, follow=follow, rank=rank)) as chunks:
             async for chunk in chunks:
                 if node is not None and chunk.node != node:
                     say(f"--- on {chunk.node}")

@@ -23,6 +23,15 @@ def up(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="The scheduler's port; 0 takes a free one.")
     ] = 4650,
+    snapshot_quota: Annotated[
+        str | None,
+        typer.Option(
+            "--snapshot-quota",
+            metavar="BYTES",
+            help="What each agent's folder of snapshots may hold, such as 50GiB; copies of what is stored make room.",
+            show_default=False,
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
     ] = False,
@@ -35,5 +44,22 @@ def up(
     **Examples:** `hopyard up --slots 4`, then `hopyard run experiment.yaml` beside it; `hopyard up --agents 2 --slots 2`
     """
     from hopyard.cli.cluster import run_cluster
+    from hopyard.cli.errors import WrongUse
+    from hopyard.spec.sizes import size_bytes
 
-    raise typer.Exit(run_cluster(data, slots=slots, agents=agents, host=host, port=port, insecure=insecure))
+    if snapshot_quota is not None:
+        try:
+            size_bytes(int(snapshot_quota) if snapshot_quota.isdecimal() else snapshot_quota)
+        except ValueError as error:
+            raise WrongUse(f"--snapshot-quota {error}") from error
+    raise typer.Exit(
+        run_cluster(
+            data,
+            slots=slots,
+            agents=agents,
+            host=host,
+            port=port,
+            insecure=insecure,
+            snapshot_quota=snapshot_quota,
+        )
+    )

@@ -35,6 +35,7 @@ class LiveModel:
         self.slots = slots
         self.server = server
         self.note = ""
+        self.trouble = ""
         self.experiment: Experiment | None = None
         self.jobs: dict[str, Job] = {}
         self.metrics: dict[str, bool] = {}

@@ -26,7 +26,7 @@ def plain_line(model: LiveModel, now: float) -> str:
     waits = f"  {text.first_line(_waits(model, experiment))}".rstrip()
     return (
         f"{text.duration(model.elapsed(now)):>7}  {experiment.name} {experiment.state.name}{remaining}  "
-        f"{counts}  {best}  {model.rate(now):.1f} reports/s{waits}"
+        f"{counts}  {best}  {model.rate(now):.1f} reports/s{waits}{f'  {model.trouble}' if model.trouble else ''}"
     )
 
 

@@ -1,0 +1,143 @@
+"""`gc`: what nobody needs any more is deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from hopyard.cli.options import Data, Json, Server
+
+if TYPE_CHECKING:
+    from hopyard.client.aio import AsyncClient
+    from hopyard.client.types import Garbage, GarbageKind
+
+_COPIES: Final = "snapshots that no experiment holds"
+_PARTIALS: Final = "parts of uploads and files that were not finished"
+_HASH_DIGITS: Final = 64
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="Act")(gc)
+
+
+def gc(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be deleted.")] = False,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Leave alone what was written or wanted since: it may be under way.")
+    ] = "10m",
+    foreign: Annotated[
+        bool,
+        typer.Option(
+            "--foreign",
+            help="Delete also what the index of a store given by URL does not know: only if no other cluster uses it.",
+        ),
+    ] = False,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Delete what nobody needs: blobs without a use, unused code, parts of uploads, left-over snapshots on the nodes.
+
+    What an experiment, a fork or a resume still needs stays, whether it runs or has ended; so it may be called at any time.
+
+    **Examples:** `hopyard gc --dry-run`, `hopyard gc --older-than 1d --json`
+    """
+    import asyncio
+
+    from hopyard.cli.errors import WrongUse
+    from hopyard.cli.output import emit_json
+    from hopyard.spec.durations import seconds
+
+    try:
+        age = seconds(float(older_than) if older_than.replace(".", "", 1).isdecimal() else older_than)
+    except ValueError as error:
+        raise WrongUse(f"--older-than {error}") from error
+    got = asyncio.run(_collect(server, data, dry_run, age, foreign))
+    if json:
+        emit_json({"dry_run": got.dry_run, "found": got.found, "notes": got.notes, "bytes": _bytes(got.found)})
+    else:
+        _show(got)
+
+
+async def _collect(server: str | None, data: Path | None, dry_run: bool, age: float, foreign: bool) -> Garbage:
+    from hopyard.cli.connect import connected, resting
+
+    idle = await resting(server, data)
+    # Nobody's agents run on a resting folder: what lies in theirs is looked at from here.
+    files = _idle_files(idle, age) if idle is not None else []
+
+    async with connected(server, data, purpose="hopyard gc") as client:
+        got = await _ask(client, files, dry_run, age, foreign)
+        unneeded = set(got.unneeded)
+        chosen = [(place, path) for place, path in files if not _is_hash(path.name) or path.name in unneeded]
+        return replace(got, found=(*got.found, *_deleted(chosen, dry_run)))
+
+
+async def _ask(
+    client: AsyncClient, files: Sequence[tuple[str, Path]], dry_run: bool, age: float, foreign: bool
+) -> Garbage:
+    hashes = sorted({path.name for _, path in files if _is_hash(path.name)})
+    return await client.collect_garbage(dry_run=dry_run, older_than=age, foreign=foreign, idle=hashes)
+
+
+def _idle_files(data: Path, age: float) -> list[tuple[str, Path]]:
+    """What lies in the snapshot folders of a resting cluster's agents for longer than so many seconds."""
+    before = time.time() - age
+    found = []
+    for folder in sorted(data.glob("agent*/snapshots")):
+        for path in sorted(folder.iterdir()):
+            ours = _is_hash(path.name) or (path.name.startswith(".") and path.name.endswith(".partial"))
+            with suppress(FileNotFoundError):
+                if ours and path.is_file() and path.stat().st_mtime <= before:
+                    found.append((folder.parent.name, path))
+    return found
+
+
+def _is_hash(name: str) -> bool:
+    return len(name) == _HASH_DIGITS and all(digit in "0123456789abcdef" for digit in name)
+
+
+def _deleted(files: Sequence[tuple[str, Path]], dry_run: bool) -> list[GarbageKind]:
+    from hopyard.client.types import GarbageKind
+
+    counted: dict[tuple[str, str], tuple[int, int]] = {}
+    for place, path in files:
+        kind = _COPIES if _is_hash(path.name) else _PARTIALS
+        count, size = counted.get((kind, place), (0, 0))
+        with suppress(FileNotFoundError):
+            counted[kind, place] = (count + 1, size + path.stat().st_size)
+            if not dry_run:
+                path.unlink()
+    return [GarbageKind(kind, place, count, size) for (kind, place), (count, size) in counted.items()]
+
+
+def _bytes(found: Sequence[GarbageKind]) -> int:
+    return sum(one.size_bytes for one in found)
+
+
+def _show(got: Garbage) -> None:
+    from rich.table import Table
+
+    from hopyard.cli import text
+    from hopyard.cli.output import emit, say
+
+    for note in got.notes:
+        say(note)
+    if not got.found:
+        emit("there is nothing that nobody needs")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("what", "where", "number", "size"):
+        table.add_column(column, justify="right" if column in ("number", "size") else "left")
+    for one in got.found:
+        table.add_row(one.kind, one.place, str(one.count), text.size(one.size_bytes))
+    emit(table)
+    total = text.size(_bytes(got.found))
+    emit(f"{total} would be freed; nothing was changed" if got.dry_run else f"{total} freed")

@@ -1,0 +1,187 @@
+"""A disk without room: the reason is told, nothing is damaged, and with room again all goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import ExperimentState, JobState
+from tests.e2e.failing import alone, curve, experiment
+from tests.e2e.harness import cluster
+
+pytestmark = pytest.mark.timeout(180)
+
+PATIENCE = 100.0
+LENGTH = 30
+
+
+@contextmanager
+def disk(folder: Path, megabytes: int) -> Iterator[None]:
+    """A small disk of its own at a folder; without the right to mount one the test is skipped."""
+    folder.mkdir(parents=True)
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("a full disk is made by mounting a small one, which only root can do")
+    made = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if made.returncode:
+        pytest.skip(f"a full disk is made by mounting a small one, which is not allowed here: {made.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def filled(folder: Path) -> Iterator[None]:
+    """The folder's disk has no byte left."""
+    file = folder / "filler"
+    with file.open("wb", buffering=0) as filler:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    filler.write(bytes(size))
+            except OSError:
+                continue
+    try:
+        yield
+    finally:
+        file.unlink()
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something."""
+    async with asyncio.timeout(PATIENCE):
+        while not await true():  # noqa: ASYNC110 (a live cluster tells nobody)
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A job that saves 40 kB after each iteration."""
+    return experiment(tmp_path / "walk", length=LENGTH, space={"pace": 0.1, "bytes": 40_000})
+
+
+async def goes_on(client: AsyncClient, name: str, file: Path) -> None:
+    """The experiment ends as if nothing had been the matter."""
+    ended = await client.wait(name, timeout=PATIENCE)
+    assert ended.state is ExperimentState.COMPLETED, ended.reason
+    (job,) = await client.jobs(name)
+    assert (job.state, job.position, job.failures) == (JobState.COMPLETED, LENGTH, 0)
+    assert curve(await client.statistics(name, "1")) == alone(file.parent, job.hyperparameters, LENGTH)
+    assert job.snapshots[-1].stored
+
+
+def whole(folder: Path) -> None:
+    """Each file that is named by a hash has it."""
+    for path in folder.rglob("*"):
+        if path.is_file() and len(path.name) == 64:
+            assert hashlib.sha256(path.read_bytes()).hexdigest() == path.name
+
+
+def without_traceback(data: Path) -> None:
+    for log in (data / "logs").glob("*.log"):
+        assert "Traceback" not in log.read_text(), log
+
+
+async def reached(client: AsyncClient, name: str, position: int) -> None:
+    async def there() -> bool:
+        jobs = await client.jobs(name)
+        return bool(jobs) and jobs[0].position >= position
+
+    await until(there)
+
+
+async def test_the_agent_s_disk(data: Path, file: Path) -> None:
+    with disk(data / "a", 8):
+        async with cluster(data, {"a": 1}) as (_, client):
+            name = (await client.create(file)).id
+            await reached(client, name, 3)
+            reasons: set[str] = set()
+
+            async def lost_twice() -> bool:
+                reasons.add((await client.job(name, "1")).reason)
+                return (await client.job(name, "1")).attempt >= 3
+
+            with filled(data / "a"):
+                await until(lost_twice)
+            assert any("no space left" in reason.lower() for reason in reasons), reasons
+            await goes_on(client, name, file)
+            await asyncio.to_thread(whole, data)
+        await asyncio.to_thread(without_traceback, data)
+
+
+async def test_the_snapshot_store_s_disk(data: Path, file: Path) -> None:
+    with disk(data / "store", 2):
+        async with cluster(data, {"a": 1}) as (_, client):
+            name = (await client.create(file)).id
+            await reached(client, name, 3)
+            log = data / "logs" / "agent-a.log"
+
+            async def given_up() -> bool:
+                return "is not stored: " in await asyncio.to_thread(log.read_text)
+
+            with filled(data / "store"):
+                await until(given_up)
+                assert "cannot be stored: No space left on device; make room" in await asyncio.to_thread(log.read_text)
+                # It trains on: its snapshots are on its own disk.
+                await reached(client, name, (await client.job(name, "1")).position + 2)
+            await goes_on(client, name, file)
+            assert (await client.job(name, "1")).attempt == 1
+            await asyncio.to_thread(whole, data)
+        await asyncio.to_thread(without_traceback, data)
+
+
+async def test_one_disk_for_everything(data: Path, file: Path) -> None:
+    with disk(data, 24):
+        async with AsyncClient.local(data) as client:
+            name = (await client.create(file)).id
+            await reached(client, name, 3)
+            assert (await client.cluster()).trouble == ""
+
+            async def told() -> bool:
+                return "no space left on its disk" in (await client.cluster()).trouble
+
+            with filled(data):
+                await until(told)
+                assert "the journal cannot be written: " in (await client.cluster()).trouble
+                assert (await client.get(name)).state is ExperimentState.RUNNING, "questions are answered all the same"
+            await goes_on(client, name, file)
+            assert (await client.cluster()).trouble == ""
+            await asyncio.to_thread(whole, data)
+        await asyncio.to_thread(without_traceback, data)
+
+
+@pytest.mark.parametrize("room", [0, 40960])
+async def test_no_room_from_the_beginning(data: Path, file: Path, room: int) -> None:
+    with disk(data, 1), filled(data):
+        os.truncate(data / "filler", max(0, (data / "filler").stat().st_size - room))
+        for arguments in (["run", str(file)], ["up", "--port", "0"]):
+            run = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "hopyard.cli.main", *arguments, "--data", str(data)),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            out, said = await run.communicate()
+            assert (run.returncode, out) == (1, b"")
+            assert b"no space left on" in said.lower(), said.decode()
+            assert b"Traceback" not in said

@@ -1,0 +1,328 @@
+"""Garbage is found and deleted while experiments run; what they need, and what finished ones have, stays."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.embedded import EmbeddedCluster
+from hopyard.client.types import ExperimentState, Garbage, JobState
+from hopyard.rpc import channel
+from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
+from hopyard_appstat.service import AppStatService
+from hopyard_hpgen.service import HpgenService
+from hopyard_nodeagent import shipping, snapshots
+from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_scheduler import garbage
+from hopyard_scheduler.service import SchedulerService
+from tests.integration.scheduler.conftest import experiment
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Pieces:
+    """Services, an agent with one machine, and AppStat's stub."""
+
+    def __init__(self, data: Path, max_blob_bytes: int = 1 << 30) -> None:
+        self.data = data
+        self.appstat = AppStatService(data=data / "appstat", max_blob_bytes=max_blob_bytes)
+        self.hpgen = HpgenService()
+        self.scheduler: SchedulerService | None = None
+        self.agent: NodeAgent | None = None
+
+    async def start_scheduler(self) -> SchedulerService:
+        port = int(self.scheduler.address.split(":")[1]) if self.scheduler is not None else 0
+        made = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, port=port)
+        await made.start()
+        self.scheduler = made
+        return made
+
+    async def start_agent(self, quota: int | None = None) -> None:
+        assert self.scheduler is not None
+        machines = (MachineSettings(id="n/0", cpus=1),)
+        settings = AgentSettings(
+            node="n",
+            scheduler=self.scheduler.address,
+            data=self.data / "agent",
+            machines=machines,
+            snapshot_quota=quota,
+        )
+        self.agent = NodeAgent(settings)
+        await self.agent.start()
+
+    def local(self) -> list[str]:
+        return sorted(path.name for path in (self.data / "agent" / "snapshots").iterdir())
+
+    def stored(self) -> list[str]:
+        return sorted(path.name for path in (self.data / "appstat" / "store").glob("*/*"))
+
+
+@pytest.fixture
+async def pieces(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pieces]:
+    found = Pieces(tmp_path, **getattr(request, "param", {}))
+    await found.appstat.start()
+    await found.hpgen.start()
+    await found.start_scheduler()
+    try:
+        yield found
+    finally:
+        if found.agent is not None:
+            await found.agent.stop()
+        assert found.scheduler is not None
+        await found.scheduler.stop(1)
+        await found.hpgen.stop(1)
+        await found.appstat.stop(1)
+
+
+@pytest.fixture
+async def client(pieces: Pieces) -> AsyncIterator[AsyncClient]:
+    assert pieces.scheduler is not None
+    async with AsyncClient(server=pieces.scheduler.address, patience=30) as found:
+        yield found
+
+
+async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            found = holds()
+            if found if isinstance(found, bool) else await found:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def put(pieces: Pieces, data: bytes, owner: str) -> str:
+    sha256 = hashlib.sha256(data).hexdigest()
+    async with channel(pieces.appstat.address) as link:
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(link)
+
+        async def requests() -> AsyncIterator[appstat_pb2.PutBlobRequest]:
+            yield appstat_pb2.PutBlobRequest(sha256=sha256, data=data, owner=owner)
+
+        await stub.PutBlob(requests())
+    return sha256
+
+
+def old(path: Path, data: bytes = b"") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.utime(path, (time.time() - 9999,) * 2)
+    return path
+
+
+def counts(got: Garbage) -> dict[tuple[str, str], tuple[int, int]]:
+    return {(one.kind, one.place): (one.count, one.size_bytes) for one in got.found}
+
+
+async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path
+) -> None:
+    await pieces.start_agent()
+    more = "snapshot: {keep_latest: 2, keep_best: 2}"
+    created = await client.create(experiment(tmp_path / "e", jobs=2, length=150, pace=0.02, more=more))
+    await until(lambda: len(pieces.stored()) > 3)
+
+    own = await put(pieces, b"left by a crash", created.id)
+    lost = await put(pieces, b"of nobody who is known", "gone-abcdef")
+    code = await put(pieces, b"code that was never run", "bundle")
+    foreign = await put(pieces, b"put by hand", "")
+    orphan_name = hashlib.sha256(b"never owned").hexdigest()
+    orphan = old(tmp_path / "appstat" / "store" / orphan_name[:2] / orphan_name, b"never owned")
+    upload = old(tmp_path / "appstat" / "incoming" / "half", b"half")
+    copy = old(tmp_path / "agent" / "snapshots" / ("ab" * 32), b"nobody's")
+    packing = old(tmp_path / "agent" / "snapshots" / ".x.partial", b"pac")
+    expected = {
+        (garbage.UNKNOWN, "store"): (1, 22),
+        (garbage.BUNDLES, "store"): (1, 23),
+        (garbage.UNOWNED, "store"): (1, 11),
+        (garbage.PARTIALS, "store"): (1, 4),
+        (garbage.COPIES, "n"): (1, 8),
+        (garbage.PARTIALS, "n"): (1, 3),
+    }
+
+    looked = counts(await client.collect_garbage(dry_run=True, older_than=0))
+    # Beside it snapshots that the running experiment has just let go.
+    count, size = looked.pop((garbage.UNHELD, "store"))
+    assert count >= 1
+    assert size >= 15
+    assert looked == expected
+    assert all(path.exists() for path in (orphan, upload, copy, packing))
+    assert {own, lost, code, foreign} <= set(pieces.stored())
+    young = await client.collect_garbage(dry_run=False)  # What was put just now may be about to be used.
+    assert {own, lost, code, foreign} <= set(pieces.stored())
+    assert (garbage.UNOWNED, "store") in counts(young)
+    assert not orphan.exists()
+
+    swept = await client.collect_garbage(older_than=0)
+    assert set(counts(swept)) == {(kind, "store") for kind in (garbage.UNHELD, garbage.UNKNOWN, garbage.BUNDLES)}
+    assert {own, lost, code}.isdisjoint(pieces.stored())
+    assert foreign in pieces.stored()
+    await until(lambda: not copy.exists())
+    assert not upload.exists()
+    assert not packing.exists()
+    assert (await client.get(created.id)).state is ExperimentState.RUNNING
+    for _ in range(5):  # Again and again, while snapshots come and go.
+        await client.collect_garbage(older_than=0)
+        await asyncio.sleep(0.1)
+
+    await client.pause(created.id)
+
+    async def paused() -> bool:
+        return (await client.get(created.id)).state is ExperimentState.PAUSED
+
+    await until(paused)
+    held = {snapshot.sha256 for job in await client.jobs(created.id) for snapshot in job.snapshots}
+    assert held
+    assert held <= set(pieces.stored())
+    await client.collect_garbage(older_than=0)
+    assert held <= set(pieces.stored())
+    await client.resume(created.id)
+    ended = await client.wait(created.id, timeout=120)
+    assert ended.state is ExperimentState.COMPLETED
+    for job in await client.jobs(created.id):
+        positions = [s.report.position for s in await client.statistics(created.id, job.id)]
+        assert positions == list(range(1, 151))
+        assert job.failures == 0
+
+
+async def test_what_a_finished_experiment_has_stays_when_no_scheduler_remembers_it(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path
+) -> None:
+    await pieces.start_agent()
+    created = await client.create(experiment(tmp_path / "e", jobs=2, length=3))
+    await client.wait(created.id, timeout=60)
+    assert pieces.scheduler is not None
+    await pieces.scheduler.stop(1)
+    await pieces.start_scheduler()
+    held = {snapshot.sha256 for job in await client.jobs(created.id) for snapshot in job.snapshots}
+    assert held
+    left = await put(pieces, b"left by a crash", created.id)
+    got = await client.collect_garbage(older_than=0, idle=[*held, "cd" * 32])
+    assert counts(got) == {(garbage.UNHELD, "store"): (1, 15)}
+    assert got.unneeded == ("cd" * 32,)
+    assert set(pieces.stored()) == {*held, created.bundle}
+    assert left not in pieces.stored()
+    assert (await client.download(created.id, to=tmp_path / "best")).folder == tmp_path / "best"
+
+
+@pytest.mark.parametrize("pieces", [{"max_blob_bytes": 5000}], indirect=True)
+async def test_a_finished_experiments_only_copy_outlives_a_restart_of_the_scheduler(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "REFUSALS", 1)
+    await pieces.start_agent()
+    created = await client.create(experiment(tmp_path / "e", jobs=1, length=2))
+    await client.wait(created.id, timeout=60)
+    (snapshot,) = (await client.jobs(created.id))[0].snapshots
+    assert not snapshot.stored
+    stranger = old(tmp_path / "agent" / "snapshots" / ("ab" * 32), b"nobody's")
+    assert pieces.scheduler is not None
+    await pieces.scheduler.stop(1)
+    await pieces.start_scheduler()
+    await until(lambda: not stranger.exists())
+    assert pieces.local() == [snapshot.sha256]
+    assert counts(await client.collect_garbage(older_than=0)) == {}
+    assert (await client.download(created.id, to=tmp_path / "best")).sha256 == snapshot.sha256
+
+
+async def test_copies_that_made_room_are_fetched_again_by_the_next_run(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "SETTLE_SECONDS", 0.0)
+    await pieces.start_agent(quota=1)
+    created = await client.create(experiment(tmp_path / "e", jobs=1, length=200, pace=0.02))
+    await until(lambda: len(pieces.stored()) > 1)
+    await client.pause(created.id)
+    await until(lambda: pieces.local() == [])
+
+    async def told() -> bool:
+        return not any(one.nodes for one in (await client.jobs(created.id))[0].snapshots)
+
+    await until(told)
+    job = (await client.jobs(created.id))[0]
+    assert job.state is JobState.SUSPENDED
+    assert all(snapshot.stored for snapshot in job.snapshots)
+    await client.resume(created.id)
+    assert (await client.wait(created.id, timeout=60)).state is ExperimentState.COMPLETED
+    job = (await client.jobs(created.id))[0]
+    assert (job.attempt, job.failures) == (2, 0)
+    positions = [s.report.position for s in await client.statistics(created.id, job.id)]
+    assert positions == list(range(1, 201))
+
+
+async def test_an_experiment_above_its_quota_says_so_and_ends_with_its_result(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path
+) -> None:
+    await pieces.start_agent()
+    more = "snapshot: {keep_latest: 3, quota: 1B}"
+    created = await client.create(experiment(tmp_path / "e", jobs=3, length=6, more=more))
+    ended = await client.wait(created.id, timeout=60)
+    assert ended.state is ExperimentState.COMPLETED
+    assert ended.warning.endswith("more than snapshot.quota; all of them are still needed, so none is dropped")
+    kept = [(job.id, one.position) for job in await client.jobs(created.id) for one in job.snapshots]
+    assert kept == [(ended.best_job, ended.best_position)]
+    await until(lambda: len(pieces.stored()) == 2)  # That and the code.
+
+
+async def gc(data: Path, *options: str) -> dict[str, object]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hopyard.cli.main", "gc", "--data", str(data), "--json", *options),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    found: dict[str, object] = json.loads(said)
+    return found
+
+
+async def test_a_killed_store_leaves_a_part_of_an_upload_which_gc_removes_from_the_resting_folder(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    cluster = EmbeddedCluster(data, slots=0)
+    address = await cluster.start()
+    killed = asyncio.Event()
+
+    async def half() -> AsyncIterator[appstat_pb2.PutBlobRequest]:
+        yield appstat_pb2.PutBlobRequest(sha256="ef" * 32, data=b"x" * (1 << 20), owner="bundle")
+        await killed.wait()
+
+    async with AsyncClient(server=address) as client:
+        appstat = (await client.cluster()).appstat_address
+    async with channel(appstat) as link:
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(link)
+        call = stub.PutBlob(half())
+        await until(lambda: any(path.stat().st_size for path in (data / "incoming").glob("*")))
+        cluster.kill()
+        await cluster.stop()
+        killed.set()
+        call.cancel()
+    (partial,) = (data / "incoming").iterdir()
+    size = partial.stat().st_size
+    copy = old(data / "agent" / "snapshots" / ("ab" * 32), b"nobody's")
+    packing = old(data / "agent-node2" / "snapshots" / ".x.partial", b"pac")
+    theirs = old(data / "agent" / "snapshots" / "README", b"mine")
+    expected = [
+        {"kind": garbage.PARTIALS, "place": "store", "count": 1, "size_bytes": size},
+        {"kind": garbage.COPIES, "place": "agent", "count": 1, "size_bytes": 8},
+        {"kind": garbage.PARTIALS, "place": "agent-node2", "count": 1, "size_bytes": 3},
+    ]
+
+    looked = await gc(data, "--dry-run")
+    assert looked == {"dry_run": True, "found": expected, "notes": [], "bytes": size + 11}
+    assert partial.exists()
+    assert copy.exists()
+    assert packing.exists()
+    assert (await gc(data))["found"] == expected
+    assert not any(path.exists() for path in (partial, copy, packing))
+    assert theirs.exists()
+    assert (await gc(data))["found"] == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hopyard.policy import Cluster, Policy
+from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, JobState, Policy, ShareChange
+from hopyard_policies.default import DefaultPolicy
 
 
 class Wrong(Policy):
@@ -24,3 +25,36 @@ class Wrong(Policy):
             cluster.ask("plan", {1, 2})
         elif job := cluster.get_idle_job():
             cluster.start_job(job, cluster.idle_machines()[0].id, until=wrong)
+
+
+class Yielding(DefaultPolicy):
+    """Leaves machines to others as soon as its share shrinks: the newest jobs first."""
+
+    def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
+        live = [job for job in cluster.live_jobs() if job.state is not JobState.SUSPENDING]
+        for job in live[change.slots :]:
+            cluster.suspend_job(job.id)
+
+
+class Single(DefaultPolicy):
+    """Can use one machine only."""
+
+    def demand(self, cluster: Cluster) -> int:
+        return min(super().demand(cluster), 1)
+
+
+class Units(Policy):
+    """Trains in units of some positions, none of which may lose its machine in the middle."""
+
+    def __init__(self, unit: int) -> None:
+        self._unit = unit
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        for _ in range(cluster.experiment.jobs_left):
+            cluster.create_job()
+        for machine, job in zip(cluster.idle_machines(), cluster.idle_jobs(), strict=False):
+            until = min(job.position + self._unit, cluster.experiment.max_position)
+            cluster.start_job(job.id, machine.id, until=until, allowed=until, preemptible=False)
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        return CONTINUE

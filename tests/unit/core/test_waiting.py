@@ -194,7 +194,7 @@ def test_machines_that_others_have_yet_to_leave() -> None:
     assert whole(rig, "y") == "its share is 1 of 2, and others have yet to leave 1 machine"
     assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 machine, and is made to in 30 s"
     rig.create()
-    assert why(rig, "3") == "waits for a machine: 2 are busy, and its share fell to 1"
+    assert why(rig, "3") == "waits for a machine: its share fell to 1, and 2 are busy"
     rig.now += 30
     rig.feed(TimerElapsed(rig.now, "x", SHARE_TIMER))
     assert why(rig, "2") == "preempted: another experiment's share"

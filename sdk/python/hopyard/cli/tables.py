@@ -96,6 +96,8 @@ def jobs_table(
         model.apply(job, 0.0)
     longest = model.max_position
     placed = any(job.machines for job in found)
+    columns = ["job", "state", "position", f"best {experiment.metric.name}", "at", "last"]
+    columns += [*(["on"] if placed else []), "hyperparameters"]
     rows: list[Row] = []
     ordered = sorted(found, key=model.merit)
     for job in ordered[:most]:
@@ -113,8 +115,6 @@ def jobs_table(
                 Text(text.hyperparameters(job.hyperparameters)),
             ]
         )
-    columns = ["job", "state", "position", f"best {experiment.metric.name}", "at", "last"]
-    columns += [*(["on"] if placed else []), "hyperparameters"]
     whys = [verdict.why(experiment, job) if with_reasons else "" for job in ordered[:most]]
     table, beside = _with_reasons(columns, rows, whys, width)
     parts: list[RenderableType] = [table]

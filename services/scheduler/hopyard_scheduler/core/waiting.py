@@ -95,7 +95,7 @@ class Waiting:
         if x.share == 0:
             return f"waits for a machine: {self._its_share} is 0 of {machines}{self._limit}"
         if x.placed > x.share:
-            return f"waits for a machine: {x.placed} are busy, and {self._its_share} fell to {x.share}"
+            return f"waits for a machine: {self._its_share} fell to {x.share}, and {_count(x.placed, 'is', 'are')} busy"
         if x.placed == x.share:
             return f"waits for a machine: {x.placed} of {x.share} in {self._its_share} are busy{self._limit}"
         idle = [machine for machine in x.machines.values() if machine.idle and machine.id not in x.draining]

@@ -31,10 +31,10 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
         Something rich can print; never taller than `height` (but for at least one job) nor wider than `width`.
     """
     header = [_title(model, width, now), _progress(model, width, now, ascii_only), *_best(model, width)]
-    if model.trouble:
-        header.append(_line(width, (model.trouble, "bold red")))
     if height >= _ROOM_FOR_REASONS:
         header += _waits(model, width, ascii_only)
+    if model.trouble:
+        header.append(_line(width, (model.trouble, "bold red")))
     if model.note:
         header.append(_line(width, (model.note, "bold")))
     if not model.jobs:

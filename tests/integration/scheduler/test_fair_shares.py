@@ -1,0 +1,197 @@
+"""Experiments that share machines by their weights, live: who is above its share is suspended, and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import Experiment, ExperimentState, Job, JobState
+from hopyard.spec import ExperimentSpec
+from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_scheduler import frontdoor
+from hopyard_scheduler.core.events import Settings
+from hopyard_scheduler.program import settings_of
+from tests.integration.scheduler.conftest import experiment
+from tests.integration.scheduler.test_recovery import Pieces, pieces
+
+__all__ = ["pieces"]
+
+TRAINER = '''
+import json, time
+from hopyard.trainer import Trainer
+
+
+class Counter(Trainer):
+    """Counts, and reports from which position its process went on."""
+
+    def setup(self, hp, changed):
+        self.x = hp["x"]
+        self.pace = hp["pace"]
+
+    def build(self, hp):
+        self.count = self.since = 0
+
+    def train(self):
+        time.sleep(self.pace)
+        self.count += 1
+        return {"accuracy": self.x, "count": float(self.count), "since": float(self.since)}
+
+    def save(self, folder):
+        (folder / "state.json").write_text(json.dumps(self.count))
+
+    def load(self, folder):
+        self.count = self.since = json.loads((folder / "state.json").read_text())
+'''
+
+
+@pytest.fixture
+async def client(pieces: Pieces, tmp_path: Path) -> AsyncIterator[AsyncClient]:
+    """A client of a cluster of two nodes with two machines each."""
+    scheduler = await pieces.scheduler()
+    agents = []
+    for node in ("a", "b"):
+        machines = tuple(MachineSettings(id=f"{node}/{slot}", cpus=1) for slot in range(2))
+        agent = NodeAgent(
+            AgentSettings(node=node, scheduler=scheduler.address, data=tmp_path / node, machines=machines)
+        )
+        await agent.start()
+        agents.append(agent)
+    try:
+        async with AsyncClient(server=scheduler.address) as found:
+            yield found
+    finally:
+        for agent in agents:
+            await agent.stop()
+
+
+@pytest.fixture
+def grace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Policies have so many seconds to shrink to a smaller share."""
+
+    def with_grace(spec: ExperimentSpec) -> Settings:
+        return replace(settings_of(spec), grace=request.param)
+
+    monkeypatch.setattr(frontdoor, "settings_of", with_grace)
+
+
+def file(folder: Path, weight: float, policy: str = "{name: default}", **terms: float) -> Path:
+    """An experiment's file."""
+    more = f"weight: {weight}\npolicy: {policy}"
+    made = experiment(folder, more=more, **terms)  # type: ignore[arg-type]
+    (folder / "train.py").write_text(TRAINER)
+    return made
+
+
+async def until(client: AsyncClient, found: Experiment, holds: Callable[[Experiment, list[Job]], bool]) -> list[Job]:
+    """Waits until an experiment and its jobs are as wanted; answers the jobs."""
+    async with asyncio.timeout(60):
+        while True:
+            present, jobs = await client.get(found.id), list(await client.jobs(found.id))
+            if holds(present, jobs):
+                return jobs
+            assert not present.state.ended, f"{present.state} before that: {present.reason}"
+            await asyncio.sleep(0.02)  # it is other processes that train
+
+
+def running(count: int) -> Callable[[Experiment, list[Job]], bool]:
+    """Holds just so many machines, all of them training."""
+
+    def holds(present: Experiment, jobs: list[Job]) -> bool:
+        training = sum(job.state is JobState.RUNNING for job in jobs)
+        return (present.machines, present.share, training) == (count, count, count)
+
+    return holds
+
+
+async def stretches(client: AsyncClient, found: Experiment) -> Mapping[str, list[tuple[int, int]]]:
+    """The first and the last position of each attempt of each job; every position was reported once and continues the count.
+
+    The trainer counts its iterations and remembers where it was loaded, so a job that lost or repeated anything shows it.
+    """
+    result = {}
+    for job in await client.jobs(found.id):
+        assert (job.state, job.failures) == (JobState.COMPLETED, 0), job
+        reports = await client.statistics(found.id, job.id)
+        assert [s.report.position for s in reports] == list(range(1, job.position + 1))
+        assert [s.report.metrics["count"] for s in reports] == [float(n) for n in range(1, job.position + 1)]
+        attempts: dict[int, list[int]] = {}
+        for s in reports:
+            attempts.setdefault(s.attempt, []).append(s.report.position)
+            assert s.report.metrics["since"] == attempts[s.attempt][0] - 1
+        result[job.id] = [(positions[0], positions[-1]) for positions in attempts.values()]
+    return result
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("grace")
+@pytest.mark.parametrize(
+    ("policy", "grace"),
+    [
+        pytest.param("{name: default}", 0.5, id="at the deadline"),
+        pytest.param("{name: 'tests.integration.scheduler.policies:Yielding'}", 600.0, id="by the policy"),
+    ],
+    indirect=["grace"],
+)
+async def test_weights_1_and_3_share_four_machines_1_to_3_and_back(
+    client: AsyncClient, tmp_path: Path, policy: str
+) -> None:
+    light = await client.create(file(tmp_path / "light", 1, policy, jobs=5, length=60, pace=0.1))
+    await until(client, light, running(4))
+    heavy = await client.create(file(tmp_path / "heavy", 3, policy, jobs=3, length=25, pace=0.1))
+    jobs = await until(client, light, running(1))
+    suspended = [job for job in jobs if job.state is JobState.SUSPENDED]
+    assert len(suspended) == 3
+    waits = "waits for a machine: 1 of 1 in its share are busy: weight 1 beside"
+    for job in suspended:
+        assert job.reason.startswith(f"{waits} {heavy.id} (weight 3: 3)"), job.reason
+    await until(client, heavy, running(3))
+    assert running(1)(await client.get(light.id), list(await client.jobs(light.id)))
+    assert (await client.wait(heavy.id, timeout=90)).state is ExperimentState.COMPLETED
+    assert [len(runs) for runs in (await stretches(client, heavy)).values()] == [1, 1, 1]
+    await until(client, light, running(4))
+    ended = await client.wait(light.id, timeout=120)
+    assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
+    runs = await stretches(client, light)
+    assert sorted(map(len, runs.values())) == [1, 1, 2, 2, 2]
+    assert sorted(runs) == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("grace")
+@pytest.mark.parametrize("grace", [0.5], indirect=True)
+async def test_a_run_that_may_not_be_preempted_trains_to_its_until_whatever_the_deadline(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    units = "{name: 'tests.integration.scheduler.policies:Units', unit: 15}"
+    light = await client.create(file(tmp_path / "light", 1, units, jobs=4, length=45, pace=0.1))
+    await until(client, light, running(4))
+    heavy = await client.create(file(tmp_path / "heavy", 3, jobs=3, length=5, pace=0.1))
+    await until(client, light, running(1))
+    for found in (heavy, light):
+        assert (await client.wait(found.id, timeout=90)).state is ExperimentState.COMPLETED
+    for runs in (await stretches(client, light)).values():
+        assert runs == [(1, 15), (16, 30), (31, 45)]
+
+
+@pytest.mark.timeout(180)
+async def test_who_can_use_one_machine_leaves_the_others_whatever_its_weight(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    single = "{name: 'tests.integration.scheduler.policies:Single'}"
+    heavy = await client.create(file(tmp_path / "heavy", 100, single, jobs=4, length=30, pace=0.05))
+    light = await client.create(file(tmp_path / "light", 1, jobs=4, length=40, pace=0.05))
+    await until(client, light, running(3))
+    jobs = await until(client, heavy, running(1))
+    waiting = [job for job in jobs if job.state is JobState.PENDING]
+    assert waiting
+    for job in waiting:
+        assert job.reason == "waits for a machine: 1 of 1 in its share are busy: the policy can use no more than 1 now"
+    for found in (heavy, light):
+        assert (await client.wait(found.id, timeout=90)).state is ExperimentState.COMPLETED
+        await stretches(client, found)

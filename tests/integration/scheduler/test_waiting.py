@@ -1,0 +1,73 @@
+"""Why jobs and experiments wait, as clients see it: of the moment, in lists and in watches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobState
+from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from tests.integration.scheduler.conftest import experiment
+from tests.integration.scheduler.test_recovery import Pieces, pieces
+
+__all__ = ["pieces"]
+
+
+async def seen(changes: AsyncIterator[Change], wanted: Callable[[Change], bool]) -> None:
+    """Until a watch has brought a change."""
+    async with asyncio.timeout(60):
+        async for change in changes:
+            if wanted(change):
+                return
+    raise AssertionError("the watch ended before that")
+
+
+def says(job: str, reason: str) -> Callable[[Change], bool]:
+    """A job's reason begins so."""
+    return lambda change: isinstance(change, Job) and change.id == job and change.reason.startswith(reason)
+
+
+@pytest.mark.timeout(180)
+async def test_reasons_follow_the_cluster_without_the_jobs_doing(pieces: Pieces, tmp_path: Path) -> None:
+    scheduler = await pieces.scheduler()
+    machine = (MachineSettings(id="n/0", cpus=1),)
+    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", machines=machine))
+    try:
+        async with AsyncClient(server=scheduler.address) as client:
+            found = await client.create(experiment(tmp_path / "e", jobs=3, length=2000, pace=0.1))
+            none = "the cluster has no machine (no agent is connected)"
+            assert (await client.get(found.id)).reason == none
+            assert [one.reason for one in await client.experiments()] == [none]
+            async with aclosing(client.watch(found.id)) as changes:
+                await seen(changes, lambda change: isinstance(change, Experiment) and change.reason == none)
+                await agent.start()
+                busy = "waits for a machine: 1 of 1 in its share are busy"
+                await seen(changes, says("2", busy))
+                assert (await client.job(found.id, "2")).reason == busy
+                # Nothing happens to jobs 2 and 3 when another experiment comes; what they wait for is another thing now.
+                other = await client.create(experiment(tmp_path / "o", jobs=2, length=2000, pace=0.1, more="weight: 9"))
+                starved = f"waits for a machine: its share is 0 of 1: weight 1 beside {other.id} (weight 9: 1)"
+                await seen(changes, says("3", starved))
+                assert (await client.get(found.id)).reason.startswith("its share fell to 0 of 1: it has yet to leave 1")
+                await client.stop(other.id)
+                await seen(changes, says("3", busy))
+                assert {job.id: job.reason for job in await client.jobs(found.id, JobState.PENDING)} == dict.fromkeys(
+                    ("2", "3"), busy
+                )
+                await client.pause(found.id)
+                paused = "waits: the experiment is paused (paused by a person)"
+                await client.wait(found.id, until=[ExperimentState.PAUSED], timeout=60)
+                await seen(changes, says("2", paused))
+                assert {job.reason for job in await client.jobs(found.id)} == {paused}
+            await client.stop(found.id)
+            ended = await client.wait(found.id, timeout=60)
+            assert (ended.state, ended.reason) == (ExperimentState.STOPPED, "stopped by a person")
+            assert {job.reason for job in await client.jobs(found.id)} == {"stopped by a person"}
+    finally:
+        await agent.stop()

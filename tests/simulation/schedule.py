@@ -262,7 +262,7 @@ class Schedule:
             self.world.fault("resumed by a person", experiment)
             self.scheduler.handle(Operated(self.world.now, experiment, "resume"))
             x = self.scheduler.core.experiments.get(experiment) if self.scheduler.core is not None else None
-            if x is None or x.phase in (Phase.PAUSED, Phase.PAUSING):
+            if x is None or x.phase in (Phase.PAUSED, Phase.PAUSING) or core.thinks(experiment):
                 self.world.later(1.0, self._resume, experiment)
 
     def _request(self) -> None:

@@ -7,7 +7,7 @@ open a session, so a restarted scheduler rebuilds it from both.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from hopyard_scheduler.core.events import (
@@ -63,6 +63,11 @@ class Tenant:
     demand: int | None = None
     share: int = 0
     held: set[str] = field(default_factory=set)
+    told: int = field(init=False)  # The share that its experiment knows of.
+
+    def __post_init__(self) -> None:
+        """What was set before is known."""
+        self.told = self.share
 
     def limit(self, machines: int) -> int:
         """How many machines it could take."""
@@ -181,8 +186,17 @@ class Cluster:
         del self.tenants[experiment]
         self._changed = True
 
-    def rebalance(self, at: float) -> list[ShareSet | MachineGranted]:
+    def touch(self) -> None:
+        """The machines are to be divided anew."""
+        self._changed = True
+
+    def rebalance(self, at: float, thinking: Mapping[str, Container[str]]) -> list[ShareSet | MachineGranted]:
         """Divides the machines anew and grants what is free, if anything has changed that this depends on.
+
+        Args:
+            at: When.
+            thinking: Experiments that can be told nothing now, each with the machines that it believes to hold: those that
+                were lost meanwhile are granted to nobody until it knows.
 
         Returns:
             Changed shares first, then grants.
@@ -194,13 +208,23 @@ class Cluster:
         claims = [Claim(name, t.weight, t.limit(len(usable))) for name, t in sorted(self.tenants.items())]
         events: list[ShareSet | MachineGranted] = []
         for name, share in water_fill(len(usable), claims).items():
-            if share != self.tenants[name].share:
-                self.tenants[name].share = share
+            tenant = self.tenants[name]
+            tenant.share = share
+            if share != tenant.told and name not in thinking:
+                tenant.told = share
                 events.append(ShareSet(at, name, share))
         held = Counter(m.holder for m in usable)  # Those of drained nodes, which are about to come back, do not count.
-        free = sorted((m for m in usable if not m.holder), key=lambda m: m.spec.id)
+        kept = thinking.values()
+        free = sorted(
+            (m for m in usable if not m.holder and not any(m.spec.id in believed for believed in kept)),
+            key=lambda m: m.spec.id,
+        )
         for machine in free:
-            wanting = [(held[name] / t.weight, name) for name, t in self.tenants.items() if held[name] < t.share]
+            wanting = [
+                (held[name] / t.weight, name)
+                for name, t in self.tenants.items()
+                if held[name] < t.share and name not in thinking
+            ]
             if not wanting:
                 break
             name = min(wanting)[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from hopyard_scheduler.core import dispatch, placement
+from hopyard_scheduler.core import dispatch, placement, thinking
 from hopyard_scheduler.core.cluster import Cluster, ClusterNode, Tenant
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -33,10 +33,13 @@ from hopyard_scheduler.core.events import (
     NodeExpired,
     NodeJoined,
     NodeLost,
+    PolicyAnswered,
+    PolicyFailed,
     RunKey,
     RunMessage,
 )
 from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.thinking import Thinking
 
 CLUSTER_STREAM = "cluster"
 
@@ -60,6 +63,8 @@ class Core:
         self.experiments: dict[str, Experiment] = {}
         self._effects: list[Effect] = []
         self._inbox: deque[ExperimentEvent] = deque()
+        self._thinking = Thinking()
+        self._drained_before: list[str] = []
         self._forgotten: dict[tuple[str, str], float] = {}
         self._restored_at = 0.0
 
@@ -95,13 +100,29 @@ class Core:
                         key = RunKey(event.experiment, event.job, event.attempt, event.rank)
                         return [Acknowledge(key, event.sequence)]
                     raise UnknownExperimentError(event.experiment)
-                self._inbox.append(event)
+                if event.experiment in self._thinking:
+                    self._woken(event)
+                else:
+                    self._inbox.append(event)
         self._settle(event.at)
         effects, self._effects = self._effects, []
         return effects
 
+    def think(self, name: str) -> None:
+        """An experiment's policy has its up-call and has not answered yet.
+
+        Until the answer (`PolicyAnswered` or `PolicyFailed` with its number) no other event of the experiment may be handled:
+        the shell keeps them back. What the cluster part has for it waits here, and is taken right after the answer.
+        """
+        self._thinking.begin(name)
+
+    def thinks(self, name: str) -> bool:
+        """Whether an experiment's policy thinks."""
+        return name in self._thinking
+
     def forget_pending(self, name: str) -> None:
         """Drops what is left of an event that could not be taken."""
+        self._thinking.end(name)
         self._inbox = deque(event for event in self._inbox if event.experiment != name)
         self._effects = []
 
@@ -119,8 +140,8 @@ class Core:
         for x in self.experiments.values():
             for run in x.live.values():
                 for index, rank in enumerate(run.ranks):
-                    if rank.node == node and not rank.gone:
-                        key = RunKey(x.id, run.job, run.attempt, index)
+                    key = RunKey(x.id, run.job, run.attempt, index)
+                    if rank.node == node and not rank.gone and not self._thinking.doomed(key, node):
                         pending = sorted(rank.channel.unacknowledged.items())
                         sends += [Send(node, key, number, body) for number, body in pending]
         return sends
@@ -161,6 +182,8 @@ class Core:
             if at >= oldest and not self.experiments[owner].snapshots.holds(sha256)
         ]
         self._forgotten.clear()
+        # Experiments may have been thinking when a crash took what waited for them; they are told with the first event.
+        self._drained_before = [name for name, node in self.cluster.nodes.items() if node.draining]
         for x in self.experiments.values():
             if x.phase.over:
                 continue
@@ -197,7 +220,7 @@ class Core:
             self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed, lost, gone))
         self.cluster.remove(unannounced)
         self._settle_inbox()
-        unknown = tuple(key for key in event.runs if not self._wanted(key))
+        unknown = tuple(key for key in event.runs if not self._wanted(key, event.node))
         self._effects.append(Welcome(event.node, unknown))
         if event.runs:
             return  # They may still have to say which snapshots they took.
@@ -208,18 +231,22 @@ class Core:
 
     def _drained(self, event: NodeDrained) -> None:
         self.cluster.drain(event.node)
-        for x in self._holders(event.node):
-            self._inbox.append(NodeDraining(event.at, x.id, event.node))
+        self._tell_draining(event.node, event.at)
 
-    def _holders(self, node: str) -> list[Experiment]:
-        return [x for x in self.experiments.values() if any(m.node == node for m in x.machines.values())]
+    def _tell_draining(self, node: str, at: float) -> None:
+        """To all that hold machines of a drained node and do not know."""
+        for x in self.experiments.values():
+            if any(m.node == node and m.id not in x.draining for m in x.machines.values()):
+                self._inbox.append(NodeDraining(at, x.id, node))
 
     def _known_snapshots(self) -> set[str]:
         return {e.info.sha256 for x in self.experiments.values() for e in x.snapshots.entries()}
 
-    def _wanted(self, key: RunKey) -> bool:
+    def _wanted(self, key: RunKey, node: str) -> bool:
         x = self.experiments.get(key.experiment)
-        return x is not None and placement.wanted(x, key)
+        if x is None or not placement.wanted(x, key):
+            return False
+        return not self._thinking.doomed(key, node) or placement.has_ended(x, key)
 
     def _involved(self, node: str, snapshots: tuple[str, ...]) -> list[Experiment]:
         listed = set(snapshots)
@@ -228,6 +255,7 @@ class Core:
             for x in self.experiments.values()
             if any(m.node == node for m in x.machines.values())
             or any(node in e.nodes or e.info.sha256 in listed for e in x.snapshots.entries())
+            or self._thinking.concerns(x.id, node)
         ]
 
     def _lost(self, node: str, at: float, snapshots: tuple[str, ...]) -> None:
@@ -237,13 +265,34 @@ class Core:
 
     def _settle(self, at: float) -> None:
         self._settle_inbox()
-        while grants := self.cluster.rebalance(at):
+        while self._drained_before:  # After the event, which may be the answer to what was asked before.
+            self._tell_draining(self._drained_before.pop(), at)
+            self._settle_inbox()
+        while grants := self.cluster.rebalance(at, {name: self.experiments[name].machines for name in self._thinking}):
             self._inbox.extend(grants)
             self._settle_inbox()
+
+    def _woken(self, event: ExperimentEvent) -> None:
+        """The answer of a policy that was thinking, then what waited for its experiment."""
+        x = self.experiments[event.experiment]
+        if not thinking.answers(x, event):
+            if isinstance(event, PolicyAnswered | PolicyFailed):
+                return  # To an earlier up-call: a repetition.
+            raise RuntimeError(f"experiment {x.id} waits for its policy's answer, found {type(event).__name__}")
+        waiting = self._thinking.end(x.id)
+        self._inbox.append(event)
+        self._settle_inbox()
+        for waited in waiting:
+            self._inbox.append(thinking.late(x, waited, event.at))
+            self._settle_inbox()
+        self._effects = [effect for effect in self._effects if not thinking.in_vain(x, effect)]
+        self.cluster.touch()
 
     def _settle_inbox(self) -> None:
         while self._inbox:
             event = self._inbox.popleft()
+            if self._thinking.keep(event):
+                continue
             for effect in dispatch.handle(self.experiments[event.experiment], event):
                 self._carry(effect)
 

@@ -272,12 +272,22 @@ class PolicyAnswered:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFailed:
-    """The policy raised, answered nonsense or took too long on an up-call; its experiment pauses."""
+    """The policy raised, answered nonsense or took too long on an up-call; its experiment pauses.
+
+    Attributes:
+        at: When.
+        experiment: Whose policy.
+        number: The up-call's.
+        error: What happened.
+        unheard: The policy was given up before it answered. On a replay the up-call is not made here: it comes again, with
+            another number, when the experiment is resumed.
+    """
 
     at: float
     experiment: str
     number: int
     error: str
+    unheard: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ def operate(x: Experiment, event: Operated) -> None:
             pause(x, event.at, "paused by a person")
         case "resume" if x.phase in (Phase.PAUSED, Phase.PAUSING):
             enter(x, Phase.RUNNING, "")
+            x.unheard = False
             start_clock(x, event.at)
             x.wake()
             x.call(ExperimentChange("resumed"))
@@ -242,7 +243,7 @@ def _apply(x: Experiment, event: Updated, at: float) -> None:
                 _reopen(x, job)
     if extended and x.phase.over:
         x.final = x.ended_at = x.demand = x.claimed = None
-        x.wound_up = False
+        x.wound_up = x.unheard = False
         enter(x, Phase.RUNNING, "")
         x.emit(ExperimentRevived(x.id))
     if extended or event.target is not None:

@@ -50,6 +50,16 @@ def not_run_any_more(x: Experiment, node: str, listed: frozenset[RunKey], gone: 
     )
 
 
+def on_machines(x: Experiment, machines: frozenset[str]) -> tuple[RunKey, ...]:
+    """Channels of live runs on these machines."""
+    return tuple(
+        RunKey(x.id, run.job, run.attempt, index)
+        for run in x.live.values()
+        for index, rank in enumerate(run.ranks)
+        if rank.machine in machines and not rank.gone
+    )
+
+
 def node_back(x: Experiment, event: NodeBack) -> None:
     """A node opened a session again: what it no longer has is lost, what it has not acknowledged is sent again."""
     listed = set(event.runs)
@@ -88,3 +98,10 @@ def wanted(x: Experiment, key: RunKey) -> bool:
         return True
     run = messages.current_run(job, key.attempt)
     return run is not None and not run.ranks[key.rank].gone
+
+
+def has_ended(x: Experiment, key: RunKey) -> bool:
+    """Whether a process said that it ended; it may still have something to say."""
+    job = x.jobs.get(key.job)
+    channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
+    return channel is not None and channel.finished

@@ -16,6 +16,7 @@ from google.protobuf.json_format import Parse
 from hopyard import __version__
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.rpc.values import report_to_proto
+from hopyard.serving.threads import TooLong
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
@@ -24,6 +25,7 @@ from hopyard_scheduler.core.events import ExperimentCreated, Operated, Updated
 from hopyard_scheduler.core.experiment import Experiment, Phase
 from hopyard_scheduler.live import Live
 from hopyard_scheduler.policies import new_policy
+from hopyard_scheduler.policyhost import took_too_long
 from hopyard_scheduler.program import ENDLESS, settings_of
 from hopyard_scheduler.recovery import Recovered, replay
 
@@ -74,7 +76,7 @@ class FrontDoor:
     async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> str:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
-        new_policy(spec.policy.name, spec.policy.parameters)
+        await self._try_policy(spec)
         if bundle:
             await self._need_bundle(bundle)
         name = f"{_slug(spec.name)}-{hashlib.sha256(request.encode()).hexdigest()[:6]}"
@@ -86,6 +88,13 @@ class FrontDoor:
             ExperimentCreated(self._live.clock(), name, settings, _payload(spec, bundle, interpreter, request))
         )
         return name
+
+    async def _try_policy(self, spec: ExperimentSpec) -> None:
+        policy, patience = spec.policy, self._live.patience
+        try:
+            await patience.threads.call(lambda: new_policy(policy.name, policy.parameters), patience.seconds)
+        except TooLong as error:
+            raise InvalidInput(took_too_long(policy.name, patience.seconds, None)) from error
 
     async def _known(self, name: str) -> str | None:
         """The experiment that an earlier call with this request id made: ids are made of request ids."""
@@ -265,8 +274,8 @@ class FrontDoor:
             if name not in self._live.core.experiments:
                 await self.show(name)
                 apart, found = Core(), Recovered()
-                await replay(apart, self._live.journal, name, found)
-                self._live.install(apart.experiments[name], found.hosts[name])
+                await replay(apart, self._live.journal, name, found, self._live.patience)
+                self._live.install(apart.experiments[name], found)
         return self._live.core.experiments[name]
 
 

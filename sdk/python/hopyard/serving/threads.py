@@ -127,7 +127,13 @@ class Threads:
         thread.take(work)
         return work
 
-    async def finish(self, work: Work[T], seconds: float, doing: Callable[[], object] | None = None) -> T:
+    async def finish(
+        self,
+        work: Work[T],
+        seconds: float,
+        doing: Callable[[], object] | None = None,
+        stop: Callable[[object], bool] | None = None,
+    ) -> T:
         """Waits for work without blocking the event loop; cancelled, it gives the work up.
 
         Time in which this process itself stood still is not counted.
@@ -135,7 +141,8 @@ class Threads:
         Args:
             work: What was started.
             seconds: How long it may take (> 0).
-            doing: Names the step that the work is at; each step may take so long. None: the work is one step.
+            doing: The step that the work is at, an object of its own; each step may take so long. None: all is one step.
+            stop: Asked before the work is given up at a step; False: the step is over, it may go on.
 
         Returns:
             What the work returned; what it raised is raised.
@@ -160,7 +167,7 @@ class Threads:
                 now, at = time.monotonic(), doing and doing()
                 spent = spent + min(now - before, 2 * tick) if at is step else 0.0
                 step, before = at, now
-                if spent >= seconds and give_up(work):
+                if spent >= seconds and (stop is None or stop(step)) and give_up(work):
                     raise TooLong(f"it took longer than {seconds:g} s")
         except asyncio.CancelledError:
             give_up(work)

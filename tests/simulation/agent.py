@@ -46,6 +46,7 @@ class Agent:
         self.life = 1
         self.disk: dict[str, Blob] = {}
         self.evicted: set[str] = set()  # Deleted to make room; the scheduler may have yet to hear of it.
+        self.only_here: set[str] = set()  # What the store did not take: no copy to make room with.
         self.channels: dict[RunKey, Process] = {}
         self.on_machine: dict[str, Process] = {}
         self.session: int | None = None
@@ -168,7 +169,7 @@ class Agent:
         """Deletes copies of what the store has, but for what is on its way there or not told of yet."""
         if not self.alive:
             return
-        busy = {sha256 for process in self.channels.values() for sha256 in process.shipping}
+        busy = {sha256 for process in self.channels.values() for sha256 in process.shipping} | self.only_here
         gone = [s for s in self.disk if s in self.store and s not in busy and not self._reported(s)]
         for sha256 in gone:
             del self.disk[sha256]
@@ -185,6 +186,7 @@ class Agent:
         """Nobody needs a snapshot any more, unless the scheduler has yet to hear that it was taken."""
         if session == self.session and not self._reported(sha256):
             self.disk.pop(sha256, None)
+            self.only_here.discard(sha256)
 
     def ship(self, session: int, order: ShipmentOrder) -> None:
         """The scheduler wants a snapshot in the store that no process here knows of any more."""
@@ -205,8 +207,10 @@ class Agent:
         if blob is not None and self.world.happens(self.rates.not_stored):
             self.world.fault("snapshot not stored", order.sha256)
             error = "the store is full"
+            self.only_here.add(order.sha256)
         elif blob is not None:
             self.store.put(blob, order.experiment)
+            self.only_here.discard(order.sha256)
             self.world.note(self.node, "stores", order.sha256, "by order", order.number)
         answer = SnapshotShipped(
             0.0, order.experiment, self.node, order.number, order.job, order.position, order.sha256, error

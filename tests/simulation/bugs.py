@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 from hopyard.policy.vocabulary import StartJob
-from hopyard_scheduler.core import Core, commands, dispatch, lifecycle, losses, messages, placement, quota
+from hopyard_scheduler.core import Core, commands, dispatch, lifecycle, losses, messages, placement, quota, thinking
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.cluster import Cluster
-from hopyard_scheduler.core.events import Ended, ExperimentEvent, NodeLost, PolicyAnswered
+from hopyard_scheduler.core.events import (
+    Ended,
+    ExperimentEvent,
+    MachineGranted,
+    MachineRecalled,
+    NodeLost,
+    PolicyAnswered,
+    ShareSet,
+)
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
 from hopyard_scheduler.core.snapshots import Entry, SnapshotBook
+from hopyard_scheduler.core.thinking import Thinking
 
 ALL = ("predict", "rungs", "tree", "hops")
 Patch = tuple[Any, str, Any]
@@ -198,6 +207,25 @@ def _asked_snapshots_not_kept() -> list[Patch]:
     return [(Experiment, "asked", lambda self, job: set())]
 
 
+def _thinking_disturbed() -> list[Patch]:
+    return [(Thinking, "keep", lambda self, event: False)]
+
+
+def _believed_machine_granted() -> list[Patch]:
+    real = Cluster.rebalance
+
+    def rebalance(
+        self: Cluster, at: float, thinking: Mapping[str, Container[str]]
+    ) -> list[ShareSet | MachineGranted | MachineRecalled]:
+        return real(self, at, dict.fromkeys(thinking, ()))
+
+    return [(Cluster, "rebalance", rebalance)]
+
+
+def _started_in_vain() -> list[Patch]:
+    return [(thinking, "in_vain", lambda x, effect: False)]
+
+
 BUGS: dict[str, Bug] = {
     "attempt unchecked": Bug(_attempt_unchecked),
     "lease kept after node death": Bug(_lease_kept_after_node_death),
@@ -223,4 +251,7 @@ BUGS: dict[str, Bug] = {
     "quota drops what a job would fall back to": Bug(_quota_drops_what_a_job_falls_back_to),
     "quota drops what a run loads": Bug(_quota_drops_what_is_loaded),
     "snapshot dropped that the policy asked for": Bug(_asked_snapshots_not_kept, ("rungs", "tree")),
+    "something happens while a policy thinks": Bug(_thinking_disturbed),
+    "machine granted that a thinking experiment believes its own": Bug(_believed_machine_granted),
+    "commands sent to processes lost while a policy thought": Bug(_started_in_vain),
 }

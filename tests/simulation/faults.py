@@ -29,6 +29,8 @@ class Rates:
     person: float
     not_stored: float
     drain: float
+    thinking: float
+    too_long: float
 
 
 def draw(rng: random.Random) -> Rates:
@@ -55,4 +57,6 @@ def draw(rng: random.Random) -> Rates:
         person=pick(60.0, 25.0),
         not_stored=pick(0.01, 0.05, off=0.5),
         drain=pick(120.0, 60.0, off=0.6),
+        thinking=pick(0.02, 0.15),
+        too_long=pick(0.02, 0.1),
     )

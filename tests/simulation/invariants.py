@@ -19,7 +19,7 @@ from hopyard_scheduler.core.effects import (
     Start,
     UpCall,
 )
-from hopyard_scheduler.core.events import Event, NodeBack, NodeExpired, NodeJoined
+from hopyard_scheduler.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import Job, Run
@@ -75,11 +75,14 @@ class Invariants:
     def handled(self, core: Core, event: Event, effects: list[Effect]) -> None:
         """The core took an event."""
         calls: set[str] = set()
+        late = isinstance(
+            event, PolicyAnswered | PolicyFailed
+        )  # Its node may have been drained while the policy thought.
         touched: set[str] = set()  # Nothing changes in an experiment without a line in its journal.
         for effect in effects:
             if isinstance(effect, Record):
                 touched.add(effect.stream)
-                if isinstance(effect.event, NodeBack):
+                if isinstance(effect.event, NodeBack) and not late:
                     _all_on_its_way(core, effect.event)
             elif isinstance(effect, UpCall):
                 require(effect.experiment not in calls, f"two up-calls of {effect.experiment} at once")
@@ -89,20 +92,21 @@ class Invariants:
             elif isinstance(effect, JobChanged) and not effect.removed:
                 _legal_story(_stream(core, effect.experiment).jobs[effect.job])
             elif isinstance(effect, Send) and isinstance(effect.body, Start):
-                _started_for_good(core, effect)
+                _started_for_good(core, effect, late)
         used: dict[str, str] = {}
         for x in core.experiments.values():
             if x.id not in touched and x.phase.over:
                 continue
             _check_runs(x, used)
-            _check_shares(core, x)
-            self._check_snapshots(core, x)
+            if not core.thinks(x.id):  # Else it does not know yet what has happened to nodes and shares.
+                _check_shares(core, x)
+                self._check_snapshots(core, x)
             if x.id in touched:
                 _check_jobs(x)
                 _check_pins(x)
                 _check_quota(x)
                 self._check_stored(core, x)
-                self._check_held(x, lossy=isinstance(event, NodeJoined | NodeExpired))
+                self._check_held(x, lossy=late or isinstance(event, NodeJoined | NodeExpired))
                 _check_reasons(core, x, event.at)
         require(sum(t.share for t in core.cluster.tenants.values()) <= _usable(core), "more shares than machines")
         self._check_agents()
@@ -262,9 +266,11 @@ def _legal_story(job: Job) -> None:
         require(after in LEGAL[before].split(), f"job {job.id}: {before} -> {after}; story {list(job.story)}")
 
 
-def _started_for_good(core: Core, send: Send) -> None:
+def _started_for_good(core: Core, send: Send, late: bool) -> None:
     job = core.experiments[send.run.experiment].jobs[send.run.job]
-    require(not core.cluster.nodes[send.node].draining, f"{send.run} is started on {send.node}, which is drained")
+    leaves = late and job.run is not None and job.run.ending is not None
+    drained = core.cluster.nodes[send.node].draining
+    require(not drained or leaves, f"{send.run} is started on {send.node}, which is drained")
     require(send.run.attempt <= job.attempt, f"{send.run} is started, the job is at attempt {job.attempt}")
 
 

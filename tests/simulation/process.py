@@ -78,9 +78,11 @@ class Process:
         blob = self.agent.disk.get(taken.sha256)
         if blob is not None and self.agent.world.happens(self.agent.rates.not_stored):
             self.agent.world.fault("snapshot not stored", taken.sha256)
+            self.agent.only_here.add(taken.sha256)
             self.say(SnapshotStored(taken.position, taken.sha256, "the store is full"))
         elif blob is not None:  # Otherwise nobody needs it any more.
             self.agent.store.put(blob, self.key.experiment)
+            self.agent.only_here.discard(taken.sha256)
             self.agent.world.note(self.agent.node, "stores", taken.sha256, "for", self.key)
             self.say(SnapshotStored(taken.position, taken.sha256))
         self._maybe_forget()

@@ -186,7 +186,8 @@ class Schedule:
             snapshot_quota=self._choices.choice([None, None, 0, 200, 500, 900]),
         )
         name = f"x{self.created + 1}"
-        live = [x for x in self.scheduler.core.experiments.values() if not x.phase.over]
+        core = self.scheduler.core
+        live = [x for x in core.experiments.values() if not x.phase.over and not core.thinks(x.id)]
         if live and rng.random() < 0.4:
             group = rng.choice(live)
             self.world.fault("joined a group", name)
@@ -290,7 +291,7 @@ class Schedule:
             self.world.fault("resumed by a person", member)
             self.scheduler.handle(Operated(self.world.now, experiment, "resume", member))
             found = self.scheduler.core.find(member) if self.scheduler.core is not None else None
-            if found is None or found[1].phase in (Phase.PAUSED, Phase.PAUSING):
+            if found is None or found[1].phase in (Phase.PAUSED, Phase.PAUSING) or core.thinks(experiment):
                 self.world.later(1.0, self._resume, experiment, member)
 
     def _request(self) -> None:

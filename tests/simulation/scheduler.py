@@ -15,6 +15,7 @@ from hopyard_scheduler.core.effects import (
     AskOutside,
     Effect,
     ForgetSnapshot,
+    OrdersGiven,
     Record,
     Send,
     SetTimer,
@@ -23,13 +24,14 @@ from hopyard_scheduler.core.effects import (
 )
 from hopyard_scheduler.core.events import (
     Answered,
+    ClusterEvent,
     Event,
     ExperimentEvent,
     MemberJoined,
-    NodeDrained,
     NodeEvicted,
     NodeExpired,
     NodeJoined,
+    Operated,
     PolicyAnswered,
     PolicyFailed,
     RunKey,
@@ -37,6 +39,7 @@ from hopyard_scheduler.core.events import (
     SnapshotShipped,
     TimerElapsed,
 )
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.policyhost import PolicyHost
 from tests.simulation import dump, training
 from tests.simulation.agent import unreliable
@@ -65,6 +68,9 @@ class BrokenPolicyError(AssertionError):
     """A policy failed, or does not answer the same up-calls in the same way."""
 
 
+_PAUSED = (Phase.PAUSED, Phase.PAUSING)
+
+
 class Scheduler:
     """The core between its journal and the world. `core` is None while it is down."""
 
@@ -85,6 +91,8 @@ class Scheduler:
         self.watcher = watcher
         self.core: Core | None = Core()
         self.hosts: dict[str, PolicyHost] = {}
+        self.given_up: set[str] = set()  # Policies that took too long: to be made again from the journal.
+        self.inboxes: dict[str, deque[tuple[ExperimentEvent, Agent | None]]] = {}
         self.journal: dict[str, list[Event]] = {}
         self.sessions: dict[str, int] = {}
         self.silences: dict[str, int] = {}
@@ -103,6 +111,9 @@ class Scheduler:
         if core is None:
             return
         self.events += 1
+        if not isinstance(event, ClusterEvent) and core.thinks(event.experiment):
+            self.inboxes.setdefault(event.experiment, deque()).append((event, sender))
+            return
         self._run(core, deque([event]), [], sender)
 
     def _run(self, core: Core, events: deque[Event], calls: list[UpCall], sender: Agent | None) -> None:
@@ -143,6 +154,13 @@ class Scheduler:
         x = core.experiments[call.experiment]
         if x.in_flight is None or x.in_flight[0] != call.number:
             return
+        if call.experiment in self.given_up or self.world.happens(self.rates.thinking):
+            self.world.fault("policy thinks", call.experiment)
+            core.think(call.experiment)
+            rng = self.world.rng
+            delay = rng.choice([rng.uniform(0.01, 1.0), rng.uniform(1.0, LEASE * 1.5)])
+            self.world.later(delay, self._thought, self.life, call, dump.picture(x))
+            return
         answer = self._host(call.experiment).answer(x, call)
         self.world.note("up-call", call.number, call.call, "->", answer)
         if isinstance(answer, PolicyFailed):
@@ -151,6 +169,54 @@ class Scheduler:
         if self.world.happens(self.rates.repeated_answer / 4):
             self.world.fault("policy's answer repeated")
             events.append(answer)
+
+    def _thought(self, life: int, call: UpCall, seen: object) -> None:
+        """A policy has thought for a while, and its experiment must be as it was; then it answers, or is given up."""
+        core, name = self.core, call.experiment
+        if core is None or life != self.life:
+            return
+        x = core.experiments[name]
+        changed = dump.difference(seen, dump.picture(x))
+        assert changed is None, f"{name} changed while its policy thought: {changed}"
+        answer: PolicyAnswered | PolicyFailed
+        if self.world.happens(self.rates.too_long):
+            self.world.fault("policy takes too long", name)
+            self.hosts.pop(name, None)
+            self.given_up.add(name)
+            answer = PolicyFailed(self.world.now, name, call.number, "it took too long", unheard=True)
+            self.world.later(self.world.rng.uniform(0.5, 10.0), self._resume, name)
+        else:
+            if name in self.given_up:
+                self._make_again(name, call)
+            answer = self._host(name).answer(x, call)
+            if isinstance(answer, PolicyFailed):
+                raise BrokenPolicyError(answer.error)
+            answer = replace(answer, at=self.world.now)
+        self.world.note("up-call", call.number, call.call, "-> later", answer)
+        self._run(core, deque([answer]), [], None)
+        inbox = self.inboxes.get(name)
+        while inbox and self.core is core and not core.thinks(name):
+            event, sender = inbox.popleft()
+            self._run(core, deque([replace(event, at=self.world.now)]), [], sender)
+
+    def _make_again(self, name: str, call: UpCall) -> None:
+        """Another policy gets the memory of the one that was given up."""
+        self.given_up.discard(name)
+        pending = self._refeed(Core(), name, self.journal[name])
+        assert pending == call, f"{name}: the journal leads to {pending}, made was {call}"
+
+    def _resume(self, name: str) -> None:
+        """A person resumes what was paused because its policy took too long."""
+        x = self.core.experiments.get(name) if self.core is not None else None
+        if self.core is not None and (x is None or x.phase.over):
+            return
+        for member in list(x.members.values()) if x is not None else []:
+            if member.phase in _PAUSED and self.core is not None:
+                self.handle(Operated(self.world.now, name, "resume", member.id))
+        x = self.core.experiments.get(name) if self.core is not None else None
+        paused = x is None or any(member.phase in _PAUSED for member in x.members.values())
+        if paused or (self.core is not None and self.core.thinks(name)):
+            self.world.later(1.0, self._resume, name)
 
     def _host(self, experiment: str) -> PolicyHost:
         if experiment not in self.hosts:
@@ -171,6 +237,8 @@ class Scheduler:
                 self._acknowledge_shipment(effect)
             case Welcome():
                 self._welcome(core, effect)
+            case OrdersGiven():
+                self._order(core, effect.node)
             case ForgetSnapshot():
                 self._forget(effect)
             case AskOutside():
@@ -200,7 +268,11 @@ class Scheduler:
         self._post(agent.welcome, session, welcome.unknown)
         for send in core.unacknowledged(welcome.node):
             self._send(send)
-        for order in core.orders(welcome.node):
+        self._order(core, welcome.node)
+
+    def _order(self, core: Core, node: str) -> None:
+        session, agent = self.sessions.get(node), self.agents[node]
+        for order in core.orders(node) if session is not None else ():
             unreliable(agent, self._post, agent.ship, session, order)
 
     def _acknowledge_shipment(self, ack: AcknowledgeShipment) -> None:
@@ -324,6 +396,8 @@ class Scheduler:
         old, self.core = self.core, None
         self.life += 1
         self.hosts.clear()
+        self.given_up.clear()
+        self.inboxes.clear()
         for agent in self.agents.values():
             agent.drop()
         down = self.world.rng.choice([0.5, 3.0, LEASE * 1.5])
@@ -334,7 +408,7 @@ class Scheduler:
         core = Core()
         pending: list[UpCall] = []
         for event in self.journal.get(CLUSTER_STREAM, []):
-            assert isinstance(event, NodeJoined | NodeExpired | NodeDrained)
+            assert isinstance(event, ClusterEvent)
             core.restore_cluster(event)
         for name, events in self.journal.items():
             if name in self.finished or name == CLUSTER_STREAM:
@@ -362,8 +436,11 @@ class Scheduler:
             if isinstance(event, PolicyAnswered):
                 assert call is not None, f"{name}: answer {event.answer.number} without an up-call"
                 again = self._host(name).answer(core.experiments[name], call)
-                if again != event:
+                if replace(again, at=event.at) != event:
                     raise BrokenPolicyError(f"re-fed up-call {call} was answered {again}, recorded is {event}")
+                call = None
+            elif isinstance(event, PolicyFailed):
+                assert event.unheard, event
                 call = None
             assert not isinstance(event, NodeJoined | NodeExpired)
             for effect in core.restore(_of_experiment(event)):

@@ -17,6 +17,7 @@ from hopyard_scheduler.core.effects import (
     FinalPerformance,
     ForgetSnapshot,
     Noted,
+    OrdersGiven,
     Send,
     SetTimer,
     Start,
@@ -85,6 +86,8 @@ class Carrier:
                 self._acknowledge_shipment(effect)
             case Welcome():
                 self._welcome(effect)
+            case OrdersGiven():
+                self._order(effect.node)
             case AskOutside() if effect.kind == "create_job":
                 self._generators.ask(effect)
             case AskOutside():
@@ -154,8 +157,12 @@ class Carrier:
         for node in (welcome.node, *self._core.partners(welcome.node)):
             for send in self._core.unacknowledged(node):
                 self._send(send)
-        orders = [order_to_proto(order) for order in self._core.orders(welcome.node)]
-        if orders:
+        self._order(welcome.node)
+
+    def _order(self, node: str) -> None:
+        session = self.sessions.of(node)
+        orders = [order_to_proto(order) for order in self._core.orders(node)]
+        if session is not None and orders:
             ship = resource_manager_pb2.ShipSnapshots(orders=orders)
             session.send(resource_manager_pb2.AgentSessionResponse(ship_snapshots=ship))
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hopyard.serving import LogFormat, run_service
+from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS
 from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, DEFAULT_LEASE_SECONDS, SchedulerService
 
 
@@ -24,6 +25,10 @@ def command(
         float, typer.Option(help="Seconds after which a silent agent loses its runs.")
     ] = DEFAULT_LEASE_SECONDS,
     heartbeat: Annotated[float, typer.Option(help="Seconds between signs of life.")] = DEFAULT_HEARTBEAT_SECONDS,
+    policy_time_limit: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds that a policy may take over an up-call before its experiment is paused."),
+    ] = DEFAULT_POLICY_SECONDS,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
     ] = False,
@@ -46,6 +51,7 @@ def command(
             insecure=insecure,
             lease_seconds=lease,
             heartbeat_seconds=heartbeat,
+            policy_seconds=policy_time_limit,
         )
         try:
             await service.start()

@@ -17,6 +17,7 @@ from google.protobuf.json_format import Parse
 from hopyard import __version__
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.rpc.values import report_to_proto
+from hopyard.serving.threads import TooLong
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
@@ -28,6 +29,7 @@ from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.policies import new_policy
+from hopyard_scheduler.policyhost import took_too_long
 from hopyard_scheduler.program import ENDLESS, need_agreement, settings_of
 from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
 from hopyard_scheduler.recovery import Recovered, replay
@@ -81,7 +83,7 @@ class FrontDoor:
     async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> str:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
-        new_policy(spec.policy.name, spec.policy.parameters)
+        await self._try_policy(spec)
         if bundle:
             await self._need_bundle(bundle)
         payload = _payload(spec, bundle, interpreter, request)
@@ -136,6 +138,13 @@ class FrontDoor:
         while f"{slug}-{digest[:length]}" in taken:
             length += 1
         return False, f"{slug}-{digest[:length]}"
+
+    async def _try_policy(self, spec: ExperimentSpec) -> None:
+        policy, patience = spec.policy, self._live.patience
+        try:
+            await patience.threads.call(lambda: new_policy(policy.name, policy.parameters), patience.seconds)
+        except TooLong as error:
+            raise InvalidInput(took_too_long(policy.name, patience.seconds, None)) from error
 
     async def _need_bundle(self, bundle: str) -> None:
         found = await self._stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[bundle]))
@@ -347,8 +356,8 @@ class FrontDoor:
             async with self._locks.setdefault(f"load {stream}", asyncio.Lock()):
                 if self._live.core.find(name) is None:
                     apart, found = Core(), Recovered()
-                    await replay(apart, self._live.journal, stream, found)
-                    self._live.install(apart.experiments[stream], found.hosts[stream])
+                    await replay(apart, self._live.journal, stream, found, self._live.patience)
+                    self._live.install(apart.experiments[stream], found)
         return experiment_of(self._live.core, name)
 
 

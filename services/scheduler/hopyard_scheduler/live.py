@@ -6,11 +6,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from hopyard.errors import NotFound
+from hopyard.serving.threads import Threads
 from hopyard_scheduler.carrying import Carrier
 from hopyard_scheduler.codec import encode, kind_of
 from hopyard_scheduler.core import Core, UnknownExperimentError, quarantine
@@ -23,14 +24,24 @@ from hopyard_scheduler.core.effects import (
     ReportAccepted,
     UpCall,
 )
-from hopyard_scheduler.core.events import Event, JobOperated, Updated
+from hopyard_scheduler.core.events import (
+    ClusterEvent,
+    Event,
+    JobOperated,
+    PolicyAnswered,
+    PolicyFailed,
+    Updated,
+)
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
+from hopyard_scheduler.inboxes import Inboxes
 from hopyard_scheduler.journal import Entry, Journal
 from hopyard_scheduler.policies import host_of
-from hopyard_scheduler.policyhost import Host
+from hopyard_scheduler.policyhost import Host, LatePolicy
 from hopyard_scheduler.program import Program, program_of
 from hopyard_scheduler.projections import Changes
+from hopyard_scheduler.recovery import Patience, Recovered
+from hopyard_scheduler.thoughts import TOO_MANY, Thought, answer_later, answer_of, failure, make_again
 from hopyard_scheduler.watch import Watchers
 
 _LOG = logging.getLogger(__name__)
@@ -42,6 +53,15 @@ MAX_BATCH_EVENTS: Final = 1_000
 MAX_BATCH_BYTES: Final = 8 << 20
 MAX_BATCH_SECONDS: Final = 0.02
 """What shares one append: no more events or bytes than these, and no more than this time at a stretch in the core."""
+
+HOLD_SECONDS: Final = 0.005
+"""So long the loop waits for a policy's answer, and all else with it; then only the policy's experiment waits."""
+
+DEFAULT_POLICY_SECONDS: Final = 10.0
+"""How long a policy may take over an up-call."""
+
+MAX_INBOX: Final = 20_000
+"""Events that may wait for an experiment whose policy thinks; with more, the policy has taken too long."""
 
 MAX_FINISHED: Final = 32
 """Finished experiments that stay in memory; older ones are read from the journal again when somebody asks."""
@@ -64,10 +84,23 @@ class Live:
         journal: Begun.
         carrier: Carries out effects.
         clock: Seconds since the epoch.
+        policy_seconds: How long a policy may take over an up-call (> 0).
+
+    Attributes:
+        given_up: Experiments whose policies took too long. With a text, the next up-call fails with it; else another policy
+            is made from the journal then.
     """
 
-    def __init__(self, journal: Journal, carrier: Carrier, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        carrier: Carrier,
+        clock: Callable[[], float] = time.time,
+        policy_seconds: float = DEFAULT_POLICY_SECONDS,
+    ) -> None:
         self.core = Core()
+        self.patience = Patience(Threads("policy"), policy_seconds)
+        self.given_up: dict[str, str] = {}
         self.journal = journal
         self.carrier = carrier
         self.watchers = Watchers()
@@ -76,6 +109,10 @@ class Live:
         self._programs: dict[str, Program] = {}
         self._queue: asyncio.Queue[_Item] = asyncio.Queue()
         self._room = asyncio.Semaphore(MAX_EVENTS)
+        self._inboxes = Inboxes[_Item](self.core.thinks)
+        self._from_inbox = False
+        self._parked: list[tuple[str, Coroutine[Any, Any, None]]] = []
+        self._thoughts: dict[str, asyncio.Task[None]] = {}
         self._finished: dict[str, None] = {}
         self.turn = asyncio.Lock()
         """Held while a batch is under way: whoever takes it sees the core between two, all effects carried out."""
@@ -111,10 +148,21 @@ class Live:
 
     async def run(self) -> None:
         """Takes events until cancelled. What rises here is the scheduler's end: another one writes the journal."""
-        while True:
-            first = await self._queue.get()
-            async with self.turn:
-                await self._take(first)
+        try:
+            while True:
+                item = self._next()
+                if item is None:
+                    item = await self._queue.get()
+                    if self._kept(item):
+                        continue
+                async with self.turn:
+                    await self._take(item)
+        finally:
+            for _, parked in self._parked:
+                parked.close()
+            for thought in self._thoughts.values():
+                thought.cancel()
+            self.patience.threads.close()
 
     async def drained(self) -> None:
         """Waits until everything that was queued is journalled and carried out."""
@@ -127,14 +175,16 @@ class Live:
         changes = Changes()
         self._changing = changes.experiments
         until = time.monotonic() + MAX_BATCH_SECONDS
-        size = self._drive(first, entries, changes)
+        size = self._drive(first, entries, changes, until)
         while len(batch) < MAX_BATCH_EVENTS and size < MAX_BATCH_BYTES and time.monotonic() < until:
-            if self._queue.empty():
+            following = self._next()
+            if following is None:
                 break
-            batch.append(self._queue.get_nowait())
-            size += self._drive(batch[-1], entries, changes)
+            batch.append(following)
+            size += self._drive(following, entries, changes, until)
         at = self.clock()
         await self.journal.append(entries, changes.rows(self.core, at), at)
+        self._start_thoughts()
         await self.carrier.clear(effect for item in batch for effect in item.effects)
         for item in batch:
             for effect in item.effects:
@@ -148,18 +198,45 @@ class Live:
         self._changing = {}
         self._let_finished_go(changes)
 
-    def _drive(self, item: _Item, entries: list[Entry], changes: Changes) -> int:
+    def _next(self) -> _Item | None:
+        """The next event that may be taken now: from the queue and from inboxes in turn. None: there is none."""
+        while True:
+            if self._inboxes.ready and (self._from_inbox or self._queue.empty()):
+                self._from_inbox = False
+                item = self._inboxes.take()
+                assert item is not None
+                item.event = replace(item.event, at=max(item.event.at, self.clock()))  # It arrives now.
+                return item
+            if self._queue.empty():
+                return None
+            self._from_inbox = True
+            item = self._queue.get_nowait()
+            if not self._kept(item):
+                return item
+
+    def _kept(self, item: _Item) -> bool:
+        """Whether an event has to wait until a policy has answered."""
+        event = item.event
+        if isinstance(event, ClusterEvent | PolicyAnswered | PolicyFailed):
+            return False
+        kept = self._inboxes.keep(event.experiment, item)
+        if kept and self._inboxes.waiting(event.experiment) > MAX_INBOX and event.experiment in self._thoughts:
+            self._thoughts[event.experiment].cancel(TOO_MANY)
+        return kept
+
+    def _drive(self, item: _Item, entries: list[Entry], changes: Changes, until: float) -> int:
         """One event and the policies' answers to the up-calls that follow; answers the bytes to be journalled.
 
         A policy in this process answers when nothing else is left to take, so that nothing comes between what it sees and the
-        record of its answer: that is where recovery makes the up-call again.
+        record of its answer: that is where recovery makes the up-call again. One that does not answer at once has until a time
+        of the monotonic clock; from then on its experiment waits for it, and nothing else does.
         """
         work: deque[Event] = deque([item.event])
         calls: deque[UpCall] = deque()
         size = 0
         while work or calls:
             if not work:
-                self._answer(calls.popleft(), work)
+                self._answer(calls.popleft(), work, until)
                 continue
             event = work.popleft()
             for effect in self._handle(event, item):
@@ -192,10 +269,63 @@ class Live:
             reason = f"a mistake in Hopyard's core on {type(event).__name__}: {type(error).__name__}: {error}"
             return quarantine(self.core, name, reason, event.at)
 
-    def _answer(self, call: UpCall, work: deque[Event]) -> None:
-        x = self.core.experiments[call.experiment]
-        if x.in_flight is not None and x.in_flight[0] == call.number:
-            work.append(self._host(call.experiment).answer(x, call))
+    def _answer(self, call: UpCall, work: deque[Event], until: float) -> None:
+        name = call.experiment
+        x = self.core.experiments[name]
+        if x.in_flight is None or x.in_flight[0] != call.number:
+            return
+        why = self.given_up.get(name)
+        if why:
+            self.given_up[name] = ""
+            work.append(PolicyFailed(call.at, name, call.number, why, unheard=True))
+        elif why is not None:
+            self._park(call, make_again(call, self.journal, self.patience))
+        else:
+            host = self._host(name)
+            thought = self.patience.threads.start(lambda: host.answer(x, call))
+            if thought.wait(max(min(HOLD_SECONDS, until - time.monotonic()), 0.0)):
+                work.append(answer_of(thought, call))
+            else:
+                self._park(call, answer_later(thought, call, self.patience, self.program(name).spec.policy.name))
+
+    # ------------------------------------------------------------------------------------------------ policies that think
+
+    def _park(self, call: UpCall, answer: Coroutine[Any, Any, Thought]) -> None:
+        """From now on only its experiment waits for an answer."""
+        self.core.think(call.experiment)
+        self._parked.append((call.experiment, self._await(call, answer)))
+
+    def _start_thoughts(self) -> None:
+        """What led to these up-calls is in the journal, from which a policy may have to be made again."""
+        parked, self._parked = self._parked, []
+        for name, waiting in parked:
+            self._thoughts[name] = asyncio.create_task(waiting, name=f"policy of {name}")
+
+    async def _await(self, call: UpCall, answer: Coroutine[Any, Any, Thought]) -> None:
+        """Posts a policy's answer when it comes, or what came instead."""
+        name = call.experiment
+        try:
+            thought = await answer
+        except asyncio.CancelledError as error:
+            if error.args != (TOO_MANY,):
+                raise
+            why = f"the policy has not answered up-call {call.number} while {MAX_INBOX} events came"
+            thought = Thought(failure(call, why, unheard=True), None)
+        except Exception as error:  # noqa: BLE001 - it costs this experiment, and no other
+            _LOG.exception("experiment %s: its policy cannot be made again", name)
+            why = f"the policy cannot be made again from the journal: {type(error).__name__}: {error}"
+            thought = Thought(failure(call, why, unheard=True), None)
+        event = thought.event
+        if isinstance(event, PolicyFailed) and event.unheard:
+            _LOG.warning("experiment %s: %s", name, event.error)
+            self.hosts.pop(name, None)
+            self.given_up[name] = ""
+        elif thought.host is not None:
+            self.hosts[name] = thought.host
+            self.given_up.pop(name, None)
+        if self._thoughts.get(name) is asyncio.current_task():
+            del self._thoughts[name]
+        self.post(replace(event, at=max(call.at, self.clock())))
 
     # ------------------------------------------------------------------------------------------------- what goes with them
 
@@ -203,7 +333,8 @@ class Live:
         """The policy of a stream: that of the experiment which it began with."""
         host = self.hosts.get(name)
         if host is None:
-            host = self.hosts[name] = host_of(self.program(name).spec)
+            spec = self.program(name).spec
+            host = self.hosts[name] = LatePolicy(lambda: host_of(spec))
         return host
 
     def program(self, name: str) -> Program:
@@ -216,10 +347,11 @@ class Live:
         """Whether an experiment's state is journalled and watchers were told of it; else they will be."""
         return name not in self._changing
 
-    def install(self, x: Experiment, host: Host) -> None:
+    def install(self, x: Experiment, found: Recovered) -> None:
         """Takes a stream that was replayed apart."""
         self.core.install(x)
-        self.hosts[x.id] = host
+        self.hosts.update(found.hosts)
+        self.given_up.update(found.given_up)
 
     def _let_finished_go(self, changes: Changes) -> None:
         """Finished experiments keep no policy and no generator, and the oldest of them no place in memory."""
@@ -231,6 +363,8 @@ class Live:
                 self._finished.pop(x.id, None)
             elif x.id not in self._finished:
                 self._finished[x.id] = None
+                if x.id in self._thoughts:  # It was failed meanwhile.
+                    self._thoughts.pop(x.id).cancel()
         while len(self._finished) > MAX_FINISHED:
             name = next(iter(self._finished))
             del self._finished[name]
@@ -238,6 +372,7 @@ class Live:
                 self._programs.pop(over, None)
             self.core.forget(name)
             self.hosts.pop(name, None)
+            self.given_up.pop(name, None)
             self.journal.forget(name)
 
 

@@ -7,28 +7,30 @@ any case. What is compared are answers: a recorded failure decided nothing, so n
 When recovery finds a difference, the next up-call of the running experiment is failed with it (`Objecting`), which pauses the
 experiment and stands in the journal. So a later recovery knows which differences people have been shown, and a resumed
 experiment goes on from the recorded decisions without being paused for the same difference again.
+
+An up-call whose policy was given up because it took too long (`PolicyFailed.unheard`) is not made again at its record: it comes
+again, recorded anew, when the experiment is resumed.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hopyard.errors import Internal, InvalidInput
 from hopyard.policy.vocabulary import Call
+from hopyard.serving.threads import GivenUp
 from hopyard_scheduler import words
 from hopyard_scheduler.codec import encode
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Effect, Record, UpCall
 from hopyard_scheduler.core.events import (
+    ClusterEvent,
     Event,
     ExperimentEvent,
-    NodeDrained,
-    NodeEvicted,
-    NodeExpired,
-    NodeJoined,
     PolicyAnswered,
     PolicyFailed,
 )
@@ -38,6 +40,9 @@ from hopyard_scheduler.policyhost import Host
 
 OBJECTION = "it decides otherwise than it did"
 """How the error of a recorded failure begins that no policy raised: recovery's, when it had found a difference."""
+
+MAKING = object()
+"""What a policy is at before its first up-call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class Replay:
         up_calls: Recorded answers that were compared.
         failures: Recorded failures of the policy: nothing to compare with.
         first: The first difference of all.
+        gone: Why there is no policy any more: it took too long. What is recorded goes on to be applied.
     """
 
     def __init__(self, core: Core, make_host: Callable[[Experiment], Host]) -> None:
@@ -105,6 +111,26 @@ class Replay:
         self.up_calls = 0
         self.failures = 0
         self.first: Difference | None = None
+        self.gone: str | None = None
+        self._doing: UpCall | object | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def doing(self) -> object:
+        """What the policy is at: the up-call, or `MAKING`; something new each time while it is at nothing."""
+        return self._doing or object()
+
+    def give_up(self, doing: object, error: str) -> bool:
+        """From another thread: the policy is at this for too long. False: it is over; else nothing is asked any more.
+
+        The thread in which it is ends with `GivenUp` and has applied nothing. The event that it was taking is to be applied
+        with `apply`, and the others taken as ever.
+        """
+        with self._lock:
+            if self._doing is not doing:
+                return False
+            self.gone = error
+            return True
 
     def take(self, event: Event) -> list[Effect]:
         """Takes the stream's next event; answers the core's effects.
@@ -113,12 +139,15 @@ class Replay:
             Internal: The event does not belong to an experiment's stream.
         """
         self.number += 1
-        if isinstance(event, NodeJoined | NodeExpired | NodeDrained | NodeEvicted):
-            raise Internal(f"event {self.number}: {type(event).__name__} belongs to the stream of the cluster")
+        event = of_experiment(event, self.number)
         if isinstance(event, PolicyAnswered):
             self._answered(event)
         elif isinstance(event, PolicyFailed):
             self._failed(event)
+        return self.apply(event)
+
+    def apply(self, event: ExperimentEvent) -> list[Effect]:
+        """The second half of `take`: when the policy was given up in the first."""
         effects = self._core.restore(event)
         if self.experiment is None:
             self.experiment = self._core.experiments[event.experiment]
@@ -145,13 +174,28 @@ class Replay:
         call, x = self._pending, self.experiment
         if call is None or x is None or x.in_flight is None or x.in_flight[0] != call.number:
             return None
-        return (host or self._driven()).answer(x, call)
+        if self.gone is not None:
+            return PolicyFailed(call.at, call.experiment, call.number, self.gone, unheard=True)
+        return self._make(x, call, host)
 
-    def _driven(self) -> Host:
-        assert self.experiment is not None
-        if self.host is None:
-            self.host = self._make_host(self.experiment)
-        return self.host
+    def _make(self, x: Experiment, call: UpCall, host: Host | None = None) -> PolicyAnswered | PolicyFailed:
+        if host is None and self.host is None:
+            self._doing = MAKING
+            made = self._make_host(x)
+            self._done()
+            self.host = made
+        host = host or self.host
+        assert host is not None
+        self._doing = call
+        answer = host.answer(x, call)
+        self._done()
+        return answer
+
+    def _done(self) -> None:
+        with self._lock:
+            if self.gone is not None:
+                raise GivenUp
+            self._doing = None
 
     def _answer(self, number: int) -> tuple[UpCall, PolicyAnswered | PolicyFailed] | None:
         """Makes the up-call that waits, if it has this number."""
@@ -159,10 +203,10 @@ class Replay:
         if call is None or call.number != number or self.experiment is None:
             return None
         self._pending = None
-        return call, self._driven().answer(self.experiment, call)
+        return call, self._make(self.experiment, call)
 
     def _answered(self, event: PolicyAnswered) -> None:
-        made = self._answer(event.answer.number)
+        made = self._answer(event.answer.number) if self.gone is None else None
         if made is None:
             return  # The core will not take it: that is the difference then.
         self.up_calls += 1
@@ -176,12 +220,25 @@ class Replay:
             self._pending = None
             self._shown.add(event.error)
             self._since = None
-        else:
+        elif event.unheard:
+            self._pending = None
+        elif self.gone is None:
             self._answer(event.number)  # It may have learned something before it failed.
 
     def _differs(self, difference: Difference) -> None:
         self.first = self.first or difference
         self._since = self._since or difference
+
+
+def of_experiment(event: Event, number: int) -> ExperimentEvent:
+    """An event of an experiment's stream.
+
+    Raises:
+        Internal: It is one of the cluster's.
+    """
+    if isinstance(event, ClusterEvent):
+        raise Internal(f"event {number}: {type(event).__name__} belongs to the stream of the cluster")
+    return event
 
 
 def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> bool:

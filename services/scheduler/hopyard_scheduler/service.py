@@ -24,7 +24,7 @@ from hopyard_scheduler.core.events import NodeExpired
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.garbage import Garbage
 from hopyard_scheduler.journal import Journal
-from hopyard_scheduler.live import Live
+from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS, Live
 from hopyard_scheduler.outside import Generators
 from hopyard_scheduler.recovery import recover
 from hopyard_scheduler.servicers.agents import ResourceManagerServicer
@@ -51,6 +51,7 @@ class SchedulerService:
         insecure: Listen beyond this machine without encryption.
         lease_seconds: An agent silent for longer loses its runs.
         heartbeat_seconds: How often agents give a sign of life.
+        policy_seconds: How long a policy may take over an up-call; then its experiment is paused.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class SchedulerService:
         insecure: bool = False,
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         heartbeat_seconds: float = DEFAULT_HEARTBEAT_SECONDS,
+        policy_seconds: float = DEFAULT_POLICY_SECONDS,
     ) -> None:
         self._server = Server("scheduler", host=host, port=port, data=data, insecure=insecure)
         self._background = Background("scheduler")
@@ -80,7 +82,7 @@ class SchedulerService:
         self._carrier = Carrier(
             journal, self._sessions, SnapshotStore(self._appstat_stub), self._generators, heartbeat_seconds, time.time
         )
-        self._live = Live(journal, self._carrier)
+        self._live = Live(journal, self._carrier, policy_seconds=policy_seconds)
         self._door = FrontDoor(self._live, self._generators, self._appstat_stub, appstat)
         self._garbage = Garbage(self._live, self._sessions, self._door, self._appstat_stub, self._background)
         self._carrier.stranger = self._garbage.stranger
@@ -115,8 +117,9 @@ class SchedulerService:
         It waits for AppStat, and begins without hpgen and without agents: services start in any order.
         """
         epoch = await self._live.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
-        found = await recover(self._live.core, self._live.journal, self._appstat_stub)
+        found = await recover(self._live.core, self._live.journal, self._appstat_stub, self._live.patience)
         self._live.hosts.update(found.hosts)
+        self._live.given_up.update(found.given_up)
         for node, known in self._live.core.cluster.nodes.items():
             if known.up:
                 self._sessions.seen(node)

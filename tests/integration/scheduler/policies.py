@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import Any, ClassVar
 
 from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, JobState, Policy, ShareChange
 from hopyard_policies.default import DefaultPolicy
@@ -58,3 +59,42 @@ class Units(Policy):
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         return CONTINUE
+
+
+class Thinks(Policy):
+    """Trains all its jobs; at their second position it thinks for ever, in Python or outside, until it is told to behave."""
+
+    behaves: ClassVar[threading.Event] = threading.Event()
+    thinking: ClassVar[set[str]] = set()
+
+    def __init__(self, how: str) -> None:
+        self._how = how
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        for machine in cluster.idle_machines():
+            job = cluster.get_idle_job()
+            if job is not None:
+                cluster.start_job(job, machine.id)
+        for _ in range(cluster.experiment.jobs_left):
+            cluster.create_job()
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        if event.position == 2 and not self.behaves.is_set():
+            self.thinking.add(self._how)
+            if self._how == "loop":
+                while not self.behaves.is_set():
+                    pass
+            self.behaves.wait()
+        return CONTINUE
+
+
+class Unmakeable(Policy):
+    """Takes for ever to be made."""
+
+    behaves: ClassVar[threading.Event] = threading.Event()
+
+    def __init__(self) -> None:
+        self.behaves.wait()
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        return

@@ -9,7 +9,7 @@ import pytest
 from hopyard.policy import Policy
 from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEnd, RunEndReason, StartJob
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import AskOutside, Decide, Effect, ExperimentChanged, Kill, Send, Start, UpCall
+from hopyard_scheduler.core.effects import AskOutside, Decide, Effect, Kill, Send, Start, UpCall
 from hopyard_scheduler.core.events import (
     Answered,
     Ended,
@@ -302,32 +302,3 @@ def test_a_run_that_may_not_be_preempted_keeps_a_recalled_machine_until_it_ends(
     rig.report(5, at_until=True)
     rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
     assert (set(rig.x.machines), set(rig.core.experiments["y"].machines)) == ({"n2/0"}, {"g/0"})
-
-
-def test_why_an_experiment_gets_no_machine_names_what_there_is() -> None:
-    rig = Rig(machines=0, gpus=1)
-    assert rig.core.cluster.obstacle("x") == "", "nobody knows yet what comes"
-    machines(rig, "n2", MachineSpec("n2/0", 2), MachineSpec("n2/1", 2), MachineSpec("n2/2", 1, (0, 1)))
-    assert rig.core.cluster.obstacle("x") == ""
-    machines(rig, "n2", MachineSpec("n2/0", 2), MachineSpec("n2/1", 2))
-    assert ExperimentChanged("x") in rig.of(ExperimentChanged), "whoever watches is told"
-    assert rig.core.cluster.obstacle("x") == (
-        "waits: each job needs a machine with 1 CPU thread and 1 GPU (resources.per_job); "
-        "there are 2 with 2 CPU threads and no GPU"
-    )
-
-
-@pytest.mark.parametrize(
-    ("size", "slots", "expected"),
-    [
-        (2, 2, ""),
-        (3, None, "waits: each job needs 3 machines with 1 CPU thread and no GPU at once; there are 2 with 1 CPU "),
-        (2, 1, "waits: each job needs 2 machines at once; resources.slots allows 1"),
-    ],
-)
-def test_why_a_gang_never_comes_together(size: int, slots: int | None, expected: str) -> None:
-    bench = Bench(2)
-    bench.create("a", Gangs(size), jobs=1, slots=slots)
-    obstacle = bench.core.cluster.obstacle("a")
-    assert obstacle.startswith(expected)
-    assert bool(obstacle) == bool(expected)

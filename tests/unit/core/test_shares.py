@@ -95,7 +95,7 @@ CASES: dict[str, tuple[int, list[Wish], dict[str, int]]] = {
 @pytest.mark.parametrize(("machines", "wishes", "expected"), CASES.values(), ids=CASES)
 def test_by_hand(machines: int, wishes: list[Wish], expected: dict[str, int]) -> None:
     cluster = cluster_of(machines, wishes)
-    events = cluster.rebalance(1.0)
+    events = cluster.rebalance(1.0, {})
     assert {name: tenant.share for name, tenant in cluster.tenants.items()} == expected
     told = {e.experiment: e.slots for e in events if isinstance(e, ShareSet)}
     assert told == {name: share for name, share in expected.items() if share}
@@ -108,7 +108,7 @@ def test_a_drained_node_counts_for_nobody() -> None:
     cluster = cluster_of(4, [("a", 1, None, None), ("b", 3, None, None)])
     cluster.join(NodeJoined(0.0, "m", "a", (MachineSpec("m/0"), MachineSpec("m/1"))))
     cluster.drain(NodeDrained(0.0, "m").node)
-    cluster.rebalance(1.0)
+    cluster.rebalance(1.0, {})
     assert {name: tenant.share for name, tenant in cluster.tenants.items()} == {"a": 1, "b": 3}
 
 

@@ -7,7 +7,7 @@ open a session, so a restarted scheduler rebuilds it from both.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from hopyard_scheduler.core.division import ANY, Division, Kind, Want, divide
@@ -74,6 +74,11 @@ class Tenant:
     held: set[str] = field(default_factory=set)
     gang: int = 1
     need: Kind = ANY
+    told: int = field(init=False)  # The share that its experiment knows of.
+
+    def __post_init__(self) -> None:
+        """What was set before is known."""
+        self.told = self.share
 
     def limit(self, machines: int) -> int:
         """How many machines it could take."""
@@ -185,6 +190,10 @@ class Cluster:
         self.machines[spec.id] = ClusterMachine(spec, node, experiment, recalled)
         self.tenants[experiment].held.add(spec.id)
 
+    def reborn(self, name: str, incarnation: str) -> bool:
+        """Whether a node was seen in another life than this one when the scheduler was last there."""
+        return self._lives.get(name, incarnation) != incarnation
+
     def presume(self, name: str) -> None:
         """A recovered experiment counts on a node: it is up, in the life it was last seen in, until its agent says otherwise.
 
@@ -200,8 +209,19 @@ class Cluster:
         del self.tenants[experiment]
         self._changed = True
 
-    def rebalance(self, at: float) -> list[ShareSet | MachineGranted | MachineRecalled]:
+    def touch(self) -> None:
+        """The machines are to be divided anew."""
+        self._changed = True
+
+    def rebalance(
+        self, at: float, thinking: Mapping[str, Container[str]]
+    ) -> list[ShareSet | MachineGranted | MachineRecalled]:
         """Divides the machines anew and grants what is free, if anything has changed that this depends on.
+
+        Args:
+            at: When.
+            thinking: Experiments that can be told nothing now, each with the machines that it believes to hold: those that
+                were lost meanwhile are granted to nobody until it knows.
 
         Returns:
             Changed shares first, then grants, then machines that their holder is to leave for others of another kind.
@@ -215,17 +235,23 @@ class Cluster:
         division = self._divide(usable, held)
         events: list[ShareSet | MachineGranted | MachineRecalled] = []
         for name, share in division.shares.items():
-            if share != self.tenants[name].share:
-                self.tenants[name].share = share
+            tenant = self.tenants[name]
+            tenant.share = share
+            if share != tenant.told and name not in thinking:
+                tenant.told = share
                 events.append(ShareSet(at, name, share))
         totals = Counter(m.holder for m in usable if not m.recalled)
-        free = sorted((m for m in usable if not m.holder), key=lambda m: m.spec.id)
+        kept = thinking.values()
+        free = sorted(
+            (m for m in usable if not m.holder and not any(m.spec.id in believed for believed in kept)),
+            key=lambda m: m.spec.id,
+        )
         for machine in free:
             kind = machine.kind
             wanting = [
                 (totals[name] / t.weight, name)
                 for name, t in self.tenants.items()
-                if totals[name] < t.share and division.room(name, kind, held[name, kind])
+                if totals[name] < t.share and name not in thinking and division.room(name, kind, held[name, kind])
             ]
             if not wanting:
                 if division.plan is None:
@@ -236,9 +262,10 @@ class Cluster:
             held[name, kind] += 1
             machine.holder = name
             self.tenants[name].held.add(machine.spec.id)
-            events.append(MachineGranted(at, name, machine.spec.id, machine.node, machine.spec.cpus, machine.spec.gpus))
+            spec, life = machine.spec, self.nodes[machine.node].incarnation
+            events.append(MachineGranted(at, name, spec.id, machine.node, spec.cpus, spec.gpus, life))
         if division.plan is not None:
-            events += self._recall(at, division, usable, held, totals)
+            events += self._recall(at, division, usable, held, totals, thinking)
         return events
 
     def _divide(self, usable: list[ClusterMachine], held: Counter[tuple[str, Kind]]) -> Division:
@@ -261,10 +288,11 @@ class Cluster:
         usable: list[ClusterMachine],
         held: Counter[tuple[str, Kind]],
         totals: Counter[str],
+        thinking: Container[str],
     ) -> list[MachineRecalled]:
         """Machines that somebody needs whom no other kind serves, and that their holders can have others for.
 
-        Who is above its share gives machines back anyhow, and is not asked before that.
+        Who thinks can be told nothing. Who is above its share gives machines back anyhow, and is not asked before that.
         """
         assert division.plan is not None
         recalled = []
@@ -277,7 +305,7 @@ class Cluster:
         )
         for machine in sorted((m for m in usable if m.holder and not m.recalled), key=lambda m: m.spec.id):
             name, kind = machine.holder, machine.kind
-            within = totals[name] <= self.tenants[name].share
+            within = totals[name] <= self.tenants[name].share and name not in thinking
             if missing[kind] > 0 and within and division.surplus(name, kind, held[name, kind]):
                 missing[kind] -= 1
                 held[name, kind] -= 1
@@ -286,22 +314,6 @@ class Cluster:
                 self._changed = True  # Its holder gets another one, if that is free already.
                 recalled.append(MachineRecalled(at, name, machine.spec.id))
         return recalled
-
-    def obstacle(self, experiment: str) -> str:
-        """Why an experiment gets no machine however long it waits, unless machines come; empty: it may get some."""
-        tenant = self.tenants.get(experiment)
-        usable = [m for m in self.machines.values() if not self.nodes[m.node].draining]
-        if tenant is None or not usable:
-            return ""
-        serving = sum(machine.kind.serves(tenant.need) for machine in usable)
-        there = ", ".join(f"{n} with {kind}" for kind, n in sorted(Counter(m.kind for m in usable).items()))
-        if not serving:
-            return f"waits: each job needs a machine with {tenant.need} (resources.per_job); there are {there}"
-        if serving < tenant.gang:
-            return f"waits: each job needs {tenant.gang} machines with {tenant.need} at once; there are {there}"
-        if tenant.cap is not None and tenant.cap < tenant.gang:
-            return f"waits: each job needs {tenant.gang} machines at once; resources.slots allows {tenant.cap}"
-        return ""
 
     def holders(self, node: str) -> Mapping[str, list[str]]:
         """Machines of a node by the experiment that holds them."""

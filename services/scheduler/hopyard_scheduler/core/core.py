@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from hopyard_scheduler.core import dispatch, placement
+from hopyard_scheduler.core import dispatch, placement, thinking
 from hopyard_scheduler.core.cluster import Cluster, Tenant
 from hopyard_scheduler.core.division import Kind
 from hopyard_scheduler.core.effects import (
@@ -13,12 +13,12 @@ from hopyard_scheduler.core.effects import (
     AcknowledgeShipment,
     DemandChanged,
     Effect,
-    ExperimentChanged,
     ExperimentEnded,
     ExperimentRevived,
     FinalPerformance,
     ForgetSnapshot,
     MachineReturned,
+    OrdersGiven,
     Record,
     Send,
     SetTimer,
@@ -40,12 +40,15 @@ from hopyard_scheduler.core.events import (
     NodeExpired,
     NodeJoined,
     NodeLost,
+    PolicyAnswered,
+    PolicyFailed,
     RunKey,
     RunMessage,
     SnapshotShipped,
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
+from hopyard_scheduler.core.thinking import Thinking
 
 CLUSTER_STREAM = "cluster"
 
@@ -70,6 +73,9 @@ class Core:
         self._streams: dict[str, str] = {}
         self._effects: list[Effect] = []
         self._inbox: deque[ExperimentEvent] = deque()
+        self._thinking = Thinking()
+        self._drained_before: list[str] = []
+        self._lost_before: list[tuple[str, str]] = []
         self._forgotten: dict[tuple[str, str], float] = {}
         self._restored_at = 0.0
 
@@ -83,6 +89,7 @@ class Core:
             UnknownExperimentError: The event's experiment is not there.
         """
         self._effects = []
+        self._tell_lost_before(event.at)
         match event:
             case NodeJoined():
                 self._effects.append(Record(CLUSTER_STREAM, event))
@@ -111,7 +118,10 @@ class Core:
                     raise UnknownExperimentError(event.experiment)
                 if isinstance(event, MemberJoined):
                     self._streams[event.member] = event.experiment
-                self._inbox.append(event)
+                if event.experiment in self._thinking:
+                    self._woken(event)
+                else:
+                    self._inbox.append(event)
         self._settle(event.at)
         effects, self._effects = self._effects, []
         return effects
@@ -132,8 +142,21 @@ class Core:
         for member in x.members if x is not None else ():
             del self._streams[member]
 
+    def think(self, name: str) -> None:
+        """An experiment's policy has its up-call and has not answered yet.
+
+        Until the answer (`PolicyAnswered` or `PolicyFailed` with its number) no other event of the experiment may be handled:
+        the shell keeps them back. What the cluster part has for it waits here, and is taken right after the answer.
+        """
+        self._thinking.begin(name)
+
+    def thinks(self, name: str) -> bool:
+        """Whether an experiment's policy thinks."""
+        return name in self._thinking
+
     def forget_pending(self, name: str) -> None:
         """Drops what is left of an event that could not be taken."""
+        self._thinking.end(name)
         self._inbox = deque(event for event in self._inbox if event.experiment != name)
         self._effects = []
 
@@ -151,8 +174,8 @@ class Core:
         for x in self.experiments.values():
             for run in x.live.values():
                 for index, rank in enumerate(run.ranks):
-                    if rank.node == node and not rank.gone:
-                        key = RunKey(x.id, run.job, run.attempt, index)
+                    key = RunKey(x.id, run.job, run.attempt, index)
+                    if rank.node == node and not rank.gone and not self._thinking.doomed(key, node):
                         pending = sorted(rank.channel.unacknowledged.items())
                         sends += [Send(node, key, number, body) for number, body in pending]
         return sends
@@ -209,6 +232,9 @@ class Core:
             if at >= oldest and not self.experiments[owner].snapshots.holds(sha256)
         ]
         self._forgotten.clear()
+        # Experiments may have been thinking when a crash took what waited for them; they are told with the first event,
+        # or after the answer that they waited for.
+        self._drained_before = [name for name, node in self.cluster.nodes.items() if node.draining]
         for x in self.experiments.values():
             if x.phase.over:
                 continue
@@ -219,6 +245,10 @@ class Core:
             for entry in x.snapshots.entries():
                 for node in entry.nodes:
                     self.cluster.presume(node)
+            lost = {m.node for m in x.machines.values() if self.cluster.reborn(m.node, m.incarnation)}
+            self._lost_before += [(x.id, node) for node in sorted(lost)]
+            if lost and x.in_flight is not None:
+                self.think(x.id)
             effects += outstanding(x)
         return effects
 
@@ -247,10 +277,7 @@ class Core:
             self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed, lost, gone, ship))
         self.cluster.remove(unannounced)
         self._settle_inbox()
-        # What stands in the way of those that have none depends on the machines there are.
-        waiting = [x for x in self.experiments.values() if not x.phase.over and not x.machines]
-        self._effects += [ExperimentChanged(x.id) for x in waiting]
-        unknown = tuple(key for key in event.runs if not self._wanted(key))
+        unknown = tuple(key for key in event.runs if not self._wanted(key, event.node))
         self._effects.append(Welcome(event.node, unknown))
         if event.runs:
             return  # They may still have to say which snapshots they took.
@@ -268,18 +295,32 @@ class Core:
 
     def _drained(self, event: NodeDrained) -> None:
         self.cluster.drain(event.node)
-        for x in self._holders(event.node):
-            self._inbox.append(NodeDraining(event.at, x.id, event.node))
+        self._tell_draining(event.node, event.at)
 
-    def _holders(self, node: str) -> list[Experiment]:
-        return [x for x in self.experiments.values() if any(m.node == node for m in x.machines.values())]
+    def _tell_lost_before(self, at: float) -> None:
+        """That a node was lost, to those that could not be told before a crash; its disk is there until its agent says hello."""
+        for name, node in self._lost_before:
+            x = self.experiments[name]
+            kept = tuple(sorted(e.info.sha256 for e in x.snapshots.entries() if node in e.nodes))
+            self.cluster.remove([m.id for m in x.machines.values() if m.node == node and m.id in self.cluster.machines])
+            self._inbox.append(NodeLost(at, name, node, kept))
+        self._lost_before = []
+        self._settle_inbox()
+
+    def _tell_draining(self, node: str, at: float) -> None:
+        """To all that hold machines of a drained node and do not know."""
+        for x in self.experiments.values():
+            if any(m.node == node and m.id not in x.draining for m in x.machines.values()):
+                self._inbox.append(NodeDraining(at, x.id, node))
 
     def _known_snapshots(self) -> set[str]:
         return {e.info.sha256 for x in self.experiments.values() for e in x.snapshots.entries()}
 
-    def _wanted(self, key: RunKey) -> bool:
+    def _wanted(self, key: RunKey, node: str) -> bool:
         x = self.experiments.get(key.experiment)
-        return x is not None and placement.wanted(x, key)
+        if x is None or not placement.wanted(x, key):
+            return False
+        return not self._thinking.doomed(key, node) or placement.has_ended(x, key)
 
     def _involved(self, node: str, snapshots: tuple[str, ...]) -> list[Experiment]:
         listed = set(snapshots)
@@ -288,6 +329,7 @@ class Core:
             for x in self.experiments.values()
             if any(m.node == node for m in x.machines.values())
             or any(node in e.nodes or e.info.sha256 in listed for e in x.snapshots.entries())
+            or self._thinking.concerns(x.id, node)
         ]
 
     def _lost(self, node: str, at: float, snapshots: tuple[str, ...]) -> None:
@@ -297,13 +339,37 @@ class Core:
 
     def _settle(self, at: float) -> None:
         self._settle_inbox()
-        while grants := self.cluster.rebalance(at):
+        while self._drained_before:  # After the event, which may be the answer to what was asked before.
+            self._tell_draining(self._drained_before.pop(), at)
+            self._settle_inbox()
+        while grants := self.cluster.rebalance(at, {name: self.experiments[name].machines for name in self._thinking}):
             self._inbox.extend(grants)
             self._settle_inbox()
+
+    def _woken(self, event: ExperimentEvent) -> None:
+        """The answer of a policy that was thinking, then what waited for its experiment."""
+        x = self.experiments[event.experiment]
+        if not thinking.answers(x, event):
+            if isinstance(event, PolicyAnswered | PolicyFailed):
+                return  # To an earlier up-call: a repetition.
+            raise RuntimeError(f"experiment {x.id} waits for its policy's answer, found {type(event).__name__}")
+        waiting = self._thinking.end(x.id)
+        self._inbox.append(event)
+        self._settle_inbox()
+        for waited in waiting:
+            late = thinking.late(x, waited, event.at)
+            self._inbox.append(late)
+            self._settle_inbox()
+            if isinstance(late, NodeBack) and late.ship:
+                self._effects.append(OrdersGiven(late.node))
+        self._effects = [effect for effect in self._effects if not thinking.in_vain(x, effect)]
+        self.cluster.touch()
 
     def _settle_inbox(self) -> None:
         while self._inbox:
             event = self._inbox.popleft()
+            if self._thinking.keep(event):
+                continue
             for effect in dispatch.handle(self.experiments[event.experiment], event):
                 self._carry(effect)
 

@@ -176,6 +176,8 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
 
 def _policy_failed(x: Experiment, event: PolicyFailed) -> None:
     assert x.in_flight is not None
+    if event.unheard:
+        x.take_back_call()
     x.in_flight = None
     _distrust(x, event.at, event.error)
 

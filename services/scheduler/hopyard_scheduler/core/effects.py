@@ -127,6 +127,13 @@ class ShipmentOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class OrdersGiven:
+    """A node got orders to ship that its welcome was too early to bring: they are sent now (`Core.orders`)."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class AcknowledgeShipment:
     """A node's answer to an order is taken over, or is not needed any more."""
 
@@ -255,6 +262,7 @@ Effect = (
     | Send
     | Acknowledge
     | AcknowledgeShipment
+    | OrdersGiven
     | Welcome
     | ForgetSnapshot
     | ReportAccepted

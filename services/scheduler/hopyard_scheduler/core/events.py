@@ -168,7 +168,10 @@ class MemberJoined:
 
 @dataclass(frozen=True, slots=True)
 class MachineGranted:
-    """The cluster gave the experiment a machine, which has so many CPU threads and these GPUs."""
+    """The cluster gave the experiment a machine, which has so many CPU threads and these GPUs.
+
+    `incarnation` is the life of its node's agent: what runs there ends with it.
+    """
 
     at: float
     experiment: str
@@ -176,6 +179,7 @@ class MachineGranted:
     node: str
     cpus: int = 1
     gpus: tuple[int, ...] = ()
+    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,12 +348,22 @@ class PolicyAnswered:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFailed:
-    """The policy raised, answered nonsense or took too long on an up-call; its experiment pauses."""
+    """The policy raised, answered nonsense or took too long on an up-call; its experiment pauses.
+
+    Attributes:
+        at: When.
+        experiment: Whose policy.
+        number: The up-call's.
+        error: What happened.
+        unheard: The policy was given up before it answered. On a replay the up-call is not made here: it comes again, with
+            another number, when the experiment is resumed.
+    """
 
     at: float
     experiment: str
     number: int
     error: str
+    unheard: bool = False
 
 
 @dataclass(frozen=True, slots=True)

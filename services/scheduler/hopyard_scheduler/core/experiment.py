@@ -76,6 +76,8 @@ class Experiment:
         self.in_flight: tuple[int, Call, Run | None] | None = None
         self.call_number = 0
         self.verdicts: list[Verdict] = []
+        self.told: tuple[Verdict, ...] = ()  # The verdicts that went with the up-call in flight.
+        self.unheard = False  # The policy was given up: no up-calls until the experiment is resumed.
         self.asks: dict[str, AskOutside] = {}
         self.timers: dict[str, float] = {}
         self.requests: set[str] = set()
@@ -350,7 +352,7 @@ class Experiment:
 
     def next_call(self, at: float) -> None:
         """Makes the next up-call, unless one is under way: one at a time, `AllocateJobs` when nothing else waits."""
-        if self.in_flight is not None or self.phase.over:
+        if self.in_flight is not None or self.unheard or self.phase.over:
             return
         while self.calls:
             call, run = self.calls.popleft()
@@ -366,9 +368,21 @@ class Experiment:
             self.attention = False
             self._make(AllocateJobs(), None, at)
 
+    def take_back_call(self) -> None:
+        """The policy was given up over the up-call in flight: another one gets it, first of all, once it is resumed."""
+        assert self.in_flight is not None
+        _, call, run = self.in_flight
+        self.in_flight, self.unheard = None, True
+        self.verdicts[:0] = self.told
+        if isinstance(call, AllocateJobs):  # Comes again when nothing else waits.
+            self.wake()
+        else:
+            self.calls.appendleft((call, run))
+
     def _make(self, call: Call, run: Run | None, at: float) -> None:
         self.call_number += 1
         self.in_flight = (self.call_number, call, run)
-        verdicts, self.verdicts = tuple(self.verdicts), []
+        verdicts = self.told = tuple(self.verdicts)
+        self.verdicts = []
         seed = (self.settings.seed * _GOLDEN + self.call_number * 0xBF58476D1CE4E5B9) & _MASK
         self.emit(UpCall(self.id, self.call_number, at, seed, call, verdicts))

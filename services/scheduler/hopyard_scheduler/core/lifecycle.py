@@ -73,6 +73,7 @@ def join(x: Experiment, event: MemberJoined) -> None:
     member = x.add(event)
     start_clock(x, member, event.at)
     enter(x, member, Phase.RUNNING, "")
+    x.unheard = False
     if over:
         revive(x)
     x.wake()
@@ -95,6 +96,7 @@ def operate(x: Experiment, event: Operated) -> None:
             pause(x, member, event.at, "paused by a person")
         case "resume" if member.phase in (Phase.PAUSED, Phase.PAUSING):
             enter(x, member, Phase.RUNNING, "")
+            x.unheard = False
             start_clock(x, member, event.at)
             x.wake()
             x.call(ExperimentChange("resumed", member.id))
@@ -314,6 +316,7 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
         member.final = member.ended_at = None
         member.wound_up = False
         enter(x, member, Phase.RUNNING, "")
+        x.unheard = False
         if over:
             revive(x)
     if extended or event.target is not None:

@@ -177,7 +177,7 @@ class Job:
 
 @dataclass(slots=True)
 class HeldMachine:
-    """A machine that the experiment holds. `run` is its lease."""
+    """A machine that the experiment holds, of a node's agent in this `incarnation`. `run` is its lease."""
 
     id: str
     node: str
@@ -185,6 +185,7 @@ class HeldMachine:
     reserved: bool = False
     cpus: int = 1
     gpus: tuple[int, ...] = ()
+    incarnation: str = ""
 
     @property
     def spec(self) -> MachineSpec:

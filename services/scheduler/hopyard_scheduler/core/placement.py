@@ -20,7 +20,9 @@ from hopyard_scheduler.core.model import HeldMachine
 
 def granted(x: Experiment, event: MachineGranted) -> None:
     """The cluster gave a machine."""
-    x.machines[event.machine] = HeldMachine(event.machine, event.node, cpus=event.cpus, gpus=event.gpus)
+    x.machines[event.machine] = HeldMachine(
+        event.machine, event.node, cpus=event.cpus, gpus=event.gpus, incarnation=event.incarnation
+    )
     x.vacant.add(event.machine)
     x.call(MachinesChange(joined=(event.machine,)))
     x.wake()
@@ -83,6 +85,16 @@ def not_shipped_any_more(
     return tuple(x.snapshots.unshipped(node, disk, lambda job, attempt: RunKey(x.id, job, attempt) in listed))
 
 
+def on_machines(x: Experiment, machines: frozenset[str]) -> tuple[RunKey, ...]:
+    """Channels of live runs on these machines."""
+    return tuple(
+        RunKey(x.id, run.job, run.attempt, index)
+        for run in x.live.values()
+        for index, rank in enumerate(run.ranks)
+        if rank.machine in machines and not rank.gone
+    )
+
+
 def node_back(x: Experiment, event: NodeBack) -> None:
     """A node opened a session again: what it no longer has is lost, what it has not acknowledged is sent again."""
     listed = set(event.runs)
@@ -129,3 +141,10 @@ def wanted(x: Experiment, key: RunKey) -> bool:
         return True
     run = messages.current_run(job, key.attempt)
     return run is not None and not run.ranks[key.rank].gone
+
+
+def has_ended(x: Experiment, key: RunKey) -> bool:
+    """Whether a process said that it ended; it may still have something to say."""
+    job = x.jobs.get(key.job)
+    channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
+    return channel is not None and channel.finished

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from typing import Protocol
 
 from hopyard.policy import Decision, Policy, make_up_call
 from hopyard.policy.vocabulary import Answer, CreateJob, ForkJob, IterationFinish
 from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard.serving.threads import GivenUp
 from hopyard_scheduler.codec import decode, encode, kind_of
 from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
@@ -33,6 +35,20 @@ class MissingPolicy:
         return PolicyFailed(call.at, call.experiment, call.number, self._error)
 
 
+class LatePolicy:
+    """A policy that is made with its first up-call: on the thread, and within the time, of that."""
+
+    def __init__(self, make: Callable[[], Host]) -> None:
+        self._make = make
+        self._host: Host | None = None
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+        """Makes one up-call."""
+        if self._host is None:
+            self._host = self._make()
+        return self._host.answer(experiment, call)
+
+
 class PolicyHost:
     """One experiment's policy. Its memory is a function of the up-calls made on it, so it is rebuilt by making them again."""
 
@@ -56,7 +72,9 @@ class PolicyHost:
             _check(call, decision, demand, gang)
             answer = Answer(call.number, decision, tuple(view.commands))
             return _as_recorded(PolicyAnswered(call.at, call.experiment, answer, demand, gang))
-        except Exception as error:  # noqa: BLE001 - a policy is somebody else's code; whatever it raises is its answer
+        except GivenUp:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
             return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, call, error))
 
 
@@ -84,7 +102,13 @@ def _as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
     return recorded
 
 
-def _describe(policy: Policy, call: UpCall, error: Exception) -> str:
+def _describe(policy: Policy, call: UpCall, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(policy).__name__} on up-call {call.number} {type(call.call).__name__}: {type(error).__name__}: {error}{place}"
+
+
+def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bool = False) -> str:
+    """What is said of a policy that was given up over an up-call; None: while it was made."""
+    what = f"on up-call {call.number} {type(call.call).__name__}" if call is not None else "to be made"
+    return f"policy {policy} took longer than {seconds:g} s {what}" + (", made again from the journal" if again else "")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hopyard_scheduler.core.division import Kind, Want, divide
 from hopyard_scheduler.core.shares import Claim, water_fill
+from tests.unit.core.plain_division import divide_plainly
 
 SMALL, BIG, GPU = Kind(1), Kind(4), Kind(1, 1)
 
@@ -126,3 +127,55 @@ def test_shares_are_whole_gangs_and_no_gang_that_fits_is_refused(machines: int, 
         assert share % gang == 0
         assert share <= cap
         assert share + gang > cap or gang > left
+
+
+ANYTHING = st.tuples(
+    st.sampled_from([0.3, 0.5, 1.0, 2.0]),  # weight
+    st.integers(0, 9),  # cap
+    st.integers(1, 3),  # gang
+    st.sampled_from([SMALL, BIG, GPU, Kind(2, 1)]),  # need
+    st.tuples(*[st.integers(0, 3)] * 4),  # held
+)
+
+
+@given(st.tuples(*[st.integers(0, 6)] * 4), st.lists(ANYTHING, min_size=1, max_size=6))
+def test_it_divides_as_the_plain_version_does(
+    amounts: tuple[int, ...], raw: list[tuple[float, int, int, Kind, tuple[int, ...]]]
+) -> None:
+    kinds = (*KINDS, Kind(4, 2))
+    machines = {kind: amount for kind, amount in zip(kinds, amounts, strict=True) if amount}
+    wants = [
+        Want(
+            Claim(str(i), weight, cap),
+            gang,
+            need,
+            {kind: n for kind, n in zip(kinds, held, strict=True) if kind in machines},
+        )
+        for i, (weight, cap, gang, need, held) in enumerate(raw)
+    ]
+    division = divide(machines, wants)
+    if division.plan is not None:
+        assert division == divide_plainly(machines, wants)
+
+
+class Counted(dict[Kind, int]):
+    """What somebody holds, and how often anybody asks for it."""
+
+    asked = 0
+
+    def get(self, key: Kind, default: int = 0) -> int:  # type: ignore[override]
+        Counted.asked += 1
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("gang", [1, 2])
+def test_a_machine_costs_no_look_at_every_experiment(gang: int) -> None:
+    machines, experiments = 1024, 256
+    wants = [
+        Want(Claim(str(i), 1.0 + i % 7, machines), gang if i % 3 else 1, GPU if i % 2 else SMALL, Counted())
+        for i in range(experiments)
+    ]
+    Counted.asked = 0
+    division = divide({SMALL: machines // 2, GPU: machines // 2}, wants)
+    assert sum(division.shares.values()) >= machines - 1
+    assert Counted.asked <= 10 * (machines + experiments)

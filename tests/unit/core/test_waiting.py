@@ -24,6 +24,7 @@ from hopyard_scheduler.core.events import (
     Ended,
     ExperimentCreated,
     MachineSpec,
+    MemberJoined,
     NodeDrained,
     NodeJoined,
     Operated,
@@ -381,3 +382,23 @@ def test_asking_changes_nothing_and_the_text_follows_the_state() -> None:
     assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: resources.slots is 1"
     rig.feed(Updated(rig.now, "x", "v", slots=5))
     assert why(rig, "2") == "the policy has not started it (1 machine is idle)"
+
+
+def test_each_of_a_group_says_its_own() -> None:
+    rig = Rig(machines=2)
+    rig.feed(MemberJoined(rig.now, "x", "y", settings(slots=1, weight=2.0)))
+    rig.feed(Updated(rig.now, "x", "u", slots=1))
+    rig.command(CreateJob("1", {"lr": 0.1}, "x"))
+    rig.start("1", "n1/0")
+    rig.command(CreateJob("2", {"lr": 0.1}, "y"))
+    member = rig.x.members["y"]
+    waiting = Waiting(rig.x, rig.core.cluster, rig.now)
+    assert whole(rig) == ""
+    assert waiting.experiment(member) == "no job runs: job 2 the policy has not started it (1 machine is idle)"
+    rig.feed(Operated(rig.now, "x", "pause", "y"))
+    assert why(rig, "2") == "waits: the experiment is paused (paused by a person)"
+    rig.feed(Operated(rig.now, "x", "resume", "y"))
+    rig.feed(Updated(rig.now, "x", "v", slots=1))
+    rig.feed(ExperimentCreated(rig.now, "z", settings(weight=3.0)))
+    expected = "1 of 1 in its group's share are busy: weight 3 beside z (weight 3: 1)"
+    assert why(rig, "2") == f"waits for a machine: {expected}"

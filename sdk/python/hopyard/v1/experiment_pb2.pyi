@@ -106,7 +106,9 @@ class Experiment(google.protobuf.message.Message):
     """The name in the experiment file."""
     state: Global___ExperimentState.ValueType
     reason: builtins.str
-    """Why it is in this state, in words; empty while it simply runs."""
+    """Why it is in this state, and what it waits for now, in words; empty while it simply runs. In lists and watches of a live
+    experiment it is of the moment; a finished one keeps what its end said.
+    """
     spec_json: builtins.str
     """The whole specification as canonical JSON."""
     bundle: builtins.str
@@ -198,7 +200,9 @@ class Job(google.protobuf.message.Message):
     id: builtins.str
     state: hopyard.v1.common_pb2.JobState.ValueType
     reason: builtins.str
-    """Why it waits, failed or ended, in words; empty while it runs."""
+    """Why it waits, failed or ended, in words; empty while it trains. Of the moment, as that of its experiment: a watch brings
+    the job again within a second or two when nothing but this has changed.
+    """
     position: builtins.int
     """Where its newest run stands."""
     attempt: builtins.int

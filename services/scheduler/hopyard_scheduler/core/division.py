@@ -12,6 +12,7 @@ claim with the lowest level after getting them, but
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,39 +78,47 @@ def divide(machines: Mapping[Kind, int], wants: Sequence[Want]) -> Division:
     if everything_serves and all(want.gang == 1 for want in wants):
         return Division(water_fill(sum(machines.values()), [want.claim for want in wants]), None)
     handing = _Handing(machines, wants)
-    open_wants = list(wants)
-    while open_wants:
-        lowest = min(open_wants, key=handing.level)
-        if not handing.give(lowest):
-            open_wants.remove(lowest)
+    heap = [(handing.level(want), order) for order, want in enumerate(wants)]
+    heapq.heapify(heap)
+    while heap:  # Only what a want itself gets changes its level.
+        order = heap[0][1]
+        if handing.give(wants[order]):
+            heapq.heapreplace(heap, (handing.level(wants[order]), order))
+        else:
+            heapq.heappop(heap)
     plan = {name: +kinds for name, kinds in handing.plan.items()}
     return Division({name: sum(kinds.values()) for name, kinds in plan.items()}, plan)
 
 
 class _Handing:
-    """Machines being handed out: `plan` so far, and what is free."""
+    """Machines being handed out: `plan` so far, and what is free.
+
+    What every step asks for is kept and not counted anew, since a cluster may have thousands of machines and hundreds of
+    wants: sizes, and how many machines of a kind their holders have not got in the plan (yet).
+    """
 
     def __init__(self, machines: Mapping[Kind, int], wants: Sequence[Want]) -> None:
         self.plan: dict[str, Counter[Kind]] = {want.claim.name: Counter() for want in wants}
         self._free = Counter(machines)
-        self._wants = {want.claim.name: want for want in wants}
-        self._kinds = {want.claim.name: sorted(kind for kind in machines if kind.serves(want.need)) for want in wants}
+        self._held = {want.claim.name: want.held for want in wants}
+        self._sizes = dict.fromkeys(self.plan, 0)
+        self._kinds = {want.claim.name: [kind for kind in machines if kind.serves(want.need)] for want in wants}
+        self._spoken_for = {kind: sum(want.held.get(kind, 0) for want in wants) for kind in machines}
+        self._steps: list[tuple[str, Kind, int]] = []
 
     def level(self, want: Want) -> float:
         """Machines for each unit of weight, once it has got a further gang."""
-        return (self._size(want) + want.gang) / want.claim.weight
-
-    def _size(self, want: Want) -> int:
-        return sum(self.plan[want.claim.name].values())
+        return (self._sizes[want.claim.name] + want.gang) / want.claim.weight
 
     def give(self, want: Want) -> bool:
         """Gives a gang of machines, or nothing if it may not have or cannot get so many."""
-        if self._size(want) + want.gang > want.claim.cap:
+        if self._sizes[want.claim.name] + want.gang > want.claim.cap:
             return False
-        plan, free = {name: Counter(kinds) for name, kinds in self.plan.items()}, Counter(self._free)
+        self._steps.clear()
         if all(self._give_one(want) for _ in range(want.gang)):
             return True
-        self.plan, self._free = plan, free
+        for name, kind, change in reversed(self._steps.copy()):
+            self._change(name, kind, -change)
         return False
 
     def _give_one(self, want: Want) -> bool:
@@ -117,30 +126,41 @@ class _Handing:
         name = want.claim.name
         came: dict[Kind, tuple[Kind, str] | None] = dict.fromkeys(self._preferred(name))
         queue = deque(came)
+        for kind in came:  # Most often one of its own is free, and nobody need move.
+            if self._free[kind] > 0:
+                self._change(name, kind, 1)
+                return True
         while queue:
             kind = queue.popleft()
             if self._free[kind] > 0:
                 self._take(name, kind, came)
                 return True
-            for other in self._planned(kind):
-                for instead in self._preferred(other):
-                    if instead not in came:
-                        came[instead] = (kind, other)
-                        queue.append(instead)
+            for other, planned in self.plan.items():
+                if planned[kind] > 0 and any(instead not in came for instead in self._kinds[other]):
+                    for instead in self._preferred(other):
+                        if instead not in came:
+                            came[instead] = (kind, other)
+                            queue.append(instead)
         return False
 
-    def _planned(self, kind: Kind) -> list[str]:
-        return [name for name, kinds in self.plan.items() if kinds[kind] > 0]
-
     def _take(self, name: str, kind: Kind, came: Mapping[Kind, tuple[Kind, str] | None]) -> None:
-        self._free[kind] -= 1
         step = came[kind]
         while step is not None:  # Whoever had a machine of the kind before moves to this one.
             before, mover = step
-            self.plan[mover][kind] += 1
-            self.plan[mover][before] -= 1
+            self._change(mover, before, -1)
+            self._change(mover, kind, 1)
             kind, step = before, came[before]
-        self.plan[name][kind] += 1
+        self._change(name, kind, 1)
+
+    def _change(self, name: str, kind: Kind, change: int) -> None:
+        """One machine of a kind more (1) or less (-1) for somebody."""
+        planned = self.plan[name]
+        before = self._unplanned(name, kind)
+        planned[kind] += change
+        self._sizes[name] += change
+        self._free[kind] -= change
+        self._spoken_for[kind] += self._unplanned(name, kind) - before
+        self._steps.append((name, kind, change))
 
     def _preferred(self, name: str) -> Iterable[Kind]:
         """Kinds that serve: those it holds first, then those that nobody else holds, each time the smallest first."""
@@ -148,10 +168,9 @@ class _Handing:
         def rank(kind: Kind) -> tuple[int, int, int]:
             if self._unplanned(name, kind) > 0:
                 return 0, kind.gpus, kind.cpus
-            spoken_for = sum(self._unplanned(other, kind) for other in self._wants)
-            return (1 if self._free[kind] > spoken_for else 2), kind.gpus, kind.cpus
+            return (1 if self._free[kind] > self._spoken_for[kind] else 2), kind.gpus, kind.cpus
 
         return sorted(self._kinds[name], key=rank)
 
     def _unplanned(self, name: str, kind: Kind) -> int:
-        return max(self._wants[name].held.get(kind, 0) - self.plan[name][kind], 0)
+        return max(self._held[name].get(kind, 0) - self.plan[name][kind], 0)

@@ -1,0 +1,91 @@
+"""The division of machines that are not all alike, as directly as it can be said: what `core.division` must be equal to."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from hopyard_scheduler.core.division import Division, Kind, Want
+
+
+def divide_plainly(machines: Mapping[Kind, int], wants: Sequence[Want]) -> Division:
+    """As `divide`, for machines that do not serve everybody singly."""
+    handing = Handing(machines, wants)
+    open_wants = list(wants)
+    while open_wants:
+        lowest = min(open_wants, key=handing.level)
+        if not handing.give(lowest):
+            open_wants.remove(lowest)
+    plan = {name: +kinds for name, kinds in handing.plan.items()}
+    return Division({name: sum(kinds.values()) for name, kinds in plan.items()}, plan)
+
+
+class Handing:
+    """Machines being handed out: `plan` so far, and what is free. Everything is counted anew at each step."""
+
+    def __init__(self, machines: Mapping[Kind, int], wants: Sequence[Want]) -> None:
+        self.plan: dict[str, Counter[Kind]] = {want.claim.name: Counter() for want in wants}
+        self._free = Counter(machines)
+        self._wants = {want.claim.name: want for want in wants}
+        self._kinds = {want.claim.name: sorted(kind for kind in machines if kind.serves(want.need)) for want in wants}
+
+    def level(self, want: Want) -> float:
+        """Machines for each unit of weight, once it has got a further gang."""
+        return (self._size(want) + want.gang) / want.claim.weight
+
+    def _size(self, want: Want) -> int:
+        return sum(self.plan[want.claim.name].values())
+
+    def give(self, want: Want) -> bool:
+        """Gives a gang of machines, or nothing if it may not have or cannot get so many."""
+        if self._size(want) + want.gang > want.claim.cap:
+            return False
+        plan, free = {name: Counter(kinds) for name, kinds in self.plan.items()}, Counter(self._free)
+        if all(self._give_one(want) for _ in range(want.gang)):
+            return True
+        self.plan, self._free = plan, free
+        return False
+
+    def _give_one(self, want: Want) -> bool:
+        """Takes a free machine that serves, if need be after others have moved to other kinds."""
+        name = want.claim.name
+        came: dict[Kind, tuple[Kind, str] | None] = dict.fromkeys(self._preferred(name))
+        queue = deque(came)
+        while queue:
+            kind = queue.popleft()
+            if self._free[kind] > 0:
+                self._take(name, kind, came)
+                return True
+            for other in self._planned(kind):
+                for instead in self._preferred(other):
+                    if instead not in came:
+                        came[instead] = (kind, other)
+                        queue.append(instead)
+        return False
+
+    def _planned(self, kind: Kind) -> list[str]:
+        return [name for name, kinds in self.plan.items() if kinds[kind] > 0]
+
+    def _take(self, name: str, kind: Kind, came: Mapping[Kind, tuple[Kind, str] | None]) -> None:
+        self._free[kind] -= 1
+        step = came[kind]
+        while step is not None:  # Whoever had a machine of the kind before moves to this one.
+            before, mover = step
+            self.plan[mover][kind] += 1
+            self.plan[mover][before] -= 1
+            kind, step = before, came[before]
+        self.plan[name][kind] += 1
+
+    def _preferred(self, name: str) -> Iterable[Kind]:
+        """Kinds that serve: those it holds first, then those that nobody else holds, each time the smallest first."""
+
+        def rank(kind: Kind) -> tuple[int, int, int]:
+            if self._unplanned(name, kind) > 0:
+                return 0, kind.gpus, kind.cpus
+            spoken_for = sum(self._unplanned(other, kind) for other in self._wants)
+            return (1 if self._free[kind] > spoken_for else 2), kind.gpus, kind.cpus
+
+        return sorted(self._kinds[name], key=rank)
+
+    def _unplanned(self, name: str, kind: Kind) -> int:
+        return max(self._wants[name].held.get(kind, 0) - self.plan[name][kind], 0)

@@ -1,0 +1,65 @@
+"""What a watcher is told anew when only what jobs wait for has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hopyard.v1 import experiment_pb2
+from hopyard_scheduler.core.events import Operated
+from hopyard_scheduler.reasons import AGAIN_SECONDS, MAX_NEWS, Told
+from tests.unit.core.rig import Rig
+
+
+def told_of(rig: Rig) -> Told:
+    payload = {"name": "e", "spec": '{"stop": {}, "metric": {}, "resources": {}}', "bundle": ""}
+    rig.x.founder.payload = payload
+    return Told(rig.core, rig.x, rig.x.founder, lambda: rig.now)
+
+
+def jobs_in(news: Sequence[experiment_pb2.WatchExperimentResponse]) -> dict[str, str]:
+    return {one.job.id: one.job.reason for one in news if one.HasField("job")}
+
+
+def test_it_is_told_when_it_is_time_and_only_what_has_changed() -> None:
+    rig = Rig(machines=1)
+    rig.start(rig.create())
+    rig.create()
+    told = told_of(rig)
+    for job in rig.x.jobs.values():
+        told.job(job)
+    assert told.experiment().experiment.reason == ""
+    rig.now += AGAIN_SECONDS
+    assert told.news() == []
+    rig.join("n2", 1)
+    rig.now += AGAIN_SECONDS / 2
+    assert told.news() == []
+    rig.now += AGAIN_SECONDS / 2
+    assert jobs_in(told.news()) == {"2": "the policy has not started it (1 machine is idle)"}
+    rig.expire("n1")
+    rig.expire("n2")
+    rig.now += AGAIN_SECONDS
+    news = told.news()
+    assert set(jobs_in(news)) == {"1", "2"}
+    assert news[-1].experiment.reason == "the cluster has no machine (no agent is connected; nodes n1 and n2 are lost)"
+
+
+def test_many_jobs_are_told_a_part_at_a_time() -> None:
+    rig = Rig(machines=1, jobs=250)
+    for _ in range(250):
+        rig.create()
+    told = told_of(rig)
+    parts = []
+    for _ in range(4):
+        rig.now += AGAIN_SECONDS
+        parts.append(len(jobs_in(told.news())))
+    assert parts == [MAX_NEWS, MAX_NEWS, 250 - 2 * MAX_NEWS, 0]
+
+
+def test_the_end_is_not_told_before_it_is_journalled() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    told = told_of(rig)
+    rig.feed(Operated(rig.now, "x", "stop"))
+    assert rig.x.phase.over
+    rig.now += AGAIN_SECONDS
+    assert told.news() == []

@@ -330,3 +330,15 @@ def test_why_a_gang_never_comes_together(size: int, slots: int | None, expected:
     obstacle = bench.core.cluster.obstacle("a")
     assert obstacle.startswith(expected)
     assert bool(obstacle) == bool(expected)
+
+
+def test_nodes_that_share_a_gang_are_partners_until_its_run_is_over() -> None:
+    rig = Rig(machines=1)
+    rig.join("n2")
+    rig.join("n3")
+    rig.create()
+    rig.start("1", "n1/0", "n2/0")
+    assert [rig.core.partners(node) for node in ("n1", "n2", "n3")] == [["n2"], ["n1"], []]
+    rig.ended(RunEndReason.LOST, 0)
+    rig.ended(RunEndReason.TERMINATED, 0, rank=1)
+    assert rig.core.partners("n1") == []

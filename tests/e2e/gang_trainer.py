@@ -3,7 +3,7 @@
 Only `lr` decides what is trained, so that disturbed and undisturbed trainings can be compared.
 
 Hyperparameters: `lr`, and for tests `seconds` (of an iteration), `misdeed` (what `culprit`, a rank, does in the iteration
-that ends at position `at`: raise, kill, freeze) and `once` (a file that is made then: with it there, nothing happens).
+that ends at position `at`: raise, kill, sleep) and `once` (a file that is made then: with it there, nothing happens).
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class Linear(Trainer):
                 return
         if given["misdeed"] == "raise":
             raise ValueError("a bad shard")
-        os.kill(os.getpid(), {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}[given["misdeed"]])
+        if given["misdeed"] == "sleep":
+            time.sleep(3600)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def added(self, values: Sequence[float]) -> Sequence[float]:
         """The values of all ranks added up, in order of rank: the same bits on each."""

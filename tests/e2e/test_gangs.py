@@ -140,6 +140,50 @@ async def test_a_gang_that_moves_between_agents_trains_what_it_would_have_undist
         assert len(set(rendezvous[0])) == 4
 
 
+TORCH = """
+import torch
+import torch.distributed as dist
+
+from hopyard import Trainer
+
+
+class Sum(Trainer):
+    def build(self, hyperparameters):
+        dist.init_process_group("gloo")  # Everything it needs stands in the environment.
+        self.total = torch.zeros(2)
+
+    def setup(self, hyperparameters, changed): ...
+
+    def train(self):
+        mine = torch.full((2,), float(dist.get_rank() + 1))
+        dist.all_reduce(mine)
+        self.total += mine
+        return {"loss": float(self.total.sum()), "world": float(dist.get_world_size())}
+
+    def save(self, directory):
+        torch.save(self.total, directory / "total.pt")
+
+    def load(self, directory):
+        self.total = torch.load(directory / "total.pt")
+
+    def close(self):
+        dist.destroy_process_group()
+"""
+
+
+async def test_torch_distributed_finds_its_gang_in_every_run_anew(tmp_path: Path) -> None:
+    file = gang_file(tmp_path / "torch", stretch=2, length=6)
+    (file.parent / "train.py").write_text(TORCH)
+    file.write_text(file.read_text().replace("train.py:Linear", "train.py:Sum"))
+    async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (_, client):
+        experiment = await client.create(file)
+        (job,) = await completed(client, experiment)
+        assert (job.attempt, job.failures) == (3, 0)
+        reports = [s.report for s in await client.statistics(experiment.id, job.id)]
+        found = [(r.position, r.metrics["loss"], r.metrics["world"]) for r in reports]
+        assert found == [(n, 6.0 * n, 2.0) for n in range(1, 7)]
+
+
 async def test_a_gang_survives_pause_and_resume_of_its_experiment(tmp_path: Path) -> None:
     async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (_, client):
         expected = await undisturbed(client, tmp_path / "whole", 30)

@@ -1,4 +1,4 @@
-"""The four probe policies: between them they use every primitive of the policy interface, before any real policy does."""
+"""The probe policies: between them they use every primitive of the policy interface, before any real policy does."""
 
 from __future__ import annotations
 
@@ -322,4 +322,31 @@ class Hops(Policy):
             self._release(cluster)
 
 
-PROBES: dict[str, type[Policy]] = {"predict": Predict, "rungs": Rungs, "tree": Tree, "hops": Hops}
+class Pairs(Policy):
+    """Trains every job on two machines at once, by stretches; some may not be preempted, and at some ends the run goes on."""
+
+    stretch = 3
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        create_enough(cluster, len(cluster.idle_machines()) // 2 - len(cluster.idle_jobs()))
+        for job in cluster.idle_jobs():
+            idle = [machine.id for machine in cluster.idle_machines()]
+            if len(idle) < 2:
+                return
+            until = min(job.position + self.stretch, cluster.experiment.max_position)
+            cluster.start_job(job.id, idle[:2], until=until, allowed=until - 1, preemptible=job.ordinal % 3 > 0)
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        further = event.position + 2
+        if event.at_until and event.position % 2 and further <= cluster.experiment.max_position:
+            cluster.amend_run(event.job, until=further)
+        return CONTINUE
+
+    def demand(self, cluster: Cluster) -> int:
+        return 2 * (len(cluster.open_jobs()) + cluster.experiment.jobs_left)
+
+    def gang(self, cluster: Cluster) -> int:
+        return 2
+
+
+PROBES: dict[str, type[Policy]] = {"predict": Predict, "rungs": Rungs, "tree": Tree, "hops": Hops, "pairs": Pairs}

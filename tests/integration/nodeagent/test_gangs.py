@@ -208,3 +208,16 @@ async def test_a_gang_whose_nodes_are_not_known_is_lost_with_that_reason(gang: G
     ended = await gang.ended(KEY)
     assert ended.reason == common_pb2.RUN_END_REASON_LOST
     assert "addresses only: ['', '127.0.0.1:9']" in ended.message
+
+
+async def test_code_that_does_not_notice_that_its_gang_is_broken_is_ended(gang: Gang) -> None:
+    await gang.cluster.agent(slots=2)
+    fault = {"misdeed": "sleep", "culprit": 0, "at": 3}
+    gang.start(KEY, ["a/0", "a/1"], until=9, allowed=9, hyperparameters=fault)
+    await gang.reports(KEY, 2)
+    process = gang.process("a/0", KEY)
+    os.kill(gang.process("a/1", ranks(KEY)[1]), signal.SIGKILL)
+    ended = await gang.ended(KEY)
+    assert ended.reason == common_pb2.RUN_END_REASON_LOST
+    assert ended.message == "another rank of its gang was gone, and its code did not come to notice"
+    await gone(process)

@@ -302,3 +302,15 @@ def test_a_run_that_may_not_be_preempted_keeps_a_recalled_machine_until_it_ends(
     rig.report(5, at_until=True)
     rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
     assert (set(rig.x.machines), set(rig.core.experiments["y"].machines)) == ({"n2/0"}, {"g/0"})
+
+
+def test_nodes_that_share_a_gang_are_partners_until_its_run_is_over() -> None:
+    rig = Rig(machines=1)
+    rig.join("n2")
+    rig.join("n3")
+    rig.create()
+    rig.start("1", "n1/0", "n2/0")
+    assert [rig.core.partners(node) for node in ("n1", "n2", "n3")] == [["n2"], ["n1"], []]
+    rig.ended(RunEndReason.LOST, 0)
+    rig.ended(RunEndReason.TERMINATED, 0, rank=1)
+    assert rig.core.partners("n1") == []

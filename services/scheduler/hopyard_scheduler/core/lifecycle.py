@@ -152,7 +152,7 @@ def _all_ended(x: Experiment) -> bool:
 
 
 def _nothing_left(x: Experiment) -> bool:
-    if x.live or x.calls or x.in_flight is not None or x.asks:
+    if x.live or x.calls or x.in_flight is not None or x.asks or x.outdated:
         return False
     if _all_ended(x) and x.jobs_left == 0:
         return True

@@ -32,6 +32,7 @@ def let_go(x: Experiment, job: Job | None) -> None:
     if job is not None and job.state.idle and job.id not in x.idle:
         x.idle.add(job.id, job.priority)
         x.wake()
+        x.outdated = x.demand is not None
 
 
 def missed(x: Experiment, source: SnapshotId) -> None:

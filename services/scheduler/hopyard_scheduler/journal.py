@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from hopyard.errors import Exhausted, TimedOut
+from hopyard.errors import Exhausted, StaleEpoch, TimedOut
 from hopyard.rpc import retry
 from hopyard.v1 import appstat_pb2
 from hopyard_scheduler.codec import decode
@@ -63,8 +63,24 @@ class Journal:
         for entry in entries:
             position = ends[entry.stream] = ends.get(entry.stream, 0) + 1
             request.records.add(stream=entry.stream, position=position, at=at, kind=entry.kind, payload=entry.payload)
-        await persist(lambda: self._stub.AppendJournal(request))
+        await self._append(request)
         self._ends = ends
+
+    async def confirm(self) -> None:
+        """Finds out whether this scheduler may still write, without writing anything.
+
+        Raises:
+            StaleEpoch: Another scheduler has begun.
+        """
+        await self._append(appstat_pb2.AppendJournalRequest(epoch=self.epoch))
+
+    async def _append(self, request: appstat_pb2.AppendJournalRequest) -> None:
+        try:
+            await persist(lambda: self._stub.AppendJournal(request))
+        except StaleEpoch as error:
+            raise StaleEpoch(
+                f"another scheduler has taken over this AppStat, so this one ends: {error}; an AppStat has one scheduler"
+            ) from error
 
     async def read(self, stream: str) -> AsyncIterator[Event]:
         """The events of a stream in order; afterwards appends go on behind the last.

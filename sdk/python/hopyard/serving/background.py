@@ -8,6 +8,8 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from hopyard.errors import HopyardError
+
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -16,8 +18,9 @@ T = TypeVar("T")
 class Background:
     """The background tasks of one service.
 
-    A task that raises is logged at once, with its name and traceback, and fails the whole: `wait` and `stop` raise
-    what it raised, so whoever runs the service ends it. As a context manager it stops its tasks on leaving.
+    A task that raises fails the whole: `wait` and `stop` raise what it raised, so whoever runs the service ends it. A bug
+    (what is no `HopyardError`) is logged at once, with the task's name and traceback. As a context manager it stops its
+    tasks on leaving.
     """
 
     def __init__(self, name: str) -> None:
@@ -90,7 +93,10 @@ class Background:
         error = task.exception()
         if error is None:
             return
-        _log.critical("background task %s failed", task.get_name(), exc_info=error)
+        if isinstance(error, HopyardError):  # Its message says what to do, and whoever waits here says it once.
+            _log.debug("background task %s failed: %s", task.get_name(), error)
+        else:
+            _log.critical("background task %s failed", task.get_name(), exc_info=error)
         if self._failure is None:
             self._failure = error
             self._failed.set()

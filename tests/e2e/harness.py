@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +22,23 @@ from hopyard.spec import configuration_seed
 
 REPOSITORY = Path(__file__).parents[2]
 DIGITS = REPOSITORY / "examples" / "digits"
+SOFTMAX = Path(__file__).parent / "softmax"
 
 
 def experiment_file(folder: Path, **changes: Any) -> Path:
     """The digits example in a folder of its own, with some of its top-level fields changed."""
+    return _copy(DIGITS, folder, changes)
+
+
+def softmax_file(folder: Path, **changes: Any) -> Path:
+    """A cheaper experiment (`softmax/`), likewise; SOFTMAX_PACE in its agents' environment slows each iteration down."""
+    return _copy(SOFTMAX, folder, changes)
+
+
+def _copy(source: Path, folder: Path, changes: Mapping[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(DIGITS / "train.py", folder / "train.py")
-    spec = yaml.safe_load((DIGITS / "experiment.yaml").read_text())
+    shutil.copy(source / "train.py", folder / "train.py")
+    spec = yaml.safe_load((source / "experiment.yaml").read_text())
     spec.update(changes)
     file = folder / "experiment.yaml"
     file.write_text(yaml.safe_dump(spec))
@@ -83,17 +93,29 @@ async def cluster(data: Path, nodes: Mapping[str, int]) -> AsyncIterator[tuple[P
 _ALONE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from train import DigitsTrainer
+import train
 from hopyard.local import fit
-hyperparameters, until, seed = json.loads(sys.argv[2])
-reports = fit(DigitsTrainer, hyperparameters, until=until, seed=seed)
-print(json.dumps([[r.position, {k: v.hex() for k, v in r.metrics.items()}] for r in reports]))
+trainer, until, configurations = json.loads(sys.argv[2])
+for hyperparameters, seed in configurations:
+    reports = fit(getattr(train, trainer), hyperparameters, until=until, seed=seed)
+    print(json.dumps([[r.position, {k: v.hex() for k, v in r.metrics.items()}] for r in reports]))
 """
 
+Curve = dict[int, dict[str, str]]
+"""Metrics by position, bit for bit: as hexadecimal floats."""
 
-def trained_alone(folder: Path, hyperparameters: Mapping[str, Any], until: int) -> dict[int, dict[str, str]]:
-    """The curve of an uninterrupted run off the cluster, its metrics bit for bit (as hexadecimal floats)."""
-    arguments = json.dumps([dict(hyperparameters), until, configuration_seed(0, hyperparameters)])
+
+def trained_alone(folder: Path, hyperparameters: Mapping[str, Any], until: int) -> Curve:
+    """The curve of an uninterrupted run of the digits example off the cluster."""
+    return all_trained_alone(folder, [hyperparameters], until, "DigitsTrainer")[0]
+
+
+def all_trained_alone(
+    folder: Path, configurations: Sequence[Mapping[str, Any]], until: int, trainer: str
+) -> list[Curve]:
+    """The curve of each configuration, trained off the cluster without interruption, in order."""
+    seeded = [(dict(one), configuration_seed(0, one)) for one in configurations]
+    arguments = json.dumps([trainer, until, seeded])
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     run = subprocess.run(
         [sys.executable, "-c", _ALONE, str(folder), arguments],
@@ -102,4 +124,4 @@ def trained_alone(folder: Path, hyperparameters: Mapping[str, Any], until: int) 
         text=True,
         env={**os.environ, **threads},
     )
-    return dict(json.loads(run.stdout.splitlines()[-1]))
+    return [dict(json.loads(line)) for line in run.stdout.splitlines()[-len(configurations) :]]

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, Policy
+from collections.abc import Sequence
+
+from hopyard.policy import (
+    CONTINUE,
+    SUSPEND,
+    TERMINATE,
+    AnswerReady,
+    Cluster,
+    Decision,
+    IterationFinish,
+    JobState,
+    Policy,
+)
 
 
 class Mover(Policy):
@@ -25,3 +37,60 @@ class Mover(Policy):
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         return CONTINUE
+
+
+class Halving(Policy):
+    """Asynchronous halving: at a rung a job goes on if it is among the better half of what was reported there so far.
+
+    Another order of arrival gives other decisions. The others are suspended, and promoted once so much worse was reported that
+    they belong to the better half; every third of them, counted as they come, is ended for good.
+    """
+
+    def __init__(self, rungs: Sequence[int] = (2, 4, 8)) -> None:
+        self._rungs = tuple(rungs)
+        self._reported: dict[int, dict[str, float]] = {rung: {} for rung in rungs}
+        self._target: dict[str, int] = {}
+        self._amended: dict[str, str] = {}
+        self._left = 0
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        machines = list(cluster.idle_machines())
+        while machines and (job := self._next(cluster)) is not None:
+            cluster.start_job(job, machines.pop(0).id, until=self._target[job], allowed=self._target[job])
+        for _ in range(min(cluster.experiment.jobs_left, len(machines) - cluster.count(JobState.CREATING))):
+            cluster.create_job()
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        here = event.position
+        if not event.at_until or here >= cluster.experiment.max_position:
+            return CONTINUE
+        self._reported[here].setdefault(event.job, event.report.metrics[cluster.experiment.metric])
+        if self._target[event.job] > here or self._promotable(here, event.job):
+            self._target[event.job] = self._after(cluster, here)
+            self._amended[cluster.amend_run(event.job, until=self._target[event.job])] = event.job
+            return Decision.proceed(self._target[event.job])
+        self._left += 1
+        return TERMINATE if self._left % 3 == 0 else SUSPEND
+
+    def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
+        job = self._amended.pop(answer.ticket)
+        if not answer.result["accepted"] and cluster.jobs[job].parked:
+            cluster.suspend_job(job)
+
+    def _next(self, cluster: Cluster) -> str | None:
+        """The idle job that has come furthest among those that may go on: on their way to a rung, or promoted now."""
+        for job in sorted(cluster.idle_jobs(), key=lambda job: (-self._target.get(job.id, 0), job.ordinal)):
+            target = self._target.setdefault(job.id, self._rungs[0])
+            if job.high_water >= target and self._promotable(target, job.id):
+                target = self._target[job.id] = self._after(cluster, target)
+            if job.high_water < target:
+                return job.id
+        return None
+
+    def _promotable(self, rung: int, job: str) -> bool:
+        values = self._reported[rung]
+        better = sum(value > values[job] for value in values.values())
+        return job in values and better < len(values) / 2
+
+    def _after(self, cluster: Cluster, rung: int) -> int:
+        return next((other for other in self._rungs if other > rung), cluster.experiment.max_position)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,53 +12,7 @@ import pytest
 from hopyard.client import Client
 from hopyard.client.types import ExperimentState
 from tests.e2e.harness import experiment_file
-
-ROW = re.compile(r"^(\S+)\s+127\.0\.0\.1:(\d+)\s+(\d+)\s")
-AGAIN = re.compile(r"^(\S+) serves again \(process (\d+)\)")
-
-
-class Up:
-    """`hopyard up` as a child; what it says about its services is read as it comes."""
-
-    def __init__(self, data: Path) -> None:
-        command = [sys.executable, "-m", "hopyard.cli.main", "up", "--data", str(data), "--agents", "2", "--port", "0"]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "300"}
-        )
-        self.pids: dict[str, int] = {}
-        self.restarted: set[str] = set()
-        self.ports: dict[str, str] = {}
-        self.said: list[str] = []
-        self._changed = threading.Condition()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            with self._changed:
-                self.said.append(line)
-                if row := ROW.match(line):
-                    self.ports[row[1]], self.pids[row[1]] = row[2], int(row[3])
-                if again := AGAIN.match(line):
-                    self.pids[again[1]] = int(again[2])
-                    self.restarted.add(again[1])
-                self._changed.notify_all()
-
-    def wait_for(self, text: str, limit: float = 60) -> None:
-        """Until it has said something."""
-        with self._changed:
-            found = self._changed.wait_for(lambda: any(text in line for line in self.said), limit)
-        assert found, "".join(self.said)
-
-    def stop(self) -> int:
-        """What Ctrl-C does."""
-        self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(60)
-        self._reader.join(10)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        return code
+from tests.e2e.up import Up
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from unittest import mock
 from hopyard.policy.vocabulary import StartJob
 from hopyard_scheduler.core import Core, commands, dispatch, lifecycle, losses, messages, placement, quota, thinking
 from hopyard_scheduler.core.channels import Channel
-from hopyard_scheduler.core.cluster import Cluster
+from hopyard_scheduler.core.cluster import Cluster, ClusterNode
 from hopyard_scheduler.core.events import (
     Ended,
     ExperimentEvent,
@@ -177,6 +177,23 @@ def _local_snapshots_left_on_their_node() -> list[Patch]:
     return [(placement, "not_shipped_any_more", lambda x, node, listed, disk: ())]
 
 
+def _not_asked_after_a_wait() -> list[Patch]:
+    real = losses.let_go
+
+    def let_go(x: Experiment, job: Job | None) -> None:
+        real(x, job)
+        x.outdated = False
+
+    return [(losses, "let_go", let_go)]
+
+
+def _lives_forgotten() -> list[Patch]:
+    def presume(self: Cluster, name: str) -> None:
+        self.nodes.setdefault(name, ClusterNode(name)).up = True
+
+    return [(Cluster, "presume", presume)]
+
+
 def _bytes_of_another_experiment_deleted() -> list[Patch]:
     return [(Core, "_needed_elsewhere", lambda self, effect: False)]
 
@@ -246,6 +263,8 @@ BUGS: dict[str, Bug] = {
     "lost runs believed alive": Bug(_lost_runs_believed_alive),
     "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for),
     "local snapshots left on their node": Bug(_local_snapshots_left_on_their_node),
+    "policy not asked when a wait is over": Bug(_not_asked_after_a_wait, ("barrier",)),
+    "lives of agents forgotten": Bug(_lives_forgotten),
     "bytes deleted that another experiment needs": Bug(_bytes_of_another_experiment_deleted),
     "snapshot quota ignored": Bug(_quota_ignored),
     "quota drops what a job would fall back to": Bug(_quota_drops_what_a_job_falls_back_to),

@@ -1,4 +1,4 @@
-"""The probe policies: between them they use every primitive of the policy interface, before any real policy does."""
+"""The probe policies: those that between them use every primitive of the policy interface, and a real one."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from hopyard.policy import (
     ShareChange,
     TimerFired,
 )
+from hopyard_policies.default import DefaultPolicy
 
 
 def create_enough(cluster: Cluster, wanted: int) -> None:
@@ -349,4 +350,18 @@ class Pairs(Policy):
         return 2
 
 
-PROBES: dict[str, type[Policy]] = {"predict": Predict, "rungs": Rungs, "tree": Tree, "hops": Hops, "pairs": Pairs}
+class Barrier(DefaultPolicy):
+    """The default policy in rounds: it says how many machines it can use, often none, and wants every job trained to its end."""
+
+    def __init__(self) -> None:
+        super().__init__(barrier=True, epoch=2)
+
+
+PROBES: dict[str, type[Policy]] = {
+    "predict": Predict,
+    "rungs": Rungs,
+    "tree": Tree,
+    "hops": Hops,
+    "pairs": Pairs,
+    "barrier": Barrier,
+}

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from hopyard.errors import Exhausted, TimedOut, Unavailable
+from hopyard.errors import Exhausted, StaleEpoch, TimedOut, Unavailable
 from hopyard.rpc import retry
 from hopyard.v1 import appstat_pb2
 from hopyard_scheduler.codec import decode
@@ -65,11 +65,26 @@ class Journal:
         for entry in entries:
             position = ends[entry.stream] = ends.get(entry.stream, 0) + 1
             request.records.add(stream=entry.stream, position=position, at=at, kind=entry.kind, payload=entry.payload)
+        await self._append(request)
+        self._ends = ends
+
+    async def confirm(self) -> None:
+        """Finds out whether this scheduler may still write, without writing anything.
+
+        Raises:
+            StaleEpoch: Another scheduler has begun.
+        """
+        await self._append(appstat_pb2.AppendJournalRequest(epoch=self.epoch))
+
+    async def _append(self, request: appstat_pb2.AppendJournalRequest) -> None:
         try:
             await persist(lambda: self._stub.AppendJournal(request), self._delayed)
+        except StaleEpoch as error:
+            raise StaleEpoch(
+                f"another scheduler has taken over this AppStat, so this one ends: {error}; an AppStat has one scheduler"
+            ) from error
         finally:
             self.trouble = ""
-        self._ends = ends
 
     def _delayed(self, error: Exception) -> None:
         self.trouble = f"the journal cannot be written: {error}"

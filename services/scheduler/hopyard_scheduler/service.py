@@ -37,6 +37,8 @@ _LOG = logging.getLogger(__name__)
 
 DEFAULT_LEASE_SECONDS = 10.0
 DEFAULT_HEARTBEAT_SECONDS = 1.0
+EPOCH_SECONDS = 2.0
+"""How often a scheduler looks whether it is still the newest."""
 
 
 class SchedulerService:
@@ -134,6 +136,7 @@ class SchedulerService:
         for effect in found.outstanding:
             self._carrier.carry(effect)
         self._background.start(self._watch_leases(), name="leases")
+        self._background.start(self._watch_epoch(), name="epoch")
         address = await self._server.start()
         _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._live.core.experiments), address)
         return address
@@ -147,14 +150,21 @@ class SchedulerService:
         self._sessions.close()
         try:
             await self._server.stop(grace)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(grace):
-                    await self._live.drained()
+            if self._background.failure is None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(grace):
+                        await self._live.drained()
             self._carrier.stop()
             await self._background.stop()
         finally:
             await self._appstat.close()
             await self._hpgen.close()
+
+    async def _watch_epoch(self) -> None:
+        """Ends this scheduler soon after another has taken over, even if nothing happens that would have to be written."""
+        while True:
+            await asyncio.sleep(EPOCH_SECONDS)
+            await self._live.journal.confirm()
 
     async def _watch_leases(self) -> None:
         """Declares nodes lost whose agents are silent beyond their lease; after a stall of this process all get a full one."""

@@ -9,7 +9,7 @@ from typing import NamedTuple, assert_never
 from hopyard.cli.text import count, duration, hyperparameters, number, size
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason
 from hopyard_scheduler import words
-from hopyard_scheduler.core import Core
+from hopyard_scheduler.core import Core, placement
 from hopyard_scheduler.core.commands import CREATE, POLICY
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record, Send, Start, UpCall
 from hopyard_scheduler.core.events import (
@@ -207,7 +207,9 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             what += f", without {', '.join(event.gone)}" if event.gone else ""
             lost = _lost_runs(x, before, f"node {event.node} is back without it: ")
             ship = [Part(job, words.ship(event.node, job, position)) for job, position in event.ship]
-            return [Part("", f"node {event.node} is back {what}"), *lost, *ship]
+            unwanted = [key for key in event.runs if key.job in x.jobs and not placement.wanted(x, key)]
+            ended = [Part(key.job, words.unwanted(event.node, key, x.jobs[key.job].attempt)) for key in unwanted]
+            return [Part("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
         case NodeDraining():
             return [Part("", f"node {event.node} is drained: its runs leave at their next boundary")]
         case ShareSet():

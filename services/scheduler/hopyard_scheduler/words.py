@@ -37,7 +37,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     WakeAt,
 )
-from hopyard_scheduler.core.events import ExperimentEvent, PolicyAnswered, PolicyFailed, SnapshotShipped
+from hopyard_scheduler.core.events import ExperimentEvent, PolicyAnswered, PolicyFailed, RunKey, SnapshotShipped
 
 
 def told(call: Call) -> str:
@@ -170,6 +170,15 @@ def answer(event: ExperimentEvent) -> str:
             return f"the failure {event.error}"
         case _:
             return f"the event {type(event).__name__}"
+
+
+def unwanted(node: str, run: RunKey, attempt: int) -> str:
+    """What becomes of a run that a node still has when it is back, and that was given up meanwhile."""
+    now = f"the job is at attempt {attempt}" if attempt != run.attempt else "that run was given up"
+    return (
+        f"run {run.attempt} of job {run.job}, which node {node} still has, is ended there, "
+        f"and what it said meanwhile is refused; {now}"
+    )
 
 
 def ship(node: str, job: str, position: int) -> str:

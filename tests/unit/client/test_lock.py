@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.client.address import find_server, read_address
-from hopyard.client.lock import DataLock, is_locked, lock_holder
+from hopyard.client.lock import DataLock, acquire_when_free, is_locked, lock_holder
 from hopyard.errors import Conflict, InvalidInput, Unavailable
 
 
@@ -36,6 +36,28 @@ def test_children_hold_it_until_they_have_ended(tmp_path: Path) -> None:
         DataLock.acquire(tmp_path, "hopyard up")
     os.close(inherited)
     assert not is_locked(tmp_path)
+
+
+async def test_what_a_killed_cluster_left_behind_is_waited_for(tmp_path: Path) -> None:
+    lock = DataLock.acquire(tmp_path, "hopyard run")
+    (tmp_path / "cluster.lock").write_text('{"pid": 4194305, "purpose": "hopyard run"}')
+    with pytest.raises(Conflict, match="still shutting down"):
+        await acquire_when_free(tmp_path, "hopyard up", patience=0.0)
+    notes: list[str] = []
+
+    def note(text: str) -> None:
+        notes.append(text)
+        lock.release()
+
+    (await acquire_when_free(tmp_path, "hopyard up", patience=60.0, note=note)).release()
+    assert notes == ["waiting for the services that hopyard run (process 4194305, gone) started to end"]
+
+
+async def test_a_living_cluster_is_not_waited_for(tmp_path: Path) -> None:
+    lock = DataLock.acquire(tmp_path, "hopyard run")
+    with pytest.raises(Conflict, match="is using this data directory"):
+        await acquire_when_free(tmp_path, "hopyard up", patience=3600.0)
+    lock.release()
 
 
 def test_a_holder_that_cannot_be_read(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ class Rig:
         self.core = Core()
         self.now = 100.0
         self.script: Script = quiet
+        self.demand: Callable[[], int | None] = lambda: None
         self.calls: list[Call] = []
         self.effects: list[Effect] = []
         self.journal: list[Event] = []
@@ -115,7 +116,7 @@ class Rig:
         decision, commands = self.script(call.call)
         if call.number == 1:  # A policy that waits for something is not at rest, so the experiment does not end.
             commands = [WakeAt("keep", 1e9), *commands]
-        return PolicyAnswered(self.now, call.experiment, Answer(call.number, decision, tuple(commands)))
+        return PolicyAnswered(self.now, call.experiment, Answer(call.number, decision, tuple(commands)), self.demand())
 
     def join(self, node: str, machines: int = 1, life: str = "a", **rest: tuple[object, ...]) -> list[Effect]:
         specs = tuple(MachineSpec(f"{node}/{i}") for i in range(machines))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason, StartJob, TerminateJob
+from hopyard.policy.vocabulary import AllocateJobs, JobState, RunEnd, RunEndReason, StartJob, TerminateJob
 from hopyard_scheduler.core import losses
 from hopyard_scheduler.core.effects import Kill, SetTimer, Start
 from hopyard_scheduler.core.events import Ended, TimerElapsed
@@ -90,6 +90,22 @@ def test_a_start_during_the_wait_is_refused_and_not_asked_for_again_at_once() ->
     elapse(rig)
     rig.command(StartJob("1", ("n1/0",)))
     assert len(rig.sent(Start)) == 1
+
+
+def test_a_policy_that_wanted_nothing_while_its_job_had_to_wait_is_asked_when_the_wait_is_over() -> None:
+    rig = Rig(machines=1, jobs=1)
+    rig.create()
+    rig.demand = lambda: len(list(rig.x.idle)) + len(rig.x.live)
+    lose(rig)
+    lose(rig)
+    assert (rig.x.demand, rig.x.share, list(rig.x.machines)) == (0, 0, [])
+    rig.x.timers = {HOLD + "1": rig.x.timers[HOLD + "1"]}  # The rig's own would keep the experiment going.
+    calls = len(rig.calls)
+    rig.script = lambda call: (None, [StartJob("1", ("n1/0",))] if list(rig.x.idle) and rig.x.vacant else [])
+    elapse(rig)
+    assert isinstance(rig.calls[calls], AllocateJobs)
+    assert rig.x.phase is Phase.RUNNING, rig.x.reason
+    assert list(rig.x.live) == ["1"]
 
 
 def test_progress_ends_the_waits() -> None:

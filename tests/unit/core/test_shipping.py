@@ -123,6 +123,15 @@ def test_an_order_that_cannot_be_carried_out_leaves_the_snapshot_where_it_is_unt
     assert [order.number for order in rig.core.orders("n1")] == [2]
 
 
+def test_an_agent_that_begins_anew_settles_nothing_that_it_will_be_told_to_ship(rig: Rig) -> None:
+    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    killed(rig, "s1")
+    assert rig.x.phase is Phase.PAUSING
+    shipped(rig, 1)
+    assert str(rig.x.phase) == "Phase.PAUSED"
+
+
 def test_a_lost_node_owes_nothing(rig: Rig) -> None:
     killed(rig, "s1")
     rig.expire("n1")

@@ -41,14 +41,14 @@ from tests.unit.core.rig import settings, snapshot
 
 
 class Rig(plain.Rig):
-    """`demand` is what the policies of all experiments can use, `gang` how many machines they need at once."""
+    """`wants` is what the policies of all experiments can use, `gang` how many machines they need at once."""
 
-    demand: int | None = None
+    wants: int | None = None
     gang: int = 1
 
     @override
     def answer(self, call: UpCall) -> PolicyAnswered:
-        return replace(super().answer(call), demand=self.demand, gang=self.gang)
+        return replace(super().answer(call), demand=self.wants, gang=self.gang)
 
     def answer_held(self) -> None:
         """Lets the policy answer the up-call that it thinks about."""
@@ -131,7 +131,7 @@ def test_what_keeps_the_share_small_is_named() -> None:
     rig.create()
     assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: resources.slots is 1"
     rig = Rig(machines=3)
-    rig.demand = 1
+    rig.wants = 1
     rig.create()
     rig.start("1", *rig.x.machines)
     rig.create()
@@ -160,7 +160,7 @@ def test_a_share_of_nothing() -> None:
 
 def test_a_policy_that_can_use_none() -> None:
     rig = Rig(machines=1)
-    rig.demand = 0
+    rig.wants = 0
     rig.command(CreateJob("1"))  # The question keeps it from being over.
     rig.create()
     assert whole(rig) == "its share is 0 of 1 machine: the policy can use none now"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -45,6 +46,7 @@ from hopyard_scheduler.core.events import (
     MachineRecalled,
     MachineSpec,
     MemberJoined,
+    NodeBack,
     NodeDrained,
     NodeDraining,
     NodeEvicted,
@@ -57,6 +59,7 @@ from hopyard_scheduler.core.events import (
     RunBody,
     RunMessage,
     ShareSet,
+    SnapshotShipped,
     Started,
     TimerElapsed,
     Updated,
@@ -113,7 +116,8 @@ def _eventful() -> Rig:
     rig.feed(MemberJoined(rig.now, "x", "y", settings()))
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
-    rig.stored(2)
+    rig.join("n1", 2, "b", snapshots=("s1", "s2"))
+    rig.feed(SnapshotShipped(rig.now, "x", "n1", 1, "1", 2, "s2"))
     rig.feed(NodeEvicted(rig.now, "n1", ("s2", "unknown")))
     rig.feed(Operated(rig.now, "x", "resume"))
     rig.expire("n1")
@@ -135,6 +139,35 @@ def test_every_event_of_an_experiment_has_a_sentence() -> None:
         assert line.text.strip()
         assert "repetition" not in line.text
         assert "None" not in line.text, line
+
+
+def test_a_node_that_comes_back_late(rig: Rig) -> None:
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    key = rig.key()
+    rig.expire("n1")
+    rig.join("n1", 2, runs=(key,))
+    assert last(rig, NodeBack) == (
+        "node n1 is back with 1 run and 0 snapshots of this experiment; run 1 of job 1, which node n1 still has, is ended "
+        "there, and what it said meanwhile is refused; that run was given up"
+    )
+    rig.start("1", "n1/0")
+    assert words.unwanted("n1", key, rig.job().attempt).endswith("; the job is at attempt 2")
+
+
+def test_a_snapshot_that_a_killed_agent_left_behind(rig: Rig) -> None:
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    rig.taken(1)
+    rig.join("n1", 2, "b", snapshots=("s1",))
+    assert "node n1 is told to bring the snapshot of job 1 at 1 to the store" in last(rig, NodeBack)
+    answer = SnapshotShipped(rig.now, "x", "n1", 1, "1", 1, "s1", "the store is full")
+    assert quiet(rig, answer) == "node n1 could not bring the snapshot of job 1 at 1 to the store: the store is full"
+    rig.join("n1", 2, "c", snapshots=("s1",))
+    answer = replace(answer, order=2, error="")
+    assert quiet(rig, answer) == "node n1 brought the snapshot of job 1 at 1 to the store"
 
 
 def test_every_event_of_the_cluster_has_a_sentence() -> None:

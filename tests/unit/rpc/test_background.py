@@ -51,6 +51,21 @@ async def test_a_failure_is_loud_and_ends_the_wait(caplog: pytest.LogCaptureFixt
     assert record.getMessage() == "background task svc.writer failed"
 
 
+async def test_a_failure_that_says_what_to_do_is_raised_and_not_buried_under_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def refuse() -> None:
+        raise Conflict("the port is taken")
+
+    background = Background("svc")
+    background.start(refuse(), name="server")
+    with pytest.raises(Conflict, match="the port is taken"):
+        await background.wait(asyncio.Event())
+    with pytest.raises(Conflict):
+        await background.stop()
+    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
+
+
 async def test_the_wait_ends_with_the_stop_event() -> None:
     stop = asyncio.Event()
     async with Background("svc") as background:
@@ -64,7 +79,6 @@ async def test_the_wait_ends_with_the_stop_event() -> None:
 @pytest.mark.parametrize(
     ("error", "message", "traced"),
     [
-        (Conflict("the name is taken"), "background task svc.writer failed: the name is taken", False),
         (OSError(errno.ENOSPC, "No space left on device", "/data/x"), "failed: /data/x: No space left", False),
         (Internal("a bug"), "background task svc.writer failed", True),
         (OSError("odd"), "background task svc.writer failed", True),

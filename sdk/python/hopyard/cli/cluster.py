@@ -13,8 +13,8 @@ from hopyard.cli.errors import EXIT_DONE, Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.output import say, show
 from hopyard.client.embedded import agent_service
-from hopyard.client.lock import DataLock
-from hopyard.client.processes import Service, ServiceProcess
+from hopyard.client.lock import DataLock, acquire_when_free
+from hopyard.client.processes import LOCK_SECONDS, Service, ServiceProcess
 from hopyard.errors import HopyardError, Unavailable
 from hopyard.rpc import Backoff
 
@@ -143,7 +143,7 @@ class Cluster:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> str:
         """Start everything; answers the scheduler's address."""
-        self._lock = DataLock.acquire(self.data, "hopyard up")
+        self._lock = await acquire_when_free(self.data, "hopyard up", patience=LOCK_SECONDS, note=self._note)
         where = ["--host", host, *(["--insecure"] if insecure else [])]
         data = ["--data", str(self.data)]
         appstat = await self._start(self._service("appstat", [*data, *where]))

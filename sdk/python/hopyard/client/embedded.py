@@ -7,8 +7,8 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from hopyard.client.lock import DataLock
-from hopyard.client.processes import STOP_SECONDS, Service, ServiceProcess
+from hopyard.client.lock import DataLock, acquire_when_free
+from hopyard.client.processes import LOCK_SECONDS, STOP_SECONDS, Service, ServiceProcess
 from hopyard.errors import InvalidInput, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class EmbeddedCluster:
             Conflict: Another cluster holds the directory; the message says which process.
             Unavailable, TimedOut: A service did not come up; the message ends with the end of its log.
         """
-        self._lock = DataLock.acquire(self.data, self._purpose)
+        self._lock = await acquire_when_free(self.data, self._purpose, patience=LOCK_SECONDS, note=_log.info)
         try:
             scheduler = self._scheduler = await self._run(scheduler_service(self.data))
             if self.slots:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from hopyard.errors import Conflict
+
+_POLL_SECONDS: Final = 0.1
 
 
 class DataLock:
@@ -61,6 +66,37 @@ class DataLock:
             self.descriptor = -1
 
 
+async def acquire_when_free(
+    data: Path, purpose: str, *, patience: float, note: Callable[[str], None] = lambda text: None
+) -> DataLock:
+    """Lock a data directory; one that is only held by services whose starter is gone is waited for.
+
+    Services that lose the process that started them (it was killed) stop in order, which takes some seconds.
+
+    Args:
+        data: The directory.
+        purpose: For the message that others get.
+        patience: Seconds to wait for such services.
+        note: Told once that they are waited for.
+
+    Raises:
+        Conflict: A living cluster holds the directory, or those services have not ended in time.
+    """
+    end = time.monotonic() + patience
+    noted = False
+    while True:
+        try:
+            return DataLock.acquire(data, purpose)
+        except Conflict:
+            holder = lock_holder(data)
+            if holder is None or _lives(holder[0]) or time.monotonic() >= end:
+                raise
+        if not noted:
+            noted = True
+            note(f"waiting for the services that {holder[1]} (process {holder[0]}, gone) started to end")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
 def lock_holder(data: Path) -> tuple[int, str] | None:
     """Process id and purpose of whoever last locked the directory; None: nobody ever did, or it cannot be told."""
     try:
@@ -89,12 +125,18 @@ def _held(data: Path, holder: tuple[int, str] | None) -> str:
     if holder is None:
         return f"{data}: another cluster is using this data directory; stop it, or choose another with --data"
     pid, purpose = holder
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+    if not _lives(pid):
         return (
             f"{data}: services that {purpose} (process {pid}, gone) started are still shutting down; try again shortly"
         )
-    except PermissionError:
-        pass  # it lives, as somebody else's
     return f"{data}: {purpose} (process {pid}) is using this data directory; stop it, or choose another with --data"
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # as somebody else's
+    return True

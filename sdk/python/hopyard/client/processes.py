@@ -24,6 +24,9 @@ START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 20.0
 """How long a service may take to stop before it is killed."""
 
+LOCK_SECONDS: Final = 30.0
+"""How long a cluster waits for what a killed one left behind to end."""
+
 _POLL_SECONDS: Final = 0.02
 _TAIL_LINES: Final = 15
 _FULL_BYTES: Final = 65536

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from hopyard.errors import HopyardError
 from hopyard.serving.troubles import explained
 
 _log = logging.getLogger(__name__)
@@ -18,9 +19,9 @@ T = TypeVar("T")
 class Background:
     """The background tasks of one service.
 
-    A task that raises is logged at once, with its name (and its traceback, unless its message says all), and fails the
-    whole: `wait` and `stop` raise what it raised, so whoever runs the service ends it. As a context
-    manager it stops its tasks on leaving.
+    A task that raises fails the whole: `wait` and `stop` raise what it raised, so whoever runs the service ends it. A bug
+    (what is no `HopyardError`) is logged at once, with the task's name and traceback. As a context manager it stops its
+    tasks on leaving.
     """
 
     def __init__(self, name: str) -> None:
@@ -93,7 +94,10 @@ class Background:
         error = task.exception()
         if error is None:
             return
-        if message := explained(error):
+        message = explained(error)
+        if message and isinstance(error, HopyardError):  # It says what to do, and whoever waits here says it once.
+            _log.debug("background task %s failed: %s", task.get_name(), message)
+        elif message:
             _log.critical("background task %s failed: %s", task.get_name(), message)
         else:
             _log.critical("background task %s failed", task.get_name(), exc_info=error)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -26,11 +28,12 @@ Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT, log_level: str = "INFO") -> int:
     """Run a service until it ends or is told to stop; answers the process's exit code.
 
-    The first SIGTERM or SIGINT sets the event that `main` waits for; the second cancels `main`.
+    The first SIGTERM or SIGINT sets the event that `main` waits for; the second cancels `main`, and the process ends with
+    130 as soon as that has left: what was in the middle of its stop is not waited for.
 
     Returns:
         0: it ended by itself or on SIGTERM. 1: it failed (the log says why). 2: `InvalidInput`, wrong use. 130:
-        SIGINT, or cancelled by a second signal.
+        SIGINT.
     """
     set_up_logging(name, format=log_format, level=log_level)
     try:
@@ -69,7 +72,10 @@ async def _run(main: Main, name: str) -> int:
     except asyncio.CancelledError:
         if not signals:
             raise
-        return EXIT_INTERRUPTED
+        # Servers that were not stopped keep the interpreter from ending: gRPC waits for them for ever.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(EXIT_INTERRUPTED)
     finally:
         for number in handled:
             loop.remove_signal_handler(number)

@@ -267,7 +267,7 @@ class Core:
             self._lost(event.node, event.at, event.snapshots)
         self._settle_inbox()
         unannounced = self.cluster.unannounced(event)
-        for x in self._involved(event.node, event.snapshots):
+        for x in self._involved(event.node, event.snapshots, event.runs):
             runs = tuple(key for key in event.runs if key.experiment == x.id)
             own = {entry.info.sha256 for entry in x.snapshots.entries()}
             listed = tuple(s for s in event.snapshots if s in own)
@@ -322,18 +322,19 @@ class Core:
             return False
         return not self._thinking.doomed(key, node) or placement.has_ended(x, key)
 
-    def _involved(self, node: str, snapshots: tuple[str, ...]) -> list[Experiment]:
-        listed = set(snapshots)
+    def _involved(self, node: str, snapshots: tuple[str, ...] = (), runs: tuple[RunKey, ...] = ()) -> list[Experiment]:
+        listed, named = set(snapshots), {key.experiment for key in runs}
         return [
             x
             for x in self.experiments.values()
-            if any(m.node == node for m in x.machines.values())
+            if x.id in named
+            or any(m.node == node for m in x.machines.values())
             or any(node in e.nodes or e.info.sha256 in listed for e in x.snapshots.entries())
             or self._thinking.concerns(x.id, node)
         ]
 
     def _lost(self, node: str, at: float, snapshots: tuple[str, ...]) -> None:
-        for x in self._involved(node, ()):
+        for x in self._involved(node):
             own = {entry.info.sha256 for entry in x.snapshots.entries()}
             self._inbox.append(NodeLost(at, x.id, node, tuple(s for s in snapshots if s in own)))
 

@@ -82,6 +82,7 @@ class Experiment:
         self.timers: dict[str, float] = {}
         self.requests: set[str] = set()
         self.attention = True
+        self.outdated = False  # Jobs can be placed that could not when the policy said how many machines it can use.
         self.at_rest = False
         self.answers = 0
         self.refusal = ""
@@ -364,7 +365,7 @@ class Experiment:
             return
         placeable = bool(self.vacant) and self.placed < self.share
         untold = bool(self.verdicts) and not self.live  # Nothing else would tell the policy what was refused.
-        if placeable or untold:
+        if placeable or untold or self.outdated:
             self.attention = False
             self._make(AllocateJobs(), None, at)
 
@@ -381,6 +382,7 @@ class Experiment:
 
     def _make(self, call: Call, run: Run | None, at: float) -> None:
         self.call_number += 1
+        self.outdated = False
         self.in_flight = (self.call_number, call, run)
         verdicts = self.told = tuple(self.verdicts)
         self.verdicts = []

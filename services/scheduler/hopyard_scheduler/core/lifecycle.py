@@ -215,7 +215,7 @@ def _nothing_left(x: Experiment, member: Member) -> bool:
         return False
     if member.all_ended and member.jobs_left == 0:
         return not any(question.member in ("", member.id) for question in x.asks.values())
-    if x.live or x.asks:
+    if x.live or x.asks or x.outdated:
         return False
     if any(ticket.startswith((commands.POLICY, HOLD)) for ticket in x.timers):
         return False

@@ -30,6 +30,7 @@ def let_go(x: Experiment, job: Job | None) -> None:
     """The wait after a loss or a failure is over."""
     if job is not None and job.state.idle and job.id not in x.idle:
         x.offer(job)
+        x.outdated = x.demand is not None
 
 
 def missed(x: Experiment, source: SnapshotId, node: str) -> None:

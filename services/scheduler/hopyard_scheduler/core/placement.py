@@ -43,8 +43,9 @@ def recalled(x: Experiment, event: MachineRecalled) -> None:
 
 def node_lost(x: Experiment, event: NodeLost) -> None:
     """A node is gone: its snapshots first, so that the jobs of its runs go back to what is really left."""
-    x.snapshots.not_shipping(event.node, lambda job, attempt: True)
-    lost_snapshots = x.snapshots.node_lost(event.node, frozenset(event.snapshots))
+    kept = frozenset(event.snapshots)  # It is back already with these, in another life: see `node_back`, which follows.
+    x.snapshots.not_shipping(event.node, lambda job, attempt: True, kept)
+    lost_snapshots = x.snapshots.node_lost(event.node, kept)
     gone = tuple(sorted(m.id for m in x.machines.values() if m.node == event.node))
     for machine in gone:
         x.give_up(machine)

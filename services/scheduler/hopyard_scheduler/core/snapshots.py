@@ -270,9 +270,11 @@ class SnapshotBook:
                     lost.append(entry)
         return lost
 
-    def not_shipping(self, node: str, gone: Callable[[str, int], bool]) -> None:
-        """The channels of a node that are gone (by job and attempt) bring nothing to the store any more."""
+    def not_shipping(self, node: str, gone: Callable[[str, int], bool], but: frozenset[str] = frozenset()) -> None:
+        """The channels of a node that are gone (by job and attempt) bring nothing to the store any more, `but` these hashes."""
         for entry in self.entries():
+            if entry.info.sha256 in but:
+                continue
             if entry.shipper is not None and entry.shipper.node == node and gone(entry.job, entry.shipper.attempt):
                 entry.shipper = None
                 self._note(entry)

@@ -1,0 +1,207 @@
+"""Killing the processes of a cluster at random moments, and what must be the same afterwards as if nobody had."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from hopyard.client import Client
+from hopyard.client.types import Experiment
+from hopyard_scheduler.commands.source import opened
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import Send
+from hopyard_scheduler.core.events import RunKey
+from tests.e2e.harness import REPOSITORY, Curve
+from tests.e2e.up import IS_UP, Up
+
+SERVICES: Final = ("scheduler", "appstat", "hpgen", "agent-node1", "agent-node2")
+KILLS: Final = Counter(
+    {"scheduler": 4, "appstat": 4, "hpgen": 3, "agent-node1": 2, "agent-node2": 2, "runner": 4, "up": 1}
+)
+"""Twenty; `up` gives a service up that dies five times in a minute."""
+
+SLOTS: Final = 2
+"""Machines of each of the two agents."""
+
+Row = tuple[Any, ...]
+
+
+class Disturbed:
+    """A cluster under `hopyard up` whose processes are killed, by a plan that a seed makes.
+
+    Args:
+        data: Its data directory.
+        seed: Of the plan: who is killed in which order, how far the training has come then, and how long after that.
+        pace: Seconds that an iteration lasts at least.
+    """
+
+    def __init__(self, data: Path, seed: int, pace: float) -> None:
+        self.data = data
+        self.seed = seed
+        self.killed: list[str] = []
+        self._pace = pace
+        self._rng = random.Random(seed)
+        self._port = free_port()
+        self._began = time.monotonic()
+        self.up = self._new()
+
+    @property
+    def server(self) -> str:
+        """The scheduler's address, the same in all its lives."""
+        return f"127.0.0.1:{self._port}"
+
+    def _new(self) -> Up:
+        return Up(self.data, port=self._port, slots=SLOTS, SOFTMAX_PACE=str(self._pace))
+
+    def wait_up(self) -> None:
+        """Until all of it serves."""
+        self.up.wait_for(IS_UP, 120)
+
+    def disturb(self, progress: Callable[[], int], until: int) -> None:
+        """Kill everybody of `KILLS`, the last one when the training has come to `until`, at the latest.
+
+        Some strike one after the other, when the one before is not over yet; the others at a progress that is drawn.
+        """
+        plan = sorted(KILLS.elements())
+        self._rng.shuffle(plan)
+        moments = sorted(self._rng.randrange(1, until) for _ in plan)
+        for victim, moment in zip(plan, moments, strict=True):
+            if self._rng.random() < 0.5:
+                while progress() < moment:
+                    time.sleep(0.05)
+            time.sleep(self._rng.uniform(0.0, 0.6))
+            self._kill(victim)
+            self.killed.append(f"{time.monotonic() - self._began:.1f} s: {victim}")
+
+    def _kill(self, victim: str) -> None:
+        if victim == "up":
+            self.up.kill()
+            self.up = self._new()
+            self.wait_up()
+        elif victim == "runner":
+            os.kill(self._rng.choice(self._runners()), signal.SIGKILL)
+        else:
+            pid = self.up.wait_serving(victim)
+            self.up.pids.pop(victim, None)
+            os.kill(pid, signal.SIGKILL)
+
+    def _runners(self) -> list[int]:
+        """The training processes, sorted; some is waited for."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            found = []
+            for agent in ("agent-node1", "agent-node2"):
+                try:
+                    found += [p.pid for p in psutil.Process(self.up.wait_serving(agent)).children()]
+                except psutil.NoSuchProcess:
+                    continue  # it just died; `up` has not said so yet
+            if found:
+                return sorted(found)
+            time.sleep(0.05)
+        raise AssertionError("nobody trains")
+
+    def stop(self) -> None:
+        """End it as Ctrl-C does."""
+        if self.up.process.poll() is None:
+            self.up.stop()
+
+    def story(self) -> str:
+        """For whoever wants to see it again: the seed, who was killed when, and what `up` said."""
+        return f"seed {self.seed}: killed {self.killed}\n" + "".join(self.up.said)
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+    return port
+
+
+def progress_of(client: Client, experiment: Experiment) -> Callable[[], int]:
+    """Positions trained so far, all jobs together; what is trained again after a loss counts once."""
+    furthest: dict[str, int] = {}
+
+    def progress() -> int:
+        for job in client.jobs(experiment.id):
+            furthest[job.id] = max(furthest.get(job.id, 0), job.position)
+        return sum(furthest.values())
+
+    return progress
+
+
+def table(client: Client, experiment: Experiment) -> list[Row]:
+    """The final table: what was trained and what came of it, without times, attempts and machines."""
+    return [
+        (
+            job.id,
+            dict(job.hyperparameters),
+            job.state.value,
+            job.position,
+            _exact(job.best_value),
+            job.best_position,
+            _exact(job.last_value),
+        )
+        for job in client.jobs(experiment.id)
+    ]
+
+
+def curves(client: Client, experiment: Experiment) -> dict[str, Curve]:
+    """Each job's recorded curve; a position that is missing or recorded twice is an error."""
+    found = {}
+    for job in client.jobs(experiment.id):
+        reports = [statistic.report for statistic in client.statistics(experiment.id, job.id)]
+        positions = [report.position for report in reports]
+        assert positions == list(range(1, len(positions) + 1)), f"job {job.id}: {positions}"
+        found[job.id] = {r.position: {name: value.hex() for name, value in r.metrics.items()} for r in reports}
+    return found
+
+
+def _exact(value: float | None) -> str:
+    return "none" if value is None else value.hex()
+
+
+Command = tuple[str, str, RunKey, int]
+"""A command by its kind, its node, its channel and its number there."""
+
+
+async def sent(server: str, experiment: Experiment) -> set[Command]:
+    """The commands that follow from the journal, applied again to a core of its own."""
+    core = Core()
+    found: set[Command] = set()
+    async with opened(server, None, experiment.id, "a test") as source:
+        async for _, event in source.read():
+            for effect in core.restore(event):  # type: ignore[arg-type]
+                if isinstance(effect, Send):
+                    kind = type(effect.body).__name__.lower()
+                    found.add((kind, effect.node, effect.run, effect.sequence))
+    return found
+
+
+def carried_out(data: Path, node: str) -> list[Command]:
+    """The commands that the agents of a node have carried out in all their lives, in order."""
+    lines = (data / f"agent-{node}" / "logs" / "commands.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    return [(line["kind"], node, RunKey(*line["run"]), line["sequence"]) for line in found]
+
+
+def replayed(server: str, experiment: Experiment) -> dict[str, Any]:
+    """What `hopyard replay` says."""
+    command = [sys.executable, "-m", "hopyard.cli.main", "replay", experiment.id, "--server", server, "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

@@ -1,0 +1,57 @@
+"""Services as processes of their own, each with its options: what `hopyard up` does, in a test's hands."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hopyard.client.processes import Service, ServiceProcess
+from tests.e2e.harness import REPOSITORY
+
+
+class Services:
+    """Started one by one, all stopped at the end, the youngest first."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.running: dict[str, ServiceProcess] = {}
+        os.environ["PYTHONPATH"] = str(REPOSITORY)
+
+    async def start(self, name: str, service: str, *arguments: str, **environment: str) -> str:
+        """Start a service (such as "scheduler") in a folder with a name of its own; answers its address once it serves."""
+        folder = self.data / name
+        folder.mkdir(parents=True, exist_ok=True)
+        address = "agent" if service == "nodeagent" else service
+        made = Service(name, f"hopyard_{service}", ("--data", str(folder), *arguments), folder, address, environment)
+        process = self.running[name] = ServiceProcess(made, self.data / "logs")
+        await process.start()
+        return await process.ready()
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a service a signal."""
+        os.kill(self.pid(name), number)
+
+    def pid(self, name: str) -> int:
+        """A service's process."""
+        pid = self.running[name].pid
+        assert pid is not None
+        return pid
+
+    def said(self, name: str) -> str:
+        """What a service said so far, in all its lives."""
+        return (self.data / "logs" / f"{name}.log").read_text()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in reversed(list(self.running)):
+            process = self.running[name]
+            if process.running:
+                self.send(name, signal.SIGCONT)
+            await process.stop(10)

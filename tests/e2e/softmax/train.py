@@ -1,0 +1,72 @@
+"""Softmax regression on scikit-learn's handwritten digits, in numpy: cheap, real, and everything in it depends on its past."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Set
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
+from hopyard.trainer import Trainer
+
+Array = NDArray[np.float64]
+
+PACE = float(os.environ.get("SOFTMAX_PACE", "0"))
+"""Seconds that an iteration lasts longer than its computation; no part of the configuration, so it changes no result."""
+
+
+@cache
+def digits() -> tuple[Array, NDArray[np.int64]]:
+    images, labels = load_digits(return_X_y=True)
+    return np.asarray(images, dtype=np.float64) / 16, np.asarray(labels, dtype=np.int64)
+
+
+class Softmax(Trainer):
+    """An iteration is an epoch of minibatches in an order drawn anew, with momentum."""
+
+    def build(self, hyperparameters: Mapping[str, Any]) -> None:
+        self.rng = np.random.default_rng(self.context.seed)
+        self.weights = self.rng.normal(0.0, 0.01, (64, 10))
+        self.velocity = np.zeros_like(self.weights)
+
+    def setup(self, hyperparameters: Mapping[str, Any], changed: Set[str]) -> None:
+        self.lr, self.momentum = hyperparameters["lr"], hyperparameters["momentum"]
+
+    def train(self) -> Mapping[str, float]:
+        time.sleep(PACE)
+        images, labels = digits()
+        held_out = np.arange(len(labels)) % 5 == 0
+        x, y = images[~held_out], labels[~held_out]
+        for batch in np.array_split(self.rng.permutation(len(y)), 22):
+            error = self._probabilities(x[batch])
+            error[np.arange(len(batch)), y[batch]] -= 1
+            self.velocity = self.momentum * self.velocity - self.lr * (x[batch].T @ error) / len(batch)
+            self.weights += self.velocity
+        found = self._probabilities(images[held_out])
+        right = found[np.arange(len(found)), labels[held_out]]
+        return {
+            "accuracy": float(np.mean(found.argmax(axis=1) == labels[held_out])),
+            "loss": float(-np.mean(np.log(right + 1e-12))),
+        }
+
+    def _probabilities(self, x: Array) -> Array:
+        z = x @ self.weights
+        z = np.exp(z - z.max(axis=1, keepdims=True))
+        return np.asarray(z / z.sum(axis=1, keepdims=True))
+
+    def save(self, directory: Path) -> None:
+        np.save(directory / "weights.npy", self.weights)
+        np.save(directory / "velocity.npy", self.velocity)
+        (directory / "rng.json").write_text(json.dumps(self.rng.bit_generator.state))
+
+    def load(self, directory: Path) -> None:
+        self.weights = np.load(directory / "weights.npy", allow_pickle=False)
+        self.velocity = np.load(directory / "velocity.npy", allow_pickle=False)
+        self.rng.bit_generator.state = json.loads((directory / "rng.json").read_text())

@@ -1,0 +1,118 @@
+"""An agent that is frozen beyond its lease and thawed again: its jobs moved, its old attempts die, and the story tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import ExperimentState, Job, NodeState
+from tests.e2e.harness import REPOSITORY, all_trained_alone, softmax_file
+from tests.e2e.services import Services
+
+LENGTH = 80
+LEASE = "3"
+
+
+def events(server: str, *arguments: str) -> str:
+    """What `hopyard events` tells."""
+    command = [sys.executable, "-m", "hopyard.cli.main", "events", *arguments, "--server", server]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def running(pid: int) -> bool:
+    """Whether a process has not ended; a frozen parent cannot bury it."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that nobody tells."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+
+
+async def job_where(client: AsyncClient, experiment: str, condition: Callable[[Job], bool]) -> Job:
+    """Wait for a job that meets a condition."""
+    async with asyncio.timeout(90):
+        while True:
+            for job in await client.jobs(experiment):
+                if condition(job):
+                    return job
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_frozen_agent_loses_its_job_and_is_told_so_when_it_thaws(tmp_path: Path) -> None:
+    file = softmax_file(
+        tmp_path / "e",
+        stop={"jobs": 2, "max_iterations": LENGTH},
+        snapshot={"provider": "framework", "every": 5},
+    )
+    async with Services(tmp_path / "data") as services:
+        appstat = await services.start("appstat", "appstat", "--port", "0")
+        hpgen = await services.start("hpgen", "hpgen", "--port", "0")
+        addresses = ("--appstat", appstat, "--hpgen", hpgen)
+        server = await services.start(
+            "scheduler", "scheduler", "--port", "0", *addresses, "--lease", LEASE, "--heartbeat", "0.5"
+        )
+        for node in ("cold", "warm"):
+            options = ("--scheduler", server, "--node", node, "--slots", "1")
+            await services.start(node, "nodeagent", *options, SOFTMAX_PACE="0.1")
+        async with AsyncClient(server=server, patience=60) as client:
+            experiment = (await client.create(file)).id
+            job = await job_where(client, experiment, lambda j: j.machines == ("cold/0",) and j.position >= 7)
+            (runner,) = [process.pid for process in psutil.Process(services.pid("cold")).children()]
+
+            services.send("cold", signal.SIGSTOP)
+            await until(lambda: not running(runner))  # Its agent is silent beyond its lease: it has stopped itself.
+            assert psutil.Process(services.pid("cold")).status() == psutil.STATUS_STOPPED
+            moved = await job_where(
+                client, experiment, lambda j: j.id == job.id and j.machines == ("warm/0",) and j.attempt == 2
+            )
+            assert {node.id: node.state for node in await client.nodes()}["cold"] is NodeState.LOST
+
+            services.send("cold", signal.SIGCONT)
+            await until(lambda: "still has, is ended there" in events(server, experiment, job.id))
+            async with asyncio.timeout(60):
+                while {node.id: node.state for node in await client.nodes()}["cold"] is not NodeState.UP:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+            assert not running(runner)
+            ended = await client.wait(experiment, timeout=120)
+            assert ended.state is ExperimentState.COMPLETED, ended.reason
+
+            jobs = await client.jobs(experiment)
+            assert [one.attempt for one in jobs if one.id == job.id] == [moved.attempt]
+            alone = all_trained_alone(file.parent, [one.hyperparameters for one in jobs], LENGTH, "Softmax")
+            for one, curve in zip(jobs, alone, strict=True):
+                reports = [s.report for s in await client.statistics(experiment, one.id)]
+                assert [r.position for r in reports] == list(range(1, LENGTH + 1))
+                found = {r.position: {name: value.hex() for name, value in r.metrics.items()} for r in reports}
+                assert found == curve
+        story = [line.split("  ", 2)[-1] for line in events(server, experiment, job.id).splitlines()]
+        lost = next(
+            n for n, line in enumerate(story) if f"node cold is lost, so run 1 of job {job.id} was lost" in line
+        )
+        again = next(
+            n for n, line in enumerate(story) if f"starts job {job.id} on warm/0" in line and "attempt 2" in line
+        )
+        back = next(n for n, line in enumerate(story) if "which node cold still has, is ended there" in line)
+        assert lost < again
+        assert lost < back
+        assert "what it said meanwhile is refused" in story[back]
+        assert "node cold is back with 1 run" in events(server, experiment)

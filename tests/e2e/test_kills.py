@@ -1,0 +1,99 @@
+"""Twenty kill -9 in one experiment, at moments that a seed draws: nothing is lost, nothing is doubled, nothing differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard.client import Client
+from hopyard.client.types import Experiment, ExperimentState
+from tests.e2e import kills
+from tests.e2e.harness import all_trained_alone, cluster, softmax_file
+from tests.e2e.kills import KILLS, Disturbed
+
+LENGTH = 20
+JOBS = 20
+GREEDY: dict[str, Any] = {"name": "default"}
+BARRIER: dict[str, Any] = {"name": "default", "barrier": True, "epoch": 4}
+HALVING: dict[str, Any] = {"name": "tests.e2e.policies:Halving", "rungs": [2, 4, 8]}
+
+
+@contextmanager
+def disturbed(data: Path, seed: int, pace: float) -> Iterator[Disturbed]:
+    """A cluster that is killed piece by piece; a failure tells the seed and the story."""
+    made = Disturbed(data, seed, pace)
+    try:
+        made.wait_up()
+        yield made
+    except BaseException as error:
+        error.add_note(made.story())
+        raise
+    finally:
+        made.stop()
+        import sys
+
+        sys.stderr.write(made.story())
+
+
+def run(made: Disturbed, client: Client, file: Path, until: int) -> Experiment:
+    """An experiment through all kills, to its end."""
+    experiment = client.create(file)
+    made.disturb(kills.progress_of(client, experiment), until)
+    assert not client.get(experiment.id).state.ended, "it was over before the last kill"
+    return client.wait(experiment.id, timeout=240)
+
+
+async def commands_and_decisions_hold(made: Disturbed, experiment: Experiment) -> None:
+    """What agents carried out stands in the journal, once; and the journal's decisions are made again alike."""
+    done = [command for node in ("node1", "node2") for command in kills.carried_out(made.data, node)]
+    assert [command for command, times in Counter(done).items() if times > 1] == []
+    assert set(done) - await kills.sent(made.server, experiment) == set()
+    assert {kind for kind, *_ in done} >= {"start"}
+    assert kills.replayed(made.server, experiment)["decisions_equal"] is True
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("policy", "seed"), [(GREEDY, 1), (BARRIER, 2)], ids=["greedy", "barrier"])
+async def test_the_final_table_and_every_curve_are_those_of_the_undisturbed_run(
+    tmp_path: Path, policy: dict[str, Any], seed: int
+) -> None:
+    stop = {"jobs": JOBS, "max_iterations": LENGTH}
+    file = softmax_file(tmp_path / "e", policy=policy, stop=stop)
+    async with cluster(tmp_path / "undisturbed", {"a": 2, "b": 2}) as (processes, _):
+        with Client(server=processes.scheduler) as client:
+            experiment = client.wait(client.create(file).id, timeout=120)
+            expected = kills.table(client, experiment), kills.curves(client, experiment)
+    assert len(expected[0]) == JOBS
+    with (
+        disturbed(tmp_path / "disturbed", seed, pace=0.15) as made,
+        Client(server=made.server, patience=90) as client,
+    ):
+        experiment = run(made, client, file, until=JOBS * LENGTH // 2)
+        assert (experiment.state, len(made.killed)) == (ExperimentState.COMPLETED, KILLS.total())
+        assert (kills.table(client, experiment), kills.curves(client, experiment)) == expected
+        await commands_and_decisions_hold(made, experiment)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_whatever_the_order_of_arrival_decides_every_curve_is_that_of_the_job_alone(tmp_path: Path) -> None:
+    file = softmax_file(tmp_path / "e", policy=HALVING, stop={"jobs": 48, "max_iterations": 12})
+    with disturbed(tmp_path / "data", 3, pace=0.3) as made, Client(server=made.server, patience=90) as client:
+        experiment = run(made, client, file, until=48 * 4)
+        assert (experiment.state, len(made.killed)) == (ExperimentState.COMPLETED, KILLS.total())
+        jobs = client.jobs(experiment.id)
+        recorded = kills.curves(client, experiment)
+        await commands_and_decisions_hold(made, experiment)
+    alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], 12, "Softmax")
+    for job, curve in zip(jobs, alone, strict=True):
+        assert recorded[job.id] == {p: curve[p] for p in recorded[job.id]}
+    lengths = Counter(len(curve) for curve in recorded.values())
+    assert set(lengths) <= {2, 4, 8, 12}
+    assert lengths[12] >= 1
+    assert lengths[2] >= 1

@@ -1,0 +1,89 @@
+"""`hopyard up` as a child of a test, and what it says about its services."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from tests.e2e.harness import REPOSITORY
+
+ROW = re.compile(r"^(\S+)\s+127\.0\.0\.1:(\d+)\s+(\d+)\s")
+AGAIN = re.compile(r"^(\S+) serves again \(process (\d+)\)")
+DIED = re.compile(r"^(\S+) ended \(")
+IS_UP = "the cluster is up"
+
+
+class Up:
+    """`hopyard up` with two agents; what it says is read as it comes.
+
+    Attributes:
+        pids: Process of each service that serves now, by name.
+        ports: Their ports.
+        restarted: Services that were started again.
+    """
+
+    def __init__(self, data: Path, *, port: int = 0, slots: int = 1, **environment: str) -> None:
+        command = [sys.executable, "-m", "hopyard.cli.main", "up", "--data", str(data), "--agents", "2"]
+        self.process = subprocess.Popen(
+            [*command, "--port", str(port), "--slots", str(slots)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "COLUMNS": "300", "PYTHONPATH": str(REPOSITORY), **environment},
+        )
+        self.pids: dict[str, int] = {}
+        self.restarted: set[str] = set()
+        self.ports: dict[str, str] = {}
+        self.said: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._changed:
+                self.said.append(line)
+                if row := ROW.match(line):
+                    self.ports[row[1]], self.pids[row[1]] = row[2], int(row[3])
+                if died := DIED.match(line):
+                    self.pids.pop(died[1], None)
+                if again := AGAIN.match(line):
+                    self.pids[again[1]] = int(again[2])
+                    self.restarted.add(again[1])
+                self._changed.notify_all()
+
+    def wait_for(self, text: str, limit: float = 60) -> None:
+        """Until it has said something."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: any(text in line for line in self.said), limit)
+        assert found, "".join(self.said)
+
+    def wait_serving(self, name: str, limit: float = 90) -> int:
+        """Until a service serves; answers its process."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: name in self.pids, limit)
+            assert found, "".join(self.said)
+            return self.pids[name]
+
+    def stop(self) -> int:
+        """What Ctrl-C does; answers the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self._ended()
+
+    def kill(self) -> None:
+        """End it at once; its services notice."""
+        self.process.kill()
+        self._ended()
+
+    def _ended(self) -> int:
+        code = self.process.wait(60)
+        self._reader.join(30)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code

@@ -106,6 +106,7 @@ class Batch:
                 doing = self._doing
                 if doing is not None and (doing is seen or time.monotonic() > self._until) and self._leave(doing):
                     self._park(doing, work)
+                    self._go(ask=False)
                     break
                 seen = doing
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -146,3 +147,13 @@ async def test_a_caller_that_leaves_gives_the_work_up(threads: Threads, gate: th
     assert work.thread is not None
     await asyncio.to_thread(work.thread.join, 30)
     assert not work.done
+
+
+async def test_threads_take_turns_faster_while_somebody_waits(threads: Threads, gate: threading.Event) -> None:
+    before = sys.getswitchinterval()
+    waiting = [asyncio.create_task(threads.finish(threads.start(gate.wait), 60)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert sys.getswitchinterval() < before
+    gate.set()
+    await asyncio.gather(*waiting)
+    assert sys.getswitchinterval() == before

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hopyard.serving import LogFormat, run_service
+from hopyard_hpgen.host import DEFAULT_SECONDS
 from hopyard_hpgen.service import HpgenService
 
 
@@ -18,6 +19,9 @@ def command(
     data: Annotated[
         Path | None, typer.Option(help="Folder in which hpgen.address tells other services where it listens.")
     ] = None,
+    time_limit: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that a generator may take over a call before it counts as failed.")
+    ] = DEFAULT_SECONDS,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
     ] = False,
@@ -30,6 +34,6 @@ def command(
     """
 
     async def main(stop: asyncio.Event) -> None:
-        await HpgenService(host=host, port=port, data=data, insecure=insecure).run(stop)
+        await HpgenService(host=host, port=port, data=data, insecure=insecure, seconds=time_limit).run(stop)
 
     raise typer.Exit(run_service(main, name="hpgen", log_format=log_format, log_level=log_level))

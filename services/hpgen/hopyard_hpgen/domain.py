@@ -64,6 +64,10 @@ class ExperimentGenerator:
         """Whether it broke its promises, so that every call raises `GeneratorFailed`."""
         return self._failure is not None
 
+    def give_up(self, reason: str) -> GeneratorFailed:
+        """Nobody waits for the call under way any more: it answers no more; answers the error that says so."""
+        return self._fail(reason)
+
     def is_for(self, spec: ExperimentSpec) -> bool:
         """Whether `spec` means this very generator: the same name, seed and parameters over the same space."""
         return spec.generator == self._spec and spec.space == self._space
@@ -124,7 +128,7 @@ class ExperimentGenerator:
             raise GeneratorFailed(self._failure)
         try:
             return call()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # Its state may be half changed: only opening it again with the recorded calls gives a sound one.
             _log.exception("experiment %s: generator %s: %s raised", self.experiment, self._spec.name, what)
             raise self._fail(f"{what} raised {type(error).__name__}: {error}") from error
@@ -158,7 +162,7 @@ def make_generator(spec: GeneratorSpec, space: Space) -> Generator:
         return kind(space, spec.seed, **spec.parameters)
     except HopyardError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidInput(
             f"generator {spec.name}: could not be made with {show(spec.parameters)}: {type(error).__name__}: {error}"
         ) from error

@@ -1,41 +1,53 @@
-"""The open generators of all experiments, each called from one thread of its own."""
+"""The open generators of all experiments: each is called by one thread at a time, and given up when it takes too long."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound, Unavailable
+from hopyard.serving.threads import Threads, TooLong
 from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec
-from hopyard_hpgen.domain import ExperimentGenerator
+from hopyard_hpgen.domain import ExperimentGenerator, GeneratorFailed
 from hopyard_hpgen.records import Call
 
 MAX_OPEN: Final = 1000
 """Most generators that are open at once."""
+
+DEFAULT_SECONDS: Final = 20.0
+"""How long a generator may take over a call."""
 
 T = TypeVar("T")
 
 
 @dataclass(eq=False)
 class _Open:
-    """A generator and its thread: calls take turns in the order they came; a slow one holds up only its experiment.
+    """A generator and its calls, which take turns in the order they came; a slow one holds up only its experiment.
 
-    Only work on the thread touches the generator. It is None until the first work, which makes it, is done.
+    Only the call whose turn it is touches the generator. It is None until the first call, which makes it, is done.
     """
 
-    thread: ThreadPoolExecutor
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     generator: ExperimentGenerator | None = None
+    waiting: set[asyncio.Task[Any]] = field(default_factory=set)
+    under_way: asyncio.Task[Any] | None = None
 
 
 class GeneratorHost:
-    """What the service does, by experiment. Use it from one event loop; `close` it at the end."""
+    """What the service does, by experiment. Use it from one event loop; `close` it at the end.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: How long a generator may take over a call (> 0). One that takes longer is given up: it answers no more until it
+            is opened again, and its thread is told to end.
+    """
+
+    def __init__(self, seconds: float = DEFAULT_SECONDS) -> None:
         """Start without generators."""
+        self._seconds = seconds
+        self._threads = Threads("generator")
         self._open = dict[str, _Open]()
         self._closed = False
 
@@ -49,11 +61,19 @@ class GeneratorHost:
         Raises:
             InvalidInput: an empty id, or a generator that cannot be made (`make_generator`).
             Conflict: it is open for another specification, or the recorded calls do not come out as recorded.
+            GeneratorFailed: it took too long.
             Exhausted: too many are open.
             Unavailable: the service stops.
         """
         _require("experiment", experiment)
         found = self._open.get(experiment) or self._add(experiment)
+        step = object()  # The recorded call that is made again: each may take its time.
+
+        def recorded() -> Iterator[Call]:
+            nonlocal step
+            for call in calls:
+                step = object()
+                yield call
 
         def build() -> int | None:
             current = found.generator
@@ -63,11 +83,11 @@ class GeneratorHost:
                     "close it first"
                 )
             if current is None or current.failed or calls:
-                current = found.generator = ExperimentGenerator(experiment, spec, calls)
+                current = found.generator = ExperimentGenerator(experiment, spec, recorded())
             return current.size
 
         try:
-            return await _on(experiment, found, build)
+            return await self._on(experiment, found, build, f"generator {spec.generator.name}: open", lambda: step)
         finally:
             if found.generator is None and self._open.get(experiment) is found:
                 await self.forget(experiment)
@@ -79,41 +99,46 @@ class GeneratorHost:
             NotFound: the experiment's generator is not open.
         """
         _require("job", job)
-        return await self._call(experiment, lambda generator: generator.create_job(job))
+        return await self._call(experiment, f"create({job!r})", lambda generator: generator.create_job(job))
 
     async def report_performance(self, experiment: str, job: str, position: int, metrics: Mapping[str, float]) -> None:
         """Tell an intermediate result; see `ExperimentGenerator.report_performance`. NotFound as in `create_job`."""
         _require("job", job)
-        await self._call(experiment, lambda generator: generator.report_performance(job, position, metrics))
+        what = f"report({job!r}, {position})"
+        await self._call(experiment, what, lambda generator: generator.report_performance(job, position, metrics))
 
     async def report_final_performance(self, experiment: str, job: str, metrics: Mapping[str, float]) -> None:
         """Tell a final result; see `ExperimentGenerator.report_final_performance`. NotFound as in `create_job`."""
         _require("job", job)
-        await self._call(experiment, lambda generator: generator.report_final_performance(job, metrics))
+        what = f"report_final({job!r})"
+        await self._call(experiment, what, lambda generator: generator.report_final_performance(job, metrics))
 
     async def forget(self, experiment: str) -> None:
         """Close an experiment's generator; nothing happens if it is not open. Waiting calls are dropped."""
         _require("experiment", experiment)
         if (found := self._open.pop(experiment, None)) is not None:
-            found.thread.shutdown(wait=False, cancel_futures=True)
+            for call in found.waiting - {found.under_way}:
+                call.cancel()
 
     async def close(self) -> None:
-        """Close all; calls under way are awaited, waiting ones are dropped. Safe to call twice."""
+        """Close all; waiting calls are dropped, those under way are given up. Safe to call twice."""
         self._closed = True
         while self._open:
             _, found = self._open.popitem()
-            await asyncio.to_thread(found.thread.shutdown, wait=True, cancel_futures=True)
+            for call in found.waiting:
+                call.cancel()
+            await asyncio.gather(*found.waiting, return_exceptions=True)
+        self._threads.close()
 
     def _add(self, experiment: str) -> _Open:
         if self._closed:
             raise Unavailable(f"experiment {experiment}: the generator service stops")
         if len(self._open) >= MAX_OPEN:
             raise Exhausted(f"experiment {experiment}: {MAX_OPEN} generators are open, which is the limit; close some")
-        # Named without the id: it is a stranger's text.
-        found = self._open[experiment] = _Open(ThreadPoolExecutor(1, thread_name_prefix="generator"))
+        found = self._open[experiment] = _Open()
         return found
 
-    async def _call(self, experiment: str, call: Callable[[ExperimentGenerator], T]) -> T:
+    async def _call(self, experiment: str, what: str, call: Callable[[ExperimentGenerator], T]) -> T:
         _require("experiment", experiment)
         found = self._open.get(experiment)
         if found is None:
@@ -124,19 +149,50 @@ class GeneratorHost:
                 raise _not_open(experiment)
             return call(found.generator)
 
-        return await _on(experiment, found, work)
+        return await self._on(experiment, found, work, what)
+
+    async def _on(
+        self,
+        experiment: str,
+        found: _Open,
+        work: Callable[[], T],
+        what: str,
+        doing: Callable[[], object] | None = None,
+    ) -> T:
+        """Does work when its turn comes. A caller that leaves changes nothing: it is done all the same."""
+        task = asyncio.create_task(self._in_turn(experiment, found, work, what, doing))
+        found.waiting.add(task)
+        task.add_done_callback(found.waiting.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                task.add_done_callback(_forgotten)
+                raise
+            # Not the caller was cancelled, but the work that waited for its turn.
+            raise Unavailable(f"experiment {experiment}: its generator was closed meanwhile; open it again") from None
+
+    async def _in_turn(
+        self, experiment: str, found: _Open, work: Callable[[], T], what: str, doing: Callable[[], object] | None
+    ) -> T:
+        async with found.turn:
+            found.under_way = asyncio.current_task()
+            try:
+                return await self._threads.finish(self._threads.start(work), self._seconds, doing)
+            except TooLong as error:
+                if found.generator is not None:
+                    raise found.generator.give_up(f"{what} took longer than {self._seconds:g} s") from error
+                raise GeneratorFailed(
+                    f"experiment {experiment}: {what} took longer than {self._seconds:g} s"
+                ) from error
+            finally:
+                found.under_way = None
 
 
-async def _on(experiment: str, found: _Open, work: Callable[[], T]) -> T:
-    future = asyncio.wrap_future(found.thread.submit(work))
-    try:
-        return await future
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        # Not the caller was cancelled, but the work that waited for its turn.
-        raise Unavailable(f"experiment {experiment}: its generator was closed meanwhile; open it again") from None
+def _forgotten(task: asyncio.Task[Any]) -> None:
+    """Nobody waits for the outcome."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _not_open(experiment: str) -> NotFound:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hopyard.serving import DEFAULT_GRACE_SECONDS, Server
 from hopyard.v1.hpgen_pb2_grpc import add_HyperparameterGeneratorServiceServicer_to_server
-from hopyard_hpgen.host import GeneratorHost
+from hopyard_hpgen.host import DEFAULT_SECONDS, GeneratorHost
 from hopyard_hpgen.servicer import SERVICE, HpgenServicer
 
 
@@ -21,16 +21,23 @@ class HpgenService:
         port: 0 takes a free one.
         data: folder for the address file `hpgen.address`; None: no file.
         insecure: listen beyond this machine without encryption.
+        seconds: how long a generator may take over a call.
 
     Raises:
         Conflict: the host is not loopback and `insecure` is False.
     """
 
     def __init__(
-        self, *, host: str = "127.0.0.1", port: int = 0, data: Path | None = None, insecure: bool = False
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data: Path | None = None,
+        insecure: bool = False,
+        seconds: float = DEFAULT_SECONDS,
     ) -> None:
         self._server = Server("hpgen", host=host, port=port, data=data, insecure=insecure)
-        self._generators = GeneratorHost()
+        self._generators = GeneratorHost(seconds)
         servicer = HpgenServicer(self._generators)
         self._server.add(add_HyperparameterGeneratorServiceServicer_to_server, servicer, SERVICE)
 
@@ -44,7 +51,7 @@ class HpgenService:
         return await self._server.start()
 
     async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
-        """Refuse new calls, give those under way `grace` seconds, end the generators' threads. Safe to call twice."""
+        """Refuse new calls, give those under way `grace` seconds, then give them up. Safe to call twice."""
         await self._server.stop(grace)
         await self._generators.close()
 

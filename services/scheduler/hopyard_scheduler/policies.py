@@ -26,7 +26,7 @@ def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
         policy = cls(**parameters)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"policy {name}: {error}; its parameters are: {_takes(cls)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidInput(f"policy {name}: could not be made: {type(error).__name__}: {error}") from error
     if not isinstance(policy, Policy):
         raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")

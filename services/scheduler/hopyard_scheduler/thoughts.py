@@ -39,24 +39,13 @@ def failure(call: UpCall, error: str, *, unheard: bool = False) -> PolicyFailed:
     return PolicyFailed(call.at, call.experiment, call.number, error, unheard)
 
 
-def answer_of(work: Work[Answer], call: UpCall) -> Answer:
-    """The answer of a policy that is done with an up-call; what its host raised is a failure like any other."""
+async def answer_later(work: Work[Answer | None], call: UpCall, patience: Patience, policy: str) -> Thought:
+    """Waits for a policy that is at an up-call; one that takes longer than it may is given up."""
     try:
-        return work.result()
-    except Exception as error:  # noqa: BLE001 - it costs this experiment, and no other
-        _LOG.exception("experiment %s: the policy host failed", call.experiment)
-        return failure(call, f"{type(error).__name__}: {error}")
-
-
-async def answer_later(work: Work[Answer], call: UpCall, patience: Patience, policy: str) -> Thought:
-    """Waits for a policy; one that takes longer than it may is given up."""
-    try:
-        await patience.threads.finish(work, patience.seconds)
+        answer = await patience.threads.finish(work, patience.seconds)
     except TooLong:
-        return Thought(failure(call, took_too_long(policy, patience.seconds, call), unheard=True), None)
-    except Exception as error:  # noqa: BLE001 - as in answer_of
-        return Thought(failure(call, f"{type(error).__name__}: {error}"), None)
-    return Thought(work.result(), None)
+        answer = failure(call, took_too_long(policy, patience.seconds, call), unheard=True)
+    return Thought(answer or failure(call, "the policy did not answer"), None)
 
 
 async def make_again(call: UpCall, journal: Journal, patience: Patience) -> Thought:

@@ -24,6 +24,7 @@ from hopyard_scheduler.service import SchedulerService
 from tests.integration.replay.test_commands import Commands
 from tests.integration.scheduler.conftest import experiment
 from tests.integration.scheduler.policies import Thinks, Unmakeable
+from tests.unit.hpgen.slow import Hangs
 
 THINKS = "policy: {{name: 'tests.integration.scheduler.policies:Thinks', how: {how}}}\nresources: {{slots: 1}}"
 OTHER = "resources: {slots: 1}"
@@ -34,7 +35,7 @@ class Cluster:
     """Services on a folder; the scheduler can be started again with another limit."""
 
     def __init__(self, data: Path) -> None:
-        self.appstat, self.hpgen, self.data = AppStatService(data=data / "appstat"), HpgenService(), data
+        self.appstat, self.hpgen, self.data = AppStatService(data=data / "appstat"), HpgenService(seconds=2.0), data
         self.scheduler: SchedulerService | None = None
         self.agent: NodeAgent | None = None
         self.address = ""
@@ -216,3 +217,23 @@ async def test_a_policy_that_takes_too_long_to_be_made_is_refused(cluster: Clust
         with pytest.raises(InvalidInput, match=r"policies:Unmakeable took longer than 0\.5 s to be made"):
             await client.create(experiment(tmp_path / "e", more=more))
     Unmakeable.behaves.set()
+
+
+@pytest.mark.timeout(120)
+async def test_a_generator_that_hangs_fails_its_experiment_with_the_reason_and_no_other(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    Hangs.behaves.clear()
+    await cluster.start(policy_seconds=30.0)
+    more = "generator: tests.unit.hpgen.slow:Hangs"
+    async with AsyncClient(server=cluster.address, patience=30) as client:
+        hangs = await client.create(experiment(tmp_path / "hang", jobs=3, length=3, more=more))
+        other = await client.create(experiment(tmp_path / "other", jobs=2, length=3))
+        assert (await client.wait(other.id, 60)).state is ExperimentState.COMPLETED
+        failed = await client.wait(hangs.id, 60)
+        assert failed.state is ExperimentState.FAILED
+        assert "Hangs broke its promises" in failed.reason
+        assert "took longer than 2 s" in failed.reason
+        jobs = await client.jobs(hangs.id)
+        assert [job.id for job in jobs if job.state.name == "FAILED" and "took longer than 2 s" in job.reason]
+    Hangs.behaves.set()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary import AllocateJobs, JobState, RunEnd, RunEndReason, StartJob, TerminateJob
+from hopyard.policy.vocabulary import AllocateJobs, ForkJob, JobState, RunEnd, RunEndReason, StartJob, TerminateJob
 from hopyard_scheduler.core import losses
 from hopyard_scheduler.core.effects import Kill, SetTimer, Start
-from hopyard_scheduler.core.events import Ended, TimerElapsed
+from hopyard_scheduler.core.events import Ended, Started, TimerElapsed
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import HOLD
 from tests.unit.core.rig import Rig, snapshot
@@ -192,3 +192,44 @@ def test_an_experiment_in_which_every_job_fails_has_failed() -> None:
     rig.ended(RunEndReason.FAILED, 0)
     assert rig.x.phase is Phase.FAILED
     assert rig.x.reason == "every job failed, job 1: failed 1 times, 0 allowed: told"
+
+
+def test_a_snapshot_that_was_lost_and_is_taken_again_is_needed_by_whom_it_was_needed() -> None:
+    rig = Rig(machines=1)
+    rig.join("n2", 2)
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    rig.taken(1)
+    rig.command(ForkJob("2", "1", 1, {"lr": 0.2}))
+    rig.command(StartJob("2", ("n2/0",)))  # It has yet to load what it starts from.
+    rig.expire("n1")
+    assert rig.x.snapshots.get("1", 1) is None
+    rig.start("1", "n2/1")
+    rig.report(1)
+    rig.taken(1)
+    entry = rig.x.snapshots.get("1", 1)
+    assert entry is not None
+    assert entry.pins == {rig.run("2").holder, rig.job("2").fork_holder}
+    rig.say(rig.key("2"), Started(1))
+    assert entry.pins == {rig.job("2").fork_holder}
+
+
+def test_who_was_lost_meanwhile_needs_nothing_any_more() -> None:
+    rig = Rig(machines=1)
+    rig.join("n2", 2)
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    rig.taken(1)
+    rig.command(ForkJob("2", "1", 1, {"lr": 0.2}))
+    rig.command(StartJob("2", ("n2/0",)))
+    rig.expire("n1")
+    rig.command(TerminateJob("2"))
+    rig.say(rig.key("2"), Ended(RunEndReason.TERMINATED, 1))
+    rig.start("1", "n2/1")
+    rig.report(1)
+    rig.taken(1)
+    entry = rig.x.snapshots.get("1", 1)
+    assert entry is not None
+    assert entry.pins == set()

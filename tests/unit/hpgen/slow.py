@@ -1,8 +1,11 @@
 """A generator that takes its time, as long as the test wants."""
 
+import sys
 import threading
+from collections.abc import Mapping
+from typing import Any
 
-from hopyard.space import Configuration
+from hopyard.space import Configuration, Space
 from tests.unit.hpgen.broken import Wrapped
 
 
@@ -14,3 +17,32 @@ class Slow(Wrapped):
         Slow.started.set()
         assert Slow.may_go_on.wait(30)
         return super().create(job, ordinal)
+
+
+class Hangs(Wrapped):
+    """Takes for ever over the second job, in Python, or over a final result, outside."""
+
+    behaves = threading.Event()
+
+    def create(self, job: str, ordinal: int) -> Configuration | None:
+        while ordinal == 1 and not Hangs.behaves.is_set():
+            pass
+        return super().create(job, ordinal)
+
+    def report_final(self, job: str, metrics: Mapping[str, float]) -> None:
+        Hangs.behaves.wait()
+
+
+class Leaves(Wrapped):
+    """Ends the process, if it may."""
+
+    def create(self, job: str, ordinal: int) -> Configuration | None:
+        sys.exit("enough")
+
+
+class Unmakeable(Wrapped):
+    """Takes for ever to be made."""
+
+    def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
+        Hangs.behaves.wait()
+        super().__init__(space, seed, **parameters)

@@ -12,7 +12,7 @@ from hopyard_hpgen import host as host_module
 from hopyard_hpgen.domain import GeneratorFailed
 from hopyard_hpgen.host import GeneratorHost
 from hopyard_hpgen.records import CreateCall
-from tests.unit.hpgen.slow import Slow
+from tests.unit.hpgen.slow import Hangs, Slow
 from tests.unit.hpgen.test_domain import spec
 
 
@@ -140,3 +140,81 @@ async def test_closing_is_safe_twice_and_final(host: GeneratorHost) -> None:
         await host.create_job("e", "a")
     with pytest.raises(Unavailable, match="stops"):
         await host.open("e", spec("random"))
+
+
+@pytest.fixture
+async def brief() -> AsyncIterator[GeneratorHost]:
+    """Gives generators little time."""
+    Hangs.behaves.clear()
+    made = GeneratorHost(seconds=0.2)
+    yield made
+    Hangs.behaves.set()
+    await made.close()
+
+
+HANGS = spec("tests.unit.hpgen.slow:Hangs")
+
+
+async def test_a_generator_that_hangs_is_given_up_and_says_so(brief: GeneratorHost) -> None:
+    await brief.open("hangs", HANGS)
+    await brief.open("quick", spec("random"))
+    first = await brief.create_job("hangs", "a")
+    hanging = [asyncio.ensure_future(brief.create_job("hangs", job)) for job in "bc"]
+    await asyncio.sleep(0)
+    assert await brief.create_job("quick", "a") == first
+    reason = r"the generator .*:Hangs broke its promises: create\('b'\) took longer than 0\.2 s"
+    for call in hanging:  # The one that waited behind it too.
+        with pytest.raises(GeneratorFailed, match=reason):
+            await call
+    with pytest.raises(GeneratorFailed, match=reason):
+        await brief.report_final_performance("hangs", "a", {})
+
+
+async def test_one_that_was_given_up_is_made_anew_when_opened_again(brief: GeneratorHost) -> None:
+    await brief.open("e", HANGS)
+    first = await brief.create_job("e", "a")
+    with pytest.raises(GeneratorFailed, match=r"report_final\('a'\) took longer"):
+        await brief.report_final_performance("e", "a", {})
+    Hangs.behaves.set()
+    await brief.open("e", HANGS, [CreateCall("a", first)])
+    assert await brief.create_job("e", "b") not in (None, first)
+
+
+async def test_one_that_hangs_while_it_is_made_leaves_nothing_behind(brief: GeneratorHost) -> None:
+    unmakeable = spec("tests.unit.hpgen.slow:Unmakeable")
+    with pytest.raises(GeneratorFailed, match=r"experiment e: generator .*:Unmakeable: open took longer than 0\.2 s"):
+        await brief.open("e", unmakeable)
+    with pytest.raises(NotFound):
+        await brief.create_job("e", "a")
+    await brief.open("e", spec("random"))
+
+
+async def test_one_that_hangs_over_its_recorded_calls_is_given_up(brief: GeneratorHost) -> None:
+    calls = [CreateCall(job, None) for job in "ab"]
+    with pytest.raises(Conflict):
+        await brief.open("e", HANGS, calls)
+    Hangs.behaves.set()
+    await brief.open("e", HANGS)
+    proposed = {job: await brief.create_job("e", job) for job in "ab"}
+    Hangs.behaves.clear()
+    with pytest.raises(GeneratorFailed, match="open took longer"):
+        await brief.open("other", HANGS, [CreateCall(job, made) for job, made in proposed.items()])
+
+
+async def test_closing_waits_for_nobody_that_hangs() -> None:
+    Hangs.behaves.clear()
+    made = GeneratorHost(seconds=600)
+    await made.open("e", HANGS)
+    hanging = asyncio.ensure_future(made.report_final_performance("e", "a", {}))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await made.close()
+        with pytest.raises(Unavailable, match="closed meanwhile"):
+            await hanging
+    Hangs.behaves.set()
+
+
+async def test_a_generator_that_ends_processes_has_failed(host: GeneratorHost) -> None:
+    await host.open("e", spec("tests.unit.hpgen.slow:Leaves"))
+    with pytest.raises(GeneratorFailed, match=r"create\('a'\) raised SystemExit: enough"):
+        await host.create_job("e", "a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from collections.abc import Iterable
 
@@ -10,7 +11,8 @@ import pytest
 
 from hopyard.errors import Internal, InvalidInput
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy
-from hopyard.policy.vocabulary import Answer, CreateJob, ExperimentChange, Report, RunEndReason
+from hopyard.policy.vocabulary import Answer, ApplicationStat, CreateJob, ExperimentChange, Report, RunEndReason
+from hopyard.serving.threads import GivenUp
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Record, UpCall
 from hopyard_scheduler.core.events import (
@@ -32,7 +34,17 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.policyhost import Host, PolicyHost
-from hopyard_scheduler.replaying import OBJECTION, Objecting, Replay, Until, objection, parse_until, same, state_of
+from hopyard_scheduler.replaying import (
+    OBJECTION,
+    Objecting,
+    Replay,
+    Until,
+    objection,
+    of_experiment,
+    parse_until,
+    same,
+    state_of,
+)
 from tests.unit.core.rig import settings
 
 
@@ -347,3 +359,86 @@ def test_the_state_shows_jobs_machines_and_snapshots() -> None:
     assert (one.state, one.position, one.attempt, one.machines) == ("SUSPENDING", 2, 1, ("n/0",))
     assert (two.state, two.position, two.best, two.snapshots) == ("RUNNING", 2, 0.6, ())
     assert RunEndReason.TERMINATED.value.lower() in one.reason
+
+
+# ------------------------------------------------------------------------------------------------------ given up
+
+
+def given_up(live: Cluster_) -> None:
+    """The policy is given up over the next up-call, then another one is resumed."""
+    live.now += 1.0
+    live.host = _Unheard()
+    live.report("1", 3, 0.7)
+    driven = Replay(Core(), lambda x: PolicyHost(First()))
+    for event in live.journal:
+        driven.take(event)
+    assert driven.host is not None
+    live.host = driven.host
+    live.feed(Operated(live.now, "x", "resume"))
+
+
+class _Unheard:
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyFailed:
+        return PolicyFailed(call.at, call.experiment, call.number, "policy First took longer than 10 s", unheard=True)
+
+
+def test_an_up_call_that_was_given_up_is_not_made_again_at_its_record() -> None:
+    live = raced(First())
+    given_up(live)
+    unheard = [event for event in live.journal if isinstance(event, PolicyFailed)]
+    assert [event.unheard for event in unheard] == [True]
+
+    class Counting(First):
+        told: list[int]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.told = []
+
+        def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
+            self.told.append(stat.report.position)
+
+    policy = Counting()
+    driven = replayed(live.journal, policy)
+    assert driven.first is None
+    assert driven.failures == 1
+    assert policy.told.count(3) == 1  # The report over which the first policy was given up reached the second.
+
+
+def test_a_policy_that_hangs_on_a_replay_is_left_behind() -> None:
+    live = raced(First())
+    reached, may_go_on = threading.Event(), threading.Event()
+
+    class Hangs(First):
+        def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+            reached.set()
+            may_go_on.wait()
+            return super().on_iteration_finish(cluster, event)
+
+    driven = Replay(Core(), lambda x: PolicyHost(Hangs()))
+    ended: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            for event in live.journal:
+                driven.take(event)
+        except GivenUp as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    assert reached.wait(30)
+    doing = driven.doing
+    assert isinstance(doing, UpCall)
+    assert not driven.give_up(object(), "another step")
+    assert driven.give_up(doing, "it hangs")
+    may_go_on.set()
+    thread.join(30)
+    assert len(ended) == 1  # It came back, and was told that nobody waits.
+    taken = driven.number
+    driven.apply(of_experiment(live.journal[taken - 1], taken))
+    for event in live.journal[taken:]:
+        driven.take(event)
+    assert driven.experiment is not None
+    assert state_of(driven.experiment, 1, 0.0) == state_of(live.x, 1, 0.0)
+    assert (driven.first, driven.gone) == (None, "it hangs")

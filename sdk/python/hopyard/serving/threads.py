@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,10 @@ MAX_IDLE: Final = 8
 INSIST_SECONDS: Final = 1.0
 INSIST_TIMES: Final = 10
 """Work that goes on after it was given up (it may have caught `GivenUp`) is told again, so often and so many times."""
+
+
+SWITCH_SECONDS: Final = 0.0005
+"""How long a thread may keep the interpreter while an event loop waits for work: a loop in Python would else slow all down."""
 
 
 class GivenUp(BaseException):
@@ -160,6 +165,7 @@ class Threads:
         work.when_done(tell)
         tick = min(seconds / 20, 0.5)
         step, spent, before = doing and doing(), 0.0, time.monotonic()
+        _switching.begin()
         try:
             while not work.done:
                 with suppress(TimeoutError):
@@ -172,6 +178,8 @@ class Threads:
         except asyncio.CancelledError:
             give_up(work)
             raise
+        finally:
+            _switching.end()
         return work.result()
 
     async def call(self, function: Callable[[], T], seconds: float) -> T:
@@ -201,6 +209,28 @@ def give_up(work: Work[Any]) -> bool:
 
     loop.call_later(INSIST_SECONDS, again, INSIST_TIMES)
     return True
+
+
+class _Switching:
+    """Lets threads take turns faster while somebody waits."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._before = 0.0
+
+    def begin(self) -> None:
+        self._waiting += 1
+        if self._waiting == 1:
+            self._before = sys.getswitchinterval()
+            sys.setswitchinterval(min(self._before, SWITCH_SECONDS))
+
+    def end(self) -> None:
+        self._waiting -= 1
+        if self._waiting == 0:
+            sys.setswitchinterval(self._before)
+
+
+_switching = _Switching()
 
 
 class _Thread:

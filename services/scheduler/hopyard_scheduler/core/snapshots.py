@@ -78,6 +78,7 @@ class SnapshotBook:
         self._size = 0
         self._unsettled: dict[SnapshotId, Entry] = {}
         self._orders = 0
+        self._lost_pins: dict[SnapshotId, set[str]] = {}  # Who still needs what is lost: it may be taken again.
 
     def get(self, job: str, position: int) -> Entry | None:
         """The snapshot of a job at a position."""
@@ -143,7 +144,7 @@ class SnapshotBook:
             entry = self._add(Entry(job, info, pins=pins))
             dropped = self.released(old)
         if entry is None:
-            entry = self._add(Entry(job, info))
+            entry = self._add(Entry(job, info, pins=self._lost_pins.pop((job, info.position), set())))
         entry.nodes.add(node)
         entry.attempts.add(attempt)
         entry.shipper = Shipper(node, attempt)
@@ -169,6 +170,8 @@ class SnapshotBook:
     def remove(self, entry: Entry) -> None:
         """Nobody can load it any more; it is to be given to `released`."""
         del self._entries[entry.job][entry.info.position]
+        if entry.pins:
+            self._lost_pins[entry.job, entry.info.position] = entry.pins
 
     def _forget(self, sha256: str) -> bool:
         """One entry less has these bytes. Returns whether it was the last."""
@@ -253,6 +256,10 @@ class SnapshotBook:
         entry = self.get(*snapshot)
         if entry is not None:
             entry.pins.discard(holder)
+        elif snapshot in self._lost_pins:
+            self._lost_pins[snapshot].discard(holder)
+            if not self._lost_pins[snapshot]:
+                del self._lost_pins[snapshot]
 
     def node_lost(self, node: str, kept: frozenset[str] = frozenset()) -> list[Entry]:
         """A node is gone, except for what its disk is known to hold.
@@ -266,7 +273,7 @@ class SnapshotBook:
                 entry = by_position[position]
                 entry.nodes.discard(node)
                 if not entry.available:
-                    del by_position[position]
+                    self.remove(entry)
                     lost.append(entry)
         return lost
 

@@ -1,0 +1,269 @@
+"""Nothing reaches an experiment while its policy thinks, and what happened meanwhile is taken right after the answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    Answer,
+    Command,
+    ExperimentChange,
+    IterationFinish,
+    JobState,
+    MachinesChange,
+    ReleaseMachine,
+    RequestMade,
+    ShareChange,
+    StartJob,
+)
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import Record, Send, Start, UpCall, Welcome
+from hopyard_scheduler.core.events import (
+    Event,
+    ExperimentCreated,
+    MachineGranted,
+    NodeBack,
+    NodeDrained,
+    NodeDraining,
+    NodeLost,
+    Operated,
+    PolicyAnswered,
+    PolicyFailed,
+    Requested,
+    RunKey,
+    ShareSet,
+)
+from hopyard_scheduler.core.member import Phase
+from tests.unit.core.rig import Rig, settings
+
+
+class Thinking(Rig):
+    """A rig whose policy can think."""
+
+    def ponder(self) -> UpCall:
+        """An up-call is made, and the policy thinks."""
+        self.hold = True
+        self.now += 1.0
+        self.feed(Requested(self.now, "x", f"think{self.now}", {}, 1))
+        self.core.think("x")
+        return self.held[-1]
+
+    def wake(self, *commands: Command) -> list[Event]:
+        """It answers; returns what the experiment's journal got by that."""
+        self.hold = False
+        self.now += 1.0
+        before = len(self.journal)
+        (call,) = (held for held in self.held if held.experiment == "x")
+        self.held.clear()
+        self.feed(PolicyAnswered(self.now, "x", Answer(call.number, None, tuple(commands))))
+        return [event for event in self.journal[before:] if not isinstance(event, PolicyAnswered)]
+
+
+def test_a_node_that_is_lost_meanwhile_is_lost_after_the_answer() -> None:
+    rig = Thinking()
+    rig.create()
+    rig.ponder()
+    rig.expire("n1")
+    assert rig.core.thinks("x")
+    assert set(rig.x.machines) == {"n1/0", "n1/1"}
+    waited = rig.wake(StartJob("1", ("n1/0",)))
+    assert [type(event) for event in waited][:1] == [NodeLost]
+    assert not rig.core.thinks("x")
+    assert not rig.x.machines
+    assert rig.job().state is JobState.PENDING
+    assert rig.job().attempt == 1
+    assert not [e for e in rig.effects if isinstance(e, Send)]  # Nobody is told to start what is lost.
+
+
+def test_time_never_goes_back() -> None:
+    rig = Thinking()
+    rig.ponder()
+    rig.expire("n1")
+    rig.wake()
+    times = [event.at for event in rig.journal]
+    assert times == sorted(times)
+
+
+def test_a_lost_machine_goes_to_nobody_until_its_holder_knows() -> None:
+    rig = Thinking(machines=1, grace=0.0)
+    rig.ponder()
+    rig.expire("n1")
+    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    rig.join("n1", 1, life="b")
+    assert rig.core.cluster.machines["n1/0"].holder == ""
+    y = rig.core.experiments["y"]
+    assert not y.machines
+    waited = rig.wake()
+    assert [type(event) for event in waited[:2]] == [NodeLost, NodeBack]
+    assert rig.core.cluster.machines["n1/0"].holder in ("x", "y")
+
+
+def test_a_smaller_share_is_told_after_the_answer_and_only_the_last_one() -> None:
+    rig = Thinking()
+    rig.ponder()
+    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    rig.join("n2", 2)
+    assert rig.core.cluster.tenants["x"].share == 2
+    rig.expire("n2")
+    assert rig.core.cluster.tenants["x"].share == 1
+    assert rig.x.share == 2
+    waited = rig.wake()
+    assert [event.slots for event in waited if isinstance(event, ShareSet)] == [1]
+    assert rig.called(ShareChange)[-1].slots == 1
+
+
+def test_free_machines_come_after_the_answer() -> None:
+    rig = Thinking(machines=1)
+    rig.ponder()
+    rig.join("n2")
+    assert rig.core.cluster.machines["n2/0"].holder == ""
+    waited = rig.wake()
+    assert [event.machine for event in waited if isinstance(event, MachineGranted)] == ["n2/0"]
+    assert rig.called(MachinesChange)[-1].joined == ("n2/0",)
+
+
+def test_a_drained_node_is_told_after_the_answer() -> None:
+    rig = Thinking()
+    rig.create()
+    rig.ponder()
+    rig.feed(NodeDrained(rig.now, "n1"))
+    assert not rig.x.draining
+    waited = rig.wake(StartJob("1", ("n1/0",)))
+    assert isinstance(waited[0], NodeDraining)
+    assert rig.job().state is JobState.SUSPENDING
+
+
+def test_a_crash_while_it_thinks_forgets_no_drained_node() -> None:
+    rig = Thinking()
+    rig.ponder()
+    rig.feed(NodeDrained(rig.now, "n1"))
+    again = Core()
+    again.restore_cluster(NodeDrained(rig.now, "n1"))
+    for event in rig.journal:
+        again.restore(event)  # type: ignore[arg-type]
+    again.recovered()
+    assert not again.experiments["x"].draining
+    number = rig.held[-1].number
+    effects = again.handle(PolicyAnswered(rig.now, "x", Answer(number, None, ())))
+    records = [type(e.event) for e in effects if isinstance(e, Record)]
+    assert records[:2] == [PolicyAnswered, NodeDraining]  # Nothing came between the up-call and its answer.
+
+
+def test_a_run_on_a_node_that_was_lost_is_not_wanted_any_more() -> None:
+    rig = Thinking()
+    rig.create()
+    rig.start()
+    rig.ponder()
+    rig.expire("n1")
+    rig.join("n1", 2, runs=(RunKey("x", "1", 1),))
+    assert rig.of(Welcome)[0].unknown == (RunKey("x", "1", 1),)
+    assert rig.core.unacknowledged("n1") == []
+    rig.wake()
+    assert not rig.x.live
+
+
+def test_what_the_answer_starts_on_a_machine_that_is_gone_is_lost() -> None:
+    rig = Thinking()
+    rig.create()
+    rig.ponder()
+    rig.join("n1", 1)  # The same life, with one machine less.
+    waited = rig.wake(StartJob("1", ("n1/1",)))
+    assert isinstance(waited[0], NodeBack)
+    assert waited[0].gone == ("n1/1",)
+    assert waited[0].lost == (RunKey("x", "1", 1),)
+    assert not [e for e in rig.effects if isinstance(e, Send) and isinstance(e.body, Start)]
+    assert not rig.x.live
+
+
+def test_other_events_of_the_experiment_are_refused() -> None:
+    rig = Thinking()
+    call = rig.ponder()
+    with pytest.raises(RuntimeError, match="experiment x waits for its policy's answer, found Operated"):
+        rig.core.handle(Operated(rig.now, "x", "pause"))
+    assert rig.core.handle(PolicyAnswered(rig.now, "x", Answer(call.number - 1, None, ()))) == []
+    assert rig.core.thinks("x")
+
+
+# --------------------------------------------------------------------------------------------------------- given up
+
+
+def given_up(rig: Thinking, call: UpCall) -> None:
+    rig.hold = False
+    rig.now += 1.0
+    rig.held.clear()
+    rig.feed(PolicyFailed(rig.now, "x", call.number, "policy p took longer than 10 s", unheard=True))
+
+
+def test_a_policy_that_was_given_up_is_asked_again_when_resumed_in_order() -> None:
+    rig = Thinking()
+    rig.create()
+    rig.start()
+    call = rig.ponder()
+    assert isinstance(call.call, RequestMade)
+    made = len(rig.calls)
+    given_up(rig, call)
+    assert rig.x.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert rig.x.reason == "policy error: policy p took longer than 10 s"
+    assert len(rig.calls) == made  # Nobody is asked anything until then.
+    rig.feed(Operated(rig.now, "x", "resume"))
+    assert rig.x.reason == ""
+    told = [c for c in rig.calls[made:] if isinstance(c, RequestMade | ExperimentChange)]
+    assert told == [call.call, ExperimentChange("paused", "x"), ExperimentChange("resumed", "x")]
+
+
+def test_an_offer_that_was_not_answered_comes_when_nothing_else_waits() -> None:
+    rig = Thinking(machines=1)
+    rig.create()
+    rig.hold = True
+    rig.join("n2")  # A share, a machine, then the offer.
+    while not isinstance(rig.held[-1].call, AllocateJobs):
+        call = rig.held.pop()
+        rig.feed(PolicyAnswered(rig.now, "x", Answer(call.number, None, ())))
+    made = len(rig.calls)
+    given_up(rig, rig.held[-1])
+    rig.feed(Operated(rig.now, "x", "resume"))
+    assert isinstance(rig.calls[-1], AllocateJobs)
+    assert ExperimentChange("resumed", "x") in rig.calls[made:-1]
+
+
+def test_what_was_refused_is_told_with_the_up_call_that_comes_again() -> None:
+    rig = Thinking()
+    rig.hold = True
+    rig.feed(Requested(rig.now, "x", "r1", {}, 1))
+    first = rig.held.pop()
+    rig.feed(Requested(rig.now, "x", "r2", {}, 1))
+    rig.feed(PolicyAnswered(rig.now, "x", Answer(first.number, None, (ReleaseMachine("nowhere"),))))
+    second = rig.held.pop()
+    assert [v.command for v in second.verdicts] == [ReleaseMachine("nowhere")]
+    given_up(rig, second)
+    rig.hold = True
+    rig.feed(Operated(rig.now, "x", "resume"))
+    assert rig.held[-1].call == second.call
+    assert rig.held[-1].verdicts == second.verdicts
+    assert rig.held[-1].number > second.number
+
+
+def test_a_decision_on_a_run_that_was_suspended_meanwhile_is_not_asked_for_again() -> None:
+    rig = Thinking()
+    rig.create()
+    rig.start()
+    rig.hold = True
+    rig.report(1)
+    while not isinstance(rig.held[-1].call, IterationFinish):
+        call = rig.held.pop()
+        rig.feed(PolicyAnswered(rig.now, "x", Answer(call.number, None, ())))
+    given_up(rig, rig.held[-1])
+    asked = len(rig.called(IterationFinish))
+    rig.expire("n1")
+    rig.feed(Operated(rig.now, "x", "resume"))
+    assert len(rig.called(IterationFinish)) == asked
+
+
+def test_a_revived_experiment_asks_its_policy_again() -> None:
+    rig = Thinking()
+    call = rig.ponder()
+    given_up(rig, call)
+    rig.feed(Operated(rig.now, "x", "stop"))
+    assert rig.x.phase is Phase.STOPPED
+    assert rig.x.in_flight is None

@@ -20,12 +20,14 @@ from hopyard.policy.vocabulary import (
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Record, Send, Start, UpCall, Welcome
 from hopyard_scheduler.core.events import (
+    CopiesEvicted,
     Event,
     ExperimentCreated,
     MachineGranted,
     NodeBack,
     NodeDrained,
     NodeDraining,
+    NodeEvicted,
     NodeLost,
     Operated,
     PolicyAnswered,
@@ -267,3 +269,23 @@ def test_a_revived_experiment_asks_its_policy_again() -> None:
     rig.feed(Operated(rig.now, "x", "stop"))
     assert rig.x.phase is Phase.STOPPED
     assert rig.x.in_flight is None
+
+
+def test_copies_that_a_node_deletes_before_it_is_told_of_as_back_are_not_believed_in() -> None:
+    rig = Thinking(machines=1)
+    rig.join("n2")
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    rig.taken(1)
+    rig.stored(1)
+    rig.expire("n1")
+    rig.ponder()
+    rig.join("n1", 1, life="b", snapshots=("s1",))
+    rig.feed(NodeEvicted(rig.now, "n1", ("s1", "unknown")))
+    waited = rig.wake()
+    assert [type(event) for event in waited[:2]] == [NodeBack, CopiesEvicted]
+    entry = rig.x.snapshots.get("1", 1)
+    assert entry is not None
+    assert entry.stored
+    assert "n1" not in entry.nodes

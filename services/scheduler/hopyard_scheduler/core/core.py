@@ -289,7 +289,8 @@ class Core:
     def _evicted(self, event: NodeEvicted) -> None:
         for x in self._involved(event.node, ()):
             mine = {e.info.sha256 for e in x.snapshots.entries() if e.stored and event.node in e.nodes}
-            gone = tuple(sha256 for sha256 in event.snapshots if sha256 in mine)
+            late = self._thinking.concerns(x.id, event.node)  # It may know of more once it is told what waits.
+            gone = tuple(sha256 for sha256 in event.snapshots if late or sha256 in mine)
             if gone:
                 self._inbox.append(CopiesEvicted(event.at, x.id, event.node, gone))
 

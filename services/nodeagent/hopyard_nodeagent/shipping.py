@@ -131,6 +131,7 @@ class Shipper:
         if shipment in self._wanted:
             self._snapshots.shipped(shipment.sha256, taken=not error)
             if error:
-                _log.error("%s is not stored: %s", shipment, error)
+                # What is gone was let go by the scheduler, as a rule: a newer one has taken its place.
+                _log.log(logging.INFO if error == _GONE else logging.ERROR, "%s is not stored: %s", shipment, error)
             self._wanted.discard(shipment)
             self._done(shipment, error)

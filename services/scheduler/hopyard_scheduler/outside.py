@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hopyard.errors import HopyardError, NotFound, TimedOut, Unavailable
+from hopyard.policy.vocabulary import Hyperparameters
 from hopyard.rpc import Backoff
 from hopyard.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard.serving import Background
 from hopyard.v1 import hpgen_pb2
 from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.commands import CREATE
 from hopyard_scheduler.core.effects import AskOutside, FinalPerformance
 from hopyard_scheduler.core.events import Answered, Event
 from hopyard_scheduler.core.model import GeneratorCall
@@ -46,6 +49,7 @@ class Generators:
         self._clock = clock
         self._rng = random.Random()
         self._queues: dict[str, asyncio.Queue[Question | None]] = {}
+        self._fresh: dict[str, dict[str, Hyperparameters | None]] = {}  # Answers that the core may not have taken yet.
 
     def attach(self, core: Core, post: Callable[[Event], None]) -> None:
         """Says where answers go, and where the recorded calls are."""
@@ -76,10 +80,15 @@ class Generators:
             queue.put_nowait(None)
 
     async def _serve(self, name: str, queue: asyncio.Queue[Question | None]) -> None:
+        fresh = self._fresh[name] = {}
         while (question := await queue.get()) is not None:
             answered = await self._persist(question)
             if answered is not None:
+                if not answered.error:
+                    fresh[answered.ticket] = answered.result
                 self._post(answered)
+        if self._fresh.get(name) is fresh:  # Else it was revived meanwhile.
+            del self._fresh[name]
         try:
             await self._stub.CloseGenerator(hpgen_pb2.CloseGeneratorRequest(experiment=name))
         except HopyardError as error:
@@ -106,7 +115,7 @@ class Generators:
         try:
             return await self._call(question)
         except NotFound:
-            await self._open(question.member)
+            await self._open(question)
             return await self._call(question)
 
     async def _call(self, question: Question) -> Answered | None:
@@ -121,20 +130,40 @@ class Generators:
         proposed = None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
         return self._answered(question, proposed, "")
 
-    async def _open(self, name: str) -> None:
-        """Opens the generator again with the calls that the journal recorded, in their order."""
+    async def _open(self, question: Question) -> None:
+        """Opens the generator again with the calls that the journal recorded, in their order, up to a question."""
+        name = question.member
         found = self._core.find(name)
         assert found is not None, f"a question of {name}, which the core does not have"
-        member = found[1]
+        x, member = found
+        fresh = self._fresh[name]
+        for ticket in [ticket for ticket in fresh if ticket not in x.asks]:
+            del fresh[ticket]
         request = hpgen_pb2.OpenGeneratorRequest(
             experiment=name,
             spec_json=member.payload["spec"],
-            calls=[_recorded(name, call) for call in member.generator_calls],
+            calls=[_recorded(name, call) for call in _before(question, member.generator_calls, fresh)],
         )
         await self._stub.OpenGenerator(request)
 
     def _answered(self, question: AskOutside, result: object, error: str) -> Answered:
         return Answered(self._clock(), question.experiment, question.ticket, result, error)
+
+
+def _before(
+    question: Question, calls: list[GeneratorCall], fresh: Mapping[str, Hyperparameters | None]
+) -> list[GeneratorCall]:
+    """The calls that a generator took before a question, with answers on their way to the core; later ones are behind it."""
+    final = isinstance(question, FinalPerformance)
+    job = question.job if isinstance(question, FinalPerformance) else question.payload["job"]
+    own = next((n for n, c in enumerate(calls) if c.job == job and (c.kind == "final") == final), len(calls))
+    taken = [
+        replace(call, hyperparameters=fresh[CREATE + call.job], answered=True)
+        if not call.answered and CREATE + call.job in fresh
+        else call
+        for call in calls[:own]
+    ]
+    return [call for call in taken if call.answered]
 
 
 def _recorded(name: str, call: GeneratorCall) -> hpgen_pb2.GeneratorCall:

@@ -34,7 +34,9 @@ def _fake_services(monkeypatch: pytest.MonkeyPatch) -> None:
         embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler", "--pace", "0.01")
     )
     monkeypatch.setattr(
-        embedded, "agent_service", lambda data, scheduler, slots, node="local", cpus=None: _service("agent", data, "agent")
+        embedded,
+        "agent_service",
+        lambda data, scheduler, slots, node="local", cpus=None: _service("agent", data, "agent"),
     )
     for variable in ("HOPYARD_SERVER", "HOPYARD_DATA"):
         monkeypatch.delenv(variable, raising=False)

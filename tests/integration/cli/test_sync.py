@@ -27,7 +27,9 @@ from tests.integration.cli.test_commands import ROOT, _service
 def _fake_services(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler"))
     monkeypatch.setattr(
-        embedded, "agent_service", lambda data, scheduler, slots, node="local", cpus=None: _service("agent", data, "agent")
+        embedded,
+        "agent_service",
+        lambda data, scheduler, slots, node="local", cpus=None: _service("agent", data, "agent"),
     )
 
 

@@ -131,3 +131,31 @@ async def test_a_journal_that_cannot_be_applied_fails_its_experiment_and_no_star
         assert "unknown kind 'Nonsense'" in found.reason
         assert (await client.get(sound.id)).state is ExperimentState.RUNNING
         await client.stop(sound.id)
+
+
+async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_which_it_got_them(
+    pieces: Pieces, tmp_path: Path
+) -> None:
+    scheduler = await pieces.scheduler()
+    port = int(pieces.hpgen.address.split(":")[1])
+    machines = tuple(MachineSettings(id=f"n/{number}", cpus=1) for number in range(3))
+    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", machines=machines))
+    await agent.start()
+    more = "generator: tests.integration.scheduler.generators:Learning\npolicy: {name: default, ahead: 4}"
+    try:
+        async with AsyncClient(server=scheduler.address, patience=30) as client:
+            created = await client.create(experiment(tmp_path / "e", jobs=40, length=2, pace=0.01, more=more))
+            for wanted in (8, 16, 24):
+                async for _ in client.watch(created.id):
+                    if len(await client.jobs(created.id, JobState.COMPLETED)) >= wanted:
+                        break
+                await pieces.hpgen.stop(0)
+                pieces.hpgen = HpgenService(port=port)
+                await pieces.hpgen.start()
+            ended = await client.wait(created.id, timeout=90)
+            assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
+            jobs = await client.jobs(created.id)
+            assert len(jobs) == 40
+            assert len({job.hyperparameters["x"] for job in jobs}) > 20
+    finally:
+        await agent.stop()

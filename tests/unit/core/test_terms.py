@@ -25,7 +25,7 @@ from hopyard.policy.vocabulary import (
     WakeAt,
 )
 from hopyard_scheduler.core import outstanding, quarantine
-from hopyard_scheduler.core.effects import Amend, FinalPerformance, Noted
+from hopyard_scheduler.core.effects import Amend, AskOutside, FinalPerformance, Noted
 from hopyard_scheduler.core.events import Amended, Answered, Operated, Reports, Requested, Updated
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import GeneratorCall
@@ -147,18 +147,26 @@ def test_a_completed_fork_whose_state_and_origin_are_lost_does_not_train_from_sc
 # -------------------------------------------------------------------------------------------------------------- generators
 
 
-def test_the_generators_calls_are_kept_in_the_order_of_their_answers_whatever_became_of_the_jobs(rig: Rig) -> None:
-    rig.command(CreateJob("2"), CreateJob("3"), CreateJob("4"))
-    rig.command(TerminateJob("3"))
-    for job, result in (("3", {"lr": 3}), ("2", {"lr": 2}), ("4", None)):
+def test_the_generators_calls_are_kept_in_the_order_in_which_it_gets_them_whatever_became_of_the_jobs(rig: Rig) -> None:
+    rig.command(CreateJob("2"), CreateJob("3"))
+    rig.command(TerminateJob("2"))
+    rig.command(CreateJob("4"))
+    asked = [e for e in outstanding(rig.x) if isinstance(e, FinalPerformance | AskOutside)]
+    assert [(type(e).__name__, e.ticket if isinstance(e, AskOutside) else e.job) for e in asked] == [
+        ("AskOutside", "create/2"),
+        ("AskOutside", "create/3"),
+        ("FinalPerformance", "2"),
+        ("AskOutside", "create/4"),
+    ]
+    for job, result in (("2", {"lr": 2}), ("3", {"lr": 3}), ("4", None)):
         rig.feed(Answered(rig.now, "x", f"create/{job}", result))
     assert rig.x.founder.generator_calls == [
-        GeneratorCall("final", "3"),
-        GeneratorCall("create", "3", {"lr": 3}),
         GeneratorCall("create", "2", {"lr": 2}),
+        GeneratorCall("create", "3", {"lr": 3}),
+        GeneratorCall("final", "2"),
         GeneratorCall("create", "4"),
     ]
-    assert [e for e in outstanding(rig.x) if isinstance(e, FinalPerformance)] == [FinalPerformance("x", "x", "3", {})]
+    assert not [e for e in outstanding(rig.x) if isinstance(e, FinalPerformance)]
 
 
 def test_the_generator_is_told_again_only_what_it_may_not_have_heard(rig: Rig) -> None:

@@ -32,7 +32,7 @@ from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
+from hopyard_scheduler.core.model import GeneratorCall, HeldMachine, Job, Rank, Run
 from hopyard_scheduler.core.snapshots import Entry
 
 CREATE = "create/"
@@ -159,6 +159,7 @@ def _create(x: Experiment, command: CreateJob, at: float) -> None:
         job.generated = True
         x.changed(job)
         x.asked_after[job.id] = len(member.generator_calls)
+        member.generator_calls.append(GeneratorCall("create", job.id, answered=False))
         x.ask(CREATE + job.id, "create_job", {"job": job.id}, member.id)
     else:
         configured(x, job, dict(command.hyperparameters))

@@ -200,9 +200,10 @@ def _answered(x: Experiment, event: Answered) -> None:
 
 def _created(x: Experiment, member: Member, name: str, event: Answered) -> None:
     # The generator is called in order: an answer shows that what it was told before the question has reached it.
-    member.told_generator = max(member.told_generator, x.asked_after.pop(name, 0))
+    index = x.asked_after.pop(name)
+    member.told_generator = max(member.told_generator, index + 1)
     if not event.error:
-        member.generator_calls.append(GeneratorCall("create", name, event.result))
+        member.generator_calls[index] = GeneratorCall("create", name, event.result)
     job = x.jobs.get(name)
     if job is None or job.state is not JobState.CREATING:
         return

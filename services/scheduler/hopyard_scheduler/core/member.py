@@ -48,7 +48,7 @@ class Member:
         running_since: Since when its time runs; None: it does not.
         generated: Jobs that were created from its generator or with given hyperparameters.
         exhausted: Whether its generator has nothing more.
-        generator_calls: Calls on its generator whose outcome is known, in order.
+        generator_calls: Calls on its generator, in the order in which it gets them.
         told_generator: So many of these are known to have reached it.
         best: (job, position, value) of its best finite report.
         wound_up: Whether its jobs were seen to after its last run.

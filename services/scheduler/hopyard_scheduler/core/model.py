@@ -26,19 +26,21 @@ ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
 
 @dataclass(frozen=True, slots=True)
 class GeneratorCall:
-    """A call on the generator whose outcome is known: made again, in order, when a generator is opened again.
+    """A call on the generator. Those that it took are made again, in order, when it is opened again.
 
     Attributes:
         kind: "create" or "final".
         job: Whose call it is.
         hyperparameters: What was proposed ("create"); None: it was exhausted.
         metrics: What was told ("final").
+        answered: Whether its outcome is known; a "create" waits for its answer, a "final" has none.
     """
 
     kind: Literal["create", "final"]
     job: str
     hyperparameters: Hyperparameters | None = None
     metrics: Metrics = field(default_factory=dict)
+    answered: bool = True
 
 
 @dataclass(slots=True)

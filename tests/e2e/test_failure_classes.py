@@ -219,7 +219,7 @@ def test_a_hung_job_is_killed_after_its_experiment_is_stopped(cluster: Cluster) 
     assert ended.state is ExperimentState.STOPPED
     job = cluster.client.job(cluster.hung.id, "1")
     assert (job.state, job.failures) == (JobState.TERMINATED, 0)
-    assert "is killed: it was terminated and has reached no boundary since" in cluster.log("agent")
+    assert "is killed: it was to leave and has not" in cluster.log("agent")
     cluster.goes_on(before)
 
 

@@ -215,7 +215,7 @@ async def test_a_killed_rank_ends_the_run_everywhere_and_the_job_goes_on_from_it
         (job,) = await completed(client, experiment)
         assert (job.attempt, job.failures) == (2, 0)
         story = await hopyard(processes, "events", experiment.id, "1")
-        assert re.search(rf"run 1 of job 1.*(rank {killed} is gone|killed by SIGKILL)", story), story
+        assert re.search(rf"run 1 of job 1.*(rank {killed} is gone|killed by signal SIGKILL)", story), story
         assert re.search(r"job 1 is SUSPENDED and goes on from the snapshot at [36]", story), story
         assert re.search(r"starts job 1 .*attempt 2, from the snapshot at [36]", story), story
         assert await curve(client, experiment, job.id) == expected

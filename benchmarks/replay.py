@@ -227,7 +227,7 @@ async def measure_replay(folder: Path, events: int, policy: str, length: int) ->
                 pass
             decoding = time.perf_counter() - began
             began, used = time.perf_counter(), time.process_time()
-            driven = Replay(Core(), lambda x: host_of(program_of(x.payload).spec))
+            driven = Replay(Core(), lambda x: host_of(program_of(x.founder.payload).spec))
             async for event in Journal(stub).read("long"):
                 driven.take(event)
             replaying, cpu = time.perf_counter() - began, time.process_time() - used

@@ -77,10 +77,10 @@ class Needs:
             self.bundles.add(found.bundle)
 
     async def read(self, experiments: Iterable[str]) -> None:
-        """Reads what those of the experiments hold that the core does not have."""
-        for name in experiments:
-            known = name in self._live.core.experiments or name in self._finished
-            if not known and name in self.experiments:
+        """Reads what those of the experiments hold that the core does not have; one may leave it while others are read."""
+        known = [name for name in experiments if name in self.experiments]
+        while unread := [n for n in known if n not in self._live.core.experiments and n not in self._finished]:
+            for name in unread:
                 jobs = [job for member in self.experiments[name] for job in await self._door.jobs(member)]
                 self._finished[name] = {snapshot.sha256 for job in jobs for snapshot in job.snapshots}
 
@@ -216,7 +216,8 @@ class Garbage:
         deleted: list[str] = []
         for owner, hashes in by_owner.items():
             for start in range(0, len(hashes), _AT_ONCE):
-                async with self._live.turn:  # Now nothing begins to be needed.
+                async with self._live.turn:  # Now nothing begins to be needed, and nobody leaves the core.
+                    await needs.read([owner])
                     part = [s for s in hashes[start : start + _AT_ONCE] if not needs.has(owner, s)]
                     request = appstat_pb2.DeleteBlobsRequest(sha256=part, owner=owner, unwanted_seconds=older_than)
                     deleted += (await self._stub.DeleteBlobs(request)).sha256
@@ -248,6 +249,7 @@ class Garbage:
             if unknown:
                 await needs.read(needs.experiments)
             async with self._live.turn:
+                await needs.read(needs.experiments if unknown else ())
                 unknown = [one for one in unknown if not needs.held(one.sha256)]
                 if not dry_run:
                     _forget(session, [one.sha256 for one in unknown])

@@ -65,7 +65,10 @@ class Journal:
         for entry in entries:
             position = ends[entry.stream] = ends.get(entry.stream, 0) + 1
             request.records.add(stream=entry.stream, position=position, at=at, kind=entry.kind, payload=entry.payload)
-        await self._append(request)
+        try:
+            await self._append(request, self._delayed)
+        finally:
+            self.trouble = ""
         self._ends = ends
 
     async def confirm(self) -> None:
@@ -76,15 +79,15 @@ class Journal:
         """
         await self._append(appstat_pb2.AppendJournalRequest(epoch=self.epoch))
 
-    async def _append(self, request: appstat_pb2.AppendJournalRequest) -> None:
+    async def _append(
+        self, request: appstat_pb2.AppendJournalRequest, delayed: Callable[[Exception], None] = lambda error: None
+    ) -> None:
         try:
-            await persist(lambda: self._stub.AppendJournal(request), self._delayed)
+            await persist(lambda: self._stub.AppendJournal(request), delayed)
         except StaleEpoch as error:
             raise StaleEpoch(
                 f"another scheduler has taken over this AppStat, so this one ends: {error}; an AppStat has one scheduler"
             ) from error
-        finally:
-            self.trouble = ""
 
     def _delayed(self, error: Exception) -> None:
         self.trouble = f"the journal cannot be written: {error}"
@@ -101,19 +104,6 @@ class Journal:
                 end = record.position
                 yield decode(record.kind, record.payload)
         self._ends[stream] = end
-
-    async def find_end(self, stream: str) -> None:
-        """Learns where a stream ends without reading it."""
-        token = ""
-        while True:
-            request = appstat_pb2.ListStreamsRequest(page_token=token)
-            page = await persist(lambda request=request: self._stub.ListStreams(request))  # type: ignore[misc]
-            for info in page.streams:
-                if info.stream == stream:
-                    self._ends[stream] = info.length
-            token = page.next_page_token
-            if not token:
-                return
 
     def forget(self, stream: str) -> None:
         """The stream will not be written any more until it is read again."""

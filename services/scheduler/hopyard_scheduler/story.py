@@ -10,7 +10,7 @@ from hopyard.cli.text import count, duration, hyperparameters, number, size
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason
 from hopyard_scheduler import words
 from hopyard_scheduler.core import Core, placement
-from hopyard_scheduler.core.commands import CREATE, POLICY
+from hopyard_scheduler.core.commands import CREATE, KILL, POLICY
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record, Send, Start, UpCall
 from hopyard_scheduler.core.events import (
     Amended,
@@ -48,7 +48,7 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.lifecycle import END_TIMER, SHARE_TIMER
 from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import Run
+from hopyard_scheduler.core.model import HOLD, Run
 from hopyard_scheduler.replaying import OBJECTION
 
 _QUIET = (JobState.CREATING, JobState.STARTING, JobState.RUNNING)
@@ -227,7 +227,7 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
         case Answered():
             return [_outside(before, event)]
         case TimerElapsed():
-            return [Part("", _timer(x, event))]
+            return [_timer(x, event)]
         case Requested():
             wanted = f"{hyperparameters(event.hyperparameters)} trained to {event.position}"
             return [Part("", f"a client asked for {wanted} ({event.ticket})")]
@@ -240,7 +240,7 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             job = words.job_of_command(event.command)
             return [Part(job, f"a person {words.command(event.command)}{_notes(effects, job)}")]
         case Updated():
-            return [Part("", _updated(event))]
+            return [Part("", _updated(x, event))]
         case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted():
             return [_cluster(event)]
         case _:
@@ -271,22 +271,30 @@ def _terms(s: Settings) -> str:
     return f"{s.mode} {s.metric}{target}, {jobs}{length}{limit}"
 
 
-def _updated(event: Updated) -> str:
+def _updated(x: Experiment, event: Updated) -> str:
     changes = [f"{event.more_jobs} more jobs"] if event.more_jobs else []
     changes += [f"{event.max_position} positions"] if event.max_position is not None else []
     changes += [f"{duration(event.more_seconds)} more"] if event.more_seconds else []
     for name in ("target", "weight", "slots"):
         value = getattr(event, name)
         changes += [f"{name} {value:g}"] if value is not None else []
-    return f"a person changed the terms: {', '.join(changes) or 'nothing'}"
+    whose = "" if len(x.members) == 1 else f" of {_name(x, event.member or x.id)}"
+    return f"a person changed the terms{whose}: {', '.join(changes) or 'nothing'}"
 
 
-def _timer(x: Experiment, event: TimerElapsed) -> str:
-    if event.ticket.startswith(END_TIMER):
-        return f"the time of {_name(x, event.ticket.removeprefix(END_TIMER))} is over"
-    if event.ticket == SHARE_TIMER:
-        return f"the deadline of the smaller share of {count(x.share, 'machine')} has passed"
-    return f"the policy's timer {event.ticket.removeprefix(POLICY)} elapsed"
+def _timer(x: Experiment, event: TimerElapsed) -> Part:
+    ticket = event.ticket
+    if ticket.startswith(END_TIMER):
+        return Part("", f"the time of {_name(x, ticket.removeprefix(END_TIMER))} is over")
+    if ticket == SHARE_TIMER:
+        return Part("", f"the deadline of the smaller share of {count(x.share, 'machine')} has passed")
+    if ticket.startswith(HOLD):
+        job = ticket.removeprefix(HOLD)
+        return Part(job, f"job {job} has waited after losses or failures, and may try again")
+    if ticket.startswith(KILL):
+        job, _, attempt = ticket.removeprefix(KILL).rpartition(".")
+        return Part(job, f"run {attempt} of job {job} was to leave and has not, so its processes are ended")
+    return Part("", f"the policy's timer {ticket.removeprefix(POLICY)} elapsed")
 
 
 def _outside(before: Before, event: Answered) -> Part:

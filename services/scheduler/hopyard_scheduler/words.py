@@ -99,7 +99,7 @@ def command(given: Command) -> str:
             return f"keeps machine {given.machine} no longer"
         case CreateJob():
             with_what = f" with {hyperparameters(given.hyperparameters)}" if given.hyperparameters is not None else ""
-            return f"creates job {given.job}{with_what}"
+            return f"creates job {given.job}{_for(given)}{with_what}"
         case StartJob():
             return _start(given)
         case AmendRun():
@@ -112,7 +112,7 @@ def command(given: Command) -> str:
             return f"terminates job {given.job}"
         case ForkJob():
             values = hyperparameters(given.hyperparameters)
-            return f"forks job {given.job} from job {given.parent} at {given.position} with {values}"
+            return f"forks job {given.job}{_for(given)} from job {given.parent} at {given.position} with {values}"
         case AnswerJob():
             return f"completes job {given.job} from job {given.source}'s results up to {given.position}"
         case LabelJob():
@@ -149,6 +149,11 @@ def _start(given: StartJob) -> str:
     if not given.preemptible:
         parts.append("not to be preempted")
     return " ".join(parts)
+
+
+def _for(given: CreateJob | ForkJob) -> str:
+    """Which experiment of its group a new job is for, if that is said."""
+    return f" for experiment {given.experiment}" if given.experiment else ""
 
 
 def _positions(positions: tuple[int, ...]) -> str:

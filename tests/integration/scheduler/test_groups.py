@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from hopyard.client import AsyncClient
-from hopyard.client.types import Experiment, ExperimentState, JobState
+from hopyard.client.types import Experiment, ExperimentState, JobState, Machine
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
@@ -45,6 +46,20 @@ async def test_a_second_experiment_joins_and_each_ends_by_its_own_terms(client: 
     assert not set(ones) & set(others)
     with pytest.raises(NotFound, match=f"{second.id} has no job"):
         await client.job(second.id, next(iter(ones)))
+
+
+async def test_a_machine_names_the_experiment_whose_job_runs_on_it(client: AsyncClient, tmp_path: Path) -> None:
+    first = await client.create(grouped(tmp_path / "a", jobs=1, length=400, pace=0.05))
+    second = await client.create(grouped(tmp_path / "b", jobs=1, length=400, pace=0.05))
+    busy: list[Machine] = []
+    async with asyncio.timeout(60):
+        while len(busy) < 2:
+            busy = [machine for node in await client.nodes() for machine in node.machines if machine.job]
+    assert {machine.experiment for machine in busy} == {first.id, second.id}
+    for machine in busy:
+        assert machine.id in (await client.job(machine.experiment or "", machine.job or "")).machines
+    for created in (first, second):
+        await client.stop(created.id)
 
 
 async def test_who_does_not_agree_may_not_join(client: AsyncClient, tmp_path: Path) -> None:

@@ -196,6 +196,24 @@ def test_terms_are_changed_of_the_one_that_is_named() -> None:
     assert rig.core.cluster.tenants["x"].weight == 5.0
 
 
+def test_a_members_own_quota_is_not_the_groups() -> None:
+    """The founder's own quota is none of the group's while another member has none."""
+    pair = Pair(x={"snapshot_quota": 5, "max_position": 2}, max_position=2)
+    assert pair.x.snapshot_quota is None
+    parent = pair.make("y")
+    pair.start(parent, "n1/0", until=1)
+    pair.report(1, name=parent, at_until=True)
+    pair.ended(RunEndReason.UNTIL, 1, snapshot(1), parent)
+    pair.command(ForkJob("2", parent, 1, {"lr": 0.5}, "x"))
+    pair.start("2", "n1/0")
+    pair.report(2, name="2", at_until=True)
+    pair.ended(RunEndReason.UNTIL, 2, snapshot(2), "2")
+    pair.expire("n1")  # Nothing was in the store.
+    assert pair.job("2").state is JobState.COMPLETED
+    pair.feed(Updated(pair.now, "x", "u", max_position=4, member="x"))
+    assert pair.job("2").state is JobState.FAILED
+
+
 def test_an_ended_group_goes_on_when_another_joins() -> None:
     rig = Rig()
     rig.feed(Operated(rig.now, "x", "stop"))

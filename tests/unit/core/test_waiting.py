@@ -255,9 +255,19 @@ def test_it_waits_after_losses() -> None:
             rig.now = rig.x.timers[HOLD + "1"]
             rig.feed(TimerElapsed(rig.now, "x", HOLD + "1"))
         lose(rig)
-    assert why(rig) == "waits after 5 losses in a row: tries again in 4 s; last: its run was lost: gone"
+    assert why(rig) == "waits after 5 losses or failures in a row: tries again in 4 s; last: its run was lost: gone"
     rig.now += 2.5
-    assert why(rig) == "waits after 5 losses in a row: tries again in 2 s; last: its run was lost: gone"
+    assert why(rig) == "waits after 5 losses or failures in a row: tries again in 2 s; last: its run was lost: gone"
+
+
+def test_it_waits_after_failures_and_losses_alike() -> None:
+    rig = Rig(max_failures=3)
+    rig.create()
+    for reason in (RunEndReason.FAILED, RunEndReason.FAILED):
+        rig.start()
+        rig.ended(reason, 0)
+    waits = "waits after 2 losses or failures in a row: tries again in 1 s; last: failed (it may 1 times more): told"
+    assert why(rig) == waits
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from hopyard.policy.vocabulary import (
     Decision,
     DecisionKind,
     ExperimentChange,
+    ForkJob,
     IterationFinish,
     JobCreated,
     MachinesChange,
@@ -34,6 +35,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
 )
 from hopyard_scheduler import words
+from hopyard_scheduler.core.commands import kill_timer
 from hopyard_scheduler.core.events import (
     Amended,
     Answered,
@@ -64,6 +66,7 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
+from hopyard_scheduler.core.model import HOLD
 from hopyard_scheduler.replaying import OBJECTION
 from hopyard_scheduler.story import Line, Story
 from tests.unit.core.rig import Rig, settings, snapshot
@@ -336,6 +339,32 @@ def test_shares_and_people(rig: Rig) -> None:
     assert quiet(rig, JobOperated(rig.now, "x", TerminateJob("7"))) == (
         "a person terminates job 7 (refused TerminateJob: there is no job '7')"
     )
+
+
+def test_the_cores_own_timers_say_what_their_end_means(rig: Rig) -> None:
+    rig.create()
+    for _ in range(2):
+        rig.start("1", "n1/0")
+        rig.ended(RunEndReason.LOST, 0)
+    rig.now = rig.x.timers[HOLD + "1"]
+    rig.feed(TimerElapsed(rig.now, "x", HOLD + "1"))
+    assert [line.jobs for line in told(rig) if line.kind == "TimerElapsed"] == [("1",)]
+    assert last(rig, TimerElapsed) == "job 1 has waited after losses or failures, and may try again"
+    rig.start("1", "n1/0")
+    rig.command(TerminateJob("1"))
+    timer = kill_timer(rig.run())
+    rig.now = rig.x.timers[timer]
+    rig.feed(TimerElapsed(rig.now, "x", timer))
+    assert last(rig, TimerElapsed) == "run 3 of job 1 was to leave and has not, so its processes are ended"
+
+
+def test_in_a_group_it_is_said_whose_terms_and_whose_jobs(rig: Rig) -> None:
+    rig.feed(MemberJoined(rig.now, "x", "y", settings()))
+    rig.feed(Updated(rig.now, "x", "u", more_jobs=2, member="y"))
+    assert last(rig, Updated) == "a person changed the terms of experiment y: 2 more jobs"
+    assert words.command(CreateJob("7", {"lr": 0.5}, "y")) == "creates job 7 for experiment y with lr=0.5"
+    forked = words.command(ForkJob("8", "1", 4, {"lr": 0.5}, "y"))
+    assert forked == "forks job 8 for experiment y from job 1 at 4 with lr=0.5"
 
 
 def test_an_end_says_where_the_job_stands(rig: Rig) -> None:

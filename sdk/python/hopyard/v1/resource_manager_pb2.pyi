@@ -95,7 +95,7 @@ class Machine(google.protobuf.message.Message):
     """"node/index"."""
     node: builtins.str
     experiment: builtins.str
-    """Experiment that holds it; empty: none."""
+    """Experiment whose job runs on it; else the one that holds it, of a group the one that this began with; empty: none."""
     job: builtins.str
     """Job that runs on it; empty: idle."""
     attempt: builtins.int

@@ -314,11 +314,3 @@ class Cluster:
                 self._changed = True  # Its holder gets another one, if that is free already.
                 recalled.append(MachineRecalled(at, name, machine.spec.id))
         return recalled
-
-    def holders(self, node: str) -> Mapping[str, list[str]]:
-        """Machines of a node by the experiment that holds them."""
-        held: dict[str, list[str]] = {}
-        for machine in self.machines.values():
-            if machine.node == node and machine.holder:
-                held.setdefault(machine.holder, []).append(machine.spec.id)
-        return held

@@ -74,7 +74,7 @@ class Waiting:
         source = self._x.source_of(job)
         entry = self._x.snapshots.get(*source) if source is not None else None
         if entry is None or not entry.misses or entry.stored:
-            return f"waits after {job.losses} losses in a row: {again}"
+            return f"waits after {job.setbacks} losses or failures in a row: {again}"
         whose = "its snapshot" if entry.job == job.id else f"job {entry.job}'s snapshot"
         away = [node for node in sorted(entry.nodes) if not self._is_up(node)]
         if away:

@@ -181,8 +181,9 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         message.experiment = machine.holder
         x = self._live.core.experiments.get(machine.holder)
         held = x.machines.get(name) if x is not None else None
-        if held is not None and held.run is not None:
+        if x is not None and held is not None and held.run is not None:
             message.job, message.attempt = held.run.job, held.run.attempt
+            message.experiment = x.jobs[held.run.job].member.id
             message.rank, message.world = held.run.machines.index(name), len(held.run.ranks)
         return message
 

@@ -23,7 +23,6 @@ _SKY: Final = "#56B4E9"
 _GREEN: Final = "#009E73"
 _VERMILION: Final = "#D55E00"
 _PURPLE: Final = "#CC79A7"
-ACCENT: Final = _SKY
 BEST: Final = f"bold {_ORANGE}"
 
 JOB: Final = {

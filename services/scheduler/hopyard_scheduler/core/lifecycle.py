@@ -240,7 +240,8 @@ def _wind_up(x: Experiment, member: Member) -> None:
         for job in jobs:
             if not job.state.ended:
                 x.move(job, JobState.TERMINATED, reason)
-    for job in jobs:
+    # The last one of a group leaves nobody who may fork from the others' jobs.
+    for job in x.jobs.values() if x.phase is Phase.ENDING else jobs:
         x.collect(job)
 
 

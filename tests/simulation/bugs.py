@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from hopyard.policy.vocabulary import StartJob
-from hopyard_scheduler.core import Core, commands, dispatch, lifecycle, losses, messages, placement, quota, thinking
+from hopyard_scheduler.core import Core, commands, dispatch, losses, messages, placement, preemption, quota, thinking
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.cluster import Cluster, ClusterNode
 from hopyard_scheduler.core.events import (
@@ -147,7 +147,7 @@ def _up_call_number_unchecked() -> list[Patch]:
 
 
 def _share_ignored() -> list[Patch]:
-    return [(lifecycle, "_preempt", lambda x: None)]
+    return [(preemption, "preempt", lambda x: None)]
 
 
 def _fork_from_lost_snapshot_starts_anew() -> list[Patch]:

@@ -210,6 +210,9 @@ class Invariants:
             require(not x.asks and not x.timers, f"{x.id} still waits for {list(x.asks)} {list(x.timers)}")
             for job in x.jobs.values():
                 require(job.state.ended, f"job {job.id} of {x.id} is {job.state.value}: {list(job.story)}")
+                kept, most = x.snapshots.of(job.id), max(job.terms.keep_latest, 1) + job.terms.keep_best
+                # One more: the newest that is STORED, where the newest is not.
+                require(len(kept) <= most + 1, f"job {job.id} of {x.id} still keeps {kept}")
                 self._check_curve(x, job)
             for entry in x.snapshots.entries():
                 require(not entry.pins, f"snapshot {entry.job}@{entry.info.position} is still pinned by {entry.pins}")

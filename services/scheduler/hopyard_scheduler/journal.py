@@ -61,15 +61,15 @@ class Journal:
         if not entries and not rows:
             return
         request = appstat_pb2.AppendJournalRequest(epoch=self.epoch, projections=rows)
-        ends = dict(self._ends)
+        ends: dict[str, int] = {}
         for entry in entries:
-            position = ends[entry.stream] = ends.get(entry.stream, 0) + 1
+            position = ends[entry.stream] = ends.get(entry.stream, self._ends.get(entry.stream, 0)) + 1
             request.records.add(stream=entry.stream, position=position, at=at, kind=entry.kind, payload=entry.payload)
         try:
             await self._append(request, self._delayed)
         finally:
             self.trouble = ""
-        self._ends = ends
+        self._ends.update(ends)  # Other streams may have been read meanwhile.
 
     async def confirm(self) -> None:
         """Finds out whether this scheduler may still write, without writing anything.

@@ -46,9 +46,10 @@ from hopyard_scheduler.core.events import (
     Updated,
 )
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.lifecycle import END_TIMER, SHARE_TIMER
+from hopyard_scheduler.core.lifecycle import END_TIMER
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import HOLD, Run
+from hopyard_scheduler.core.preemption import DEADLINE
 from hopyard_scheduler.replaying import OBJECTION
 
 _QUIET = (JobState.CREATING, JobState.STARTING, JobState.RUNNING)
@@ -286,7 +287,7 @@ def _timer(x: Experiment, event: TimerElapsed) -> Part:
     ticket = event.ticket
     if ticket.startswith(END_TIMER):
         return Part("", f"the time of {_name(x, ticket.removeprefix(END_TIMER))} is over")
-    if ticket == SHARE_TIMER:
+    if ticket == DEADLINE:
         return Part("", f"the deadline of the smaller share of {count(x.share, 'machine')} has passed")
     if ticket.startswith(HOLD):
         job = ticket.removeprefix(HOLD)

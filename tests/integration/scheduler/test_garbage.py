@@ -309,7 +309,7 @@ async def test_a_killed_store_leaves_a_part_of_an_upload_which_gc_removes_from_t
     (partial,) = (data / "incoming").iterdir()
     size = partial.stat().st_size
     copy = old(data / "agent" / "snapshots" / ("ab" * 32), b"nobody's")
-    packing = old(data / "agent-node2" / "snapshots" / ".x.partial", b"pac")
+    packing = old(data / "agent-node2" / "snapshots" / ".1234.packing", b"pac")
     theirs = old(data / "agent" / "snapshots" / "README", b"mine")
     expected = [
         {"kind": garbage.PARTIALS, "place": "store", "count": 1, "size_bytes": size},

@@ -196,6 +196,25 @@ def test_terms_are_changed_of_the_one_that_is_named() -> None:
     assert rig.core.cluster.tenants["x"].weight == 5.0
 
 
+def test_what_the_policy_asked_for_of_an_ended_member_stays_until_the_last_one_ends() -> None:
+    pair = Pair(x={"max_position": 4, "jobs": 1})
+    mine, theirs = pair.make("x"), pair.make("y")
+    pair.start(mine, "n1/0", snapshot_at=(2,))
+    pair.start(theirs, "n1/1")
+    pair.taken(2, mine)
+    pair.stored(2, mine)
+    pair.report(4, name=mine, at_until=True)
+    pair.ended(RunEndReason.UNTIL, 4, snapshot(4), mine)
+    pair.stored(4, mine)
+    assert pair.x.founder.phase is Phase.COMPLETED
+    assert pair.x.snapshots.positions(mine) == [2, 4]  # A child of y may be forked from there.
+    pair.act("stop", "y")
+    pair.ended(RunEndReason.TERMINATED, 0, name=theirs)
+    assert pair.x.phase.over
+    assert pair.x.snapshots.positions(mine) == [4]
+    assert JobChanged("x", mine) in pair.effects
+
+
 def test_a_members_own_quota_is_not_the_groups() -> None:
     """The founder's own quota is none of the group's while another member has none."""
     pair = Pair(x={"snapshot_quota": 5, "max_position": 2}, max_position=2)

@@ -33,8 +33,8 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.lifecycle import SHARE_TIMER
 from hopyard_scheduler.core.model import HOLD
+from hopyard_scheduler.core.preemption import DEADLINE
 from hopyard_scheduler.core.waiting import Waiting
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import settings, snapshot
@@ -197,7 +197,7 @@ def test_machines_that_others_have_yet_to_leave() -> None:
     rig.create()
     assert why(rig, "3") == "waits for a machine: its share fell to 1, and 2 are busy"
     rig.now += 30
-    rig.feed(TimerElapsed(rig.now, "x", SHARE_TIMER))
+    rig.feed(TimerElapsed(rig.now, "x", DEADLINE))
     assert why(rig, "2") == "preempted: another experiment's share"
     assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 machine"
     rig.ended(RunEndReason.SUSPENDED, 0, None, "2")

@@ -1,8 +1,9 @@
-"""What is said while the journal cannot be written."""
+"""The journal as the scheduler writes it: what goes on beside an append that waits."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, cast
 
@@ -20,14 +21,24 @@ class FullStore:
 
     def __init__(self) -> None:
         self.full = True
+        self.positions: list[tuple[str, int]] = []
 
     async def AppendJournal(self, request: appstat_pb2.AppendJournalRequest) -> appstat_pb2.AppendJournalResponse:
         if request.records and self.full:
             raise Exhausted("no space left on its disk")
+        self.positions += [(record.stream, record.position) for record in request.records]
         return appstat_pb2.AppendJournalResponse()
 
+    async def ReadJournal(
+        self, request: appstat_pb2.ReadJournalRequest
+    ) -> AsyncIterator[appstat_pb2.ReadJournalResponse]:
+        response = appstat_pb2.ReadJournalResponse()
+        response.records.add(stream=request.stream, position=7, kind="NodeExpired", payload=b'{"at":1.0,"node":"n"}')
+        yield response
 
-async def test_a_look_at_the_epoch_leaves_the_trouble_of_an_append_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+
+async def full(monkeypatch: pytest.MonkeyPatch) -> tuple[Journal, FullStore, asyncio.Event, asyncio.Task[None]]:
+    """A journal whose append waits for room, and what lets it try again."""
     waits, room = asyncio.Event(), asyncio.Event()
 
     async def sleep(_: float) -> None:
@@ -39,6 +50,11 @@ async def test_a_look_at_the_epoch_leaves_the_trouble_of_an_append_that_waits(mo
     found = Journal(cast("Any", store))
     append = asyncio.create_task(found.append([Entry("x", "Kind", b"{}")], [], 1.0))
     await waits.wait()
+    return found, store, room, append
+
+
+async def test_a_look_at_the_epoch_leaves_the_trouble_of_an_append_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, store, room, append = await full(monkeypatch)
     trouble = "the journal cannot be written: no space left on its disk"
     assert found.trouble == trouble
     await found.confirm()
@@ -47,3 +63,15 @@ async def test_a_look_at_the_epoch_leaves_the_trouble_of_an_append_that_waits(mo
     room.set()
     await append
     assert found.trouble == ""
+
+
+async def test_a_stream_that_is_read_while_an_append_waits_goes_on_behind_its_last_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, store, room, append = await full(monkeypatch)
+    assert len([event async for event in found.read("finished")]) == 1
+    store.full = False
+    room.set()
+    await append
+    await found.append([Entry("finished", "Kind", b"{}"), Entry("x", "Kind", b"{}")], [], 2.0)
+    assert store.positions == [("x", 1), ("finished", 8), ("x", 2)]

@@ -149,16 +149,18 @@ class Session:
             asyncio.create_task(self._interrupts.first.wait(), name="interrupt"),
             asyncio.create_task(_given_up(model), name="policy"),
         ]
-        if self._own is not None:
-            waits.append(asyncio.create_task(self._own.died(), name="cluster"))
+        own = self._own
+        died = asyncio.create_task(own.died(), name="cluster") if own is not None else None
+        if died is not None:
+            waits.append(died)
         troubles = asyncio.create_task(_tell_troubles(client, model), name="troubles")
         try:
             async with shown(model):
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 if self._interrupts.first.is_set() and not feeding.done():
                     await self._suspend(client, experiment, model, feeding)
-            if len(waits) == 4 and waits[3].done() and not feeding.done():
-                waits[2].result()
+            if died is not None and died.done() and not feeding.done():
+                died.result()
             if feeding.done():
                 feeding.result()
         finally:

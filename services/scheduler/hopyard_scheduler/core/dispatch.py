@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     Verdict,
 )
-from hopyard_scheduler.core import commands, lifecycle, losses, messages, placement, shipping
+from hopyard_scheduler.core import commands, lifecycle, losses, messages, placement, preemption, shipping
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_scheduler.core.events import (
     Answered,
@@ -117,7 +117,7 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
         case CopiesEvicted():
             placement.copies_evicted(x, event)
         case ShareSet():
-            lifecycle.set_share(x, event)
+            preemption.set_share(x, event)
         case Answered():
             _answered(x, event)
         case TimerElapsed():
@@ -227,7 +227,7 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
         member = x.members[event.ticket.removeprefix(lifecycle.END_TIMER)]
         reason = f"its time of {member.settings.max_seconds:g} s is over"
         lifecycle.begin_end(x, member, Phase.COMPLETED, reason, event.at)
-    elif event.ticket == lifecycle.SHARE_TIMER:
+    elif event.ticket == preemption.DEADLINE:
         x.overdue = True
     elif event.ticket.startswith(HOLD):
         losses.let_go(x, x.jobs.get(event.ticket.removeprefix(HOLD)))

@@ -1,4 +1,4 @@
-"""Pausing, ending, extending and sharing: what happens to an experiment as a whole."""
+"""Pausing, ending and extending: what happens to an experiment as a whole."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from hopyard.policy.vocabulary import (
     ReserveMachine,
     RunEndReason,
     RunMode,
-    ShareChange,
 )
-from hopyard_scheduler.core import commands, quota
+from hopyard_scheduler.core import commands, preemption, quota
 from hopyard_scheduler.core.effects import (
     DemandChanged,
     ExperimentChanged,
@@ -26,15 +25,13 @@ from hopyard_scheduler.core.effects import (
     Noted,
     TermsChanged,
 )
-from hopyard_scheduler.core.events import MemberJoined, Operated, Settings, ShareSet, Updated
+from hopyard_scheduler.core.events import MemberJoined, Operated, Settings, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, Job, Run
 
 END_TIMER = "core/end/"
 """Timers of the ends of experiments, by their ids."""
-
-SHARE_TIMER = "core/share"
 
 
 def enter(x: Experiment, member: Member, phase: Phase, reason: str) -> None:
@@ -165,9 +162,9 @@ def advance(x: Experiment, at: float) -> None:
     x.shed()
     if x.held <= x.share:
         x.overdue = False
-        x.set_timer(SHARE_TIMER, None)
+        x.set_timer(preemption.DEADLINE, None)
     elif x.overdue:
-        _preempt(x)
+        preemption.preempt(x)
     for member in x.members.values():
         _advance_member(x, member, at)
     quota.keep_within(x)
@@ -240,7 +237,8 @@ def _wind_up(x: Experiment, member: Member) -> None:
         for job in jobs:
             if not job.state.ended:
                 x.move(job, JobState.TERMINATED, reason)
-    for job in jobs:
+    # The last one of a group leaves nobody who may fork from the others' jobs.
+    for job in x.jobs.values() if x.phase is Phase.ENDING else jobs:
         x.collect(job)
 
 
@@ -284,7 +282,7 @@ def _complete_winner(x: Experiment, jobs: list[Job]) -> None:
             x.move(job, JobState.COMPLETED, "reached the target")
 
 
-# -------------------------------------------------------------------------------------------------------- terms and shares
+# ------------------------------------------------------------------------------------------------------------------- terms
 
 
 def update(x: Experiment, event: Updated) -> None:
@@ -358,51 +356,3 @@ def _changed(s: Settings, event: Updated) -> Settings:
         weight=s.weight if event.weight is None else event.weight,
         slots=s.slots if event.slots is None else event.slots,
     )
-
-
-def set_share(x: Experiment, event: ShareSet) -> None:
-    """The share changed: idle machines above it go at once, busy ones when the policy or the deadline frees them.
-
-    While the experiment is above its share the earliest deadline holds; when that has passed, a still smaller share sets
-    a new one.
-    """
-    grown, shrunk = event.slots > x.share, event.slots < x.share
-    x.share = event.slots
-    x.shed()
-    deadline = None
-    if x.held > x.share:
-        deadline = x.timers.get(SHARE_TIMER, event.at)
-        if SHARE_TIMER not in x.timers and (shrunk or not x.overdue):
-            deadline = event.at + x.settings.grace
-            x.overdue = False
-            x.set_timer(SHARE_TIMER, deadline)
-    if grown:
-        x.wake()
-    x.call(ShareChange(event.slots, deadline))
-    for member in x.members.values():
-        if not member.phase.over:
-            x.emit(ExperimentChanged(member.id))
-
-
-def _preempt(x: Experiment) -> None:
-    """The deadline of a smaller share has passed: the core suspends what the policy did not.
-
-    Runs of the lowest priority first, then those of the newest jobs; runs that may not be preempted stay until they end.
-    Asked with each event until the experiment is within its share, since what is left to leave may change.
-    """
-    leaving = sum(_counted(x, run) for run in x.live.values() if run.ending is not None)
-    surplus = x.held - x.share - leaving
-    victims = sorted(
-        (run for run in x.live.values() if run.ending is None and run.preemptible),
-        key=lambda run: (x.jobs[run.job].priority or 0.0, -x.jobs[run.job].ordinal),
-    )
-    for run in victims:
-        if surplus <= 0:
-            return
-        commands.end_run(x, run, RunEndReason.PREEMPTED)
-        surplus -= _counted(x, run)
-
-
-def _counted(x: Experiment, run: Run) -> int:
-    """Machines of a run that count against the share."""
-    return sum(machine not in x.draining for machine in run.machines)

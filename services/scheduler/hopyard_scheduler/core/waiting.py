@@ -14,9 +14,10 @@ from hopyard_scheduler.core import losses
 from hopyard_scheduler.core.cluster import Cluster
 from hopyard_scheduler.core.commands import CREATE
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.lifecycle import SHARE_TIMER, runs_of
+from hopyard_scheduler.core.lifecycle import runs_of
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import HOLD, Job, Run
+from hopyard_scheduler.core.preemption import DEADLINE
 
 _NAMED = 3
 """So many neighbours or nodes are named, the others counted."""
@@ -184,8 +185,8 @@ class Waiting:
             return ""
         words = f"{self._its_share} fell to {x.share} of {self._usable}: "
         words += f"it has yet to leave {_count(x.held - x.share, 'machine', 'machines')}"
-        if SHARE_TIMER in x.timers:
-            return f"{words}, and is made to in {_seconds(x.timers[SHARE_TIMER] - self._at)}"
+        if DEADLINE in x.timers:
+            return f"{words}, and is made to in {_seconds(x.timers[DEADLINE] - self._at)}"
         return words
 
     # ------------------------------------------------------------------------------------------------------ the cluster

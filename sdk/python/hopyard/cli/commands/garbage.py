@@ -93,7 +93,7 @@ def _idle_files(data: Path, age: float) -> list[tuple[str, Path]]:
     found = []
     for folder in sorted(data.glob("agent*/snapshots")):
         for path in sorted(folder.iterdir()):
-            ours = _is_hash(path.name) or (path.name.startswith(".") and path.name.endswith(".partial"))
+            ours = _is_hash(path.name) or path.name.startswith(".")  # As in an agent's own look.
             with suppress(FileNotFoundError):
                 if ours and path.is_file() and path.stat().st_mtime <= before:
                     found.append((folder.parent.name, path))

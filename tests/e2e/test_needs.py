@@ -24,9 +24,7 @@ async def test_jobs_that_need_a_gpu_wait_for_one_and_say_so_beside_others_that_t
         assert (await client.wait(other.id, timeout=PATIENCE)).state is ExperimentState.COMPLETED
         waits = await client.get(needy.id)
         assert waits.state is ExperimentState.RUNNING
-        assert waits.reason.startswith(
-            "waits: each job needs a machine with 1 CPU thread and 1 GPU (resources.per_job);"
-        )
+        assert waits.reason.startswith("each job needs a machine with 1 CPU thread and 1 GPU (resources.per_job);")
         assert "there are 1 with" in waits.reason
         assert waits.reason in await hopyard(processes, "experiments", "--json")
         # Whoever watches is told when machines come.

@@ -161,14 +161,6 @@ def _newest_stored_not_retained() -> list[Patch]:
     return [(SnapshotBook, "_retained", retained)]
 
 
-def _machines_kept_that_are_gone() -> list[Patch]:
-    return [(Cluster, "unannounced", lambda self, event: [])]
-
-
-def _lost_runs_believed_alive() -> list[Patch]:
-    return [(placement, "not_run_any_more", lambda x, node, listed, gone: ())]
-
-
 def _unstorable_snapshot_waited_for() -> list[Patch]:
     return [(SnapshotBook, "given_up", lambda self, job, position, sha256, attempt: False)]
 
@@ -259,8 +251,6 @@ BUGS: dict[str, Bug] = {
     "share ignored at the deadline": Bug(_share_ignored, ("predict", "rungs", "tree")),
     "fork from a lost snapshot starts anew": Bug(_fork_from_lost_snapshot_starts_anew),
     "snapshot collected that is needed": Bug(_newest_stored_not_retained),
-    "machines kept that are gone": Bug(_machines_kept_that_are_gone),
-    "lost runs believed alive": Bug(_lost_runs_believed_alive),
     "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for),
     "local snapshots left on their node": Bug(_local_snapshots_left_on_their_node),
     "policy not asked when a wait is over": Bug(_not_asked_after_a_wait, ("barrier",)),

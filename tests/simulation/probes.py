@@ -334,12 +334,12 @@ class Pairs(Policy):
             idle = [machine.id for machine in cluster.idle_machines()]
             if len(idle) < 2:
                 return
-            until = min(job.position + self.stretch, cluster.experiment.max_position)
+            until = min(job.position + self.stretch, job.max_position)
             cluster.start_job(job.id, idle[:2], until=until, allowed=until - 1, preemptible=job.ordinal % 3 > 0)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         further = event.position + 2
-        if event.at_until and event.position % 2 and further <= cluster.experiment.max_position:
+        if event.at_until and event.position % 2 and further <= cluster.jobs[event.job].max_position:
             cluster.amend_run(event.job, until=further)
         return CONTINUE
 

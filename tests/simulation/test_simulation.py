@@ -7,7 +7,7 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.probes import PROBES
 from tests.simulation.schedule import run
 
-SCHEDULES = 150
+SCHEDULES = 80
 
 
 @pytest.mark.slow

@@ -175,14 +175,22 @@ def test_several_machines_at_once() -> None:
     rig.x.give_up("n1/1")  # As if another one had yet to leave it.
     assert why(rig) == "waits for 2 machines at once: 1 is idle"
     rig.join("n1", 1, "b")
-    assert why(rig) == "waits for a machine: a job needs 2 machines at once, and the cluster has 1 with 1 CPU"
-    assert whole(rig) == "a job needs 2 machines at once, and the cluster has 1 with 1 CPU"
+    need = "each job needs 2 machines with 1 CPU thread and no GPU at once; there are 1 with 1 CPU thread and no GPU"
+    assert (why(rig), whole(rig)) == (f"waits for a machine: {need}", need)
+
+
+def test_a_gang_beyond_what_the_experiment_may_hold() -> None:
+    rig = Rig(machines=2, slots=1)
+    rig.gang = 2
+    rig.create()
+    assert whole(rig) == "each job needs 2 machines at once; resources.slots allows 1"
 
 
 def test_no_machine_has_what_each_job_needs() -> None:
     rig = Rig(machines=2, cpus=4, gpus=2)
     rig.create()
-    assert why(rig) == "waits for a machine: none of the cluster's machines has 4 CPUs and 2 GPUs (there are 2)"
+    need = "each job needs a machine with 4 CPU threads and 2 GPUs (resources.per_job)"
+    assert why(rig) == f"waits for a machine: {need}; there are 2 with 1 CPU thread and no GPU"
     rig.feed(NodeJoined(rig.now, "n2", "a", (MachineSpec("n2/0", 4, (0, 1)),)))
     assert why(rig) == "the policy has not started it (1 machine is idle)"
 

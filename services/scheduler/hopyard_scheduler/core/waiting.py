@@ -7,6 +7,7 @@ experiment's phase and share, of the machines of the cluster, of what the others
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import cached_property
 
 from hopyard.policy.vocabulary import IterationFinish, JobState
@@ -215,17 +216,13 @@ class Waiting:
             return ""
         machines = [m for m in cluster.machines.values() if not cluster.nodes[m.node].draining]
         serving = sum(machine.kind.serves(tenant.need) for machine in machines)
-        each = _and(
-            [
-                _count(amount, what, f"{what}s")
-                for amount, what in zip(tenant.need, ("CPU", "GPU"), strict=True)
-                if amount
-            ]
-        )
+        there = _and([f"{number} with {kind}" for kind, number in sorted(Counter(m.kind for m in machines).items())])
         if not serving:
-            return f"none of the cluster's machines has {each} (there {'is' if len(machines) == 1 else 'are'} {len(machines)})"
+            return f"each job needs a machine with {tenant.need} (resources.per_job); there are {there}"
         if serving < tenant.gang:
-            return f"a job needs {tenant.gang} machines at once, and the cluster has {serving} with {each}"
+            return f"each job needs {tenant.gang} machines with {tenant.need} at once; there are {there}"
+        if tenant.cap is not None and tenant.cap < tenant.gang:
+            return f"each job needs {tenant.gang} machines at once; resources.slots allows {tenant.cap}"
         return ""
 
     @cached_property

@@ -109,7 +109,11 @@ def _loaded_snapshot_dropped() -> list[Patch]:
 
 
 def _machine_not_returned() -> list[Patch]:
-    return [(Cluster, "take_back", lambda self, experiment, machine: self.tenants[experiment].held.discard(machine))]
+    def take_back(self: Cluster, experiment: str, machine: str) -> None:
+        if experiment in self.tenants:
+            self.tenants[experiment].held.discard(machine)
+
+    return [(Cluster, "take_back", take_back)]
 
 
 def _double_completion() -> list[Patch]:
@@ -155,7 +159,7 @@ def _fork_from_lost_snapshot_starts_anew() -> list[Patch]:
 
 
 def _newest_stored_not_retained() -> list[Patch]:
-    def retained(self: SnapshotBook, by_position: dict[int, Entry], value: Any) -> set[int]:
+    def retained(self: SnapshotBook, by_position: dict[int, Entry], value: Any, how_many: Any) -> set[int]:
         return {p for p, e in by_position.items() if e.available and not e.nodes}
 
     return [(SnapshotBook, "_retained", retained)]

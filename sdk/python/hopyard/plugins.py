@@ -68,7 +68,7 @@ def _find(group: str, name: str) -> object:
     (entry,) = found.values()
     try:
         return entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(
             f"{group}: {name!r} stands for {entry.value} from {_distribution(entry)}, "
             f"which failed to import: {type(error).__name__}: {error}"
@@ -95,7 +95,8 @@ def _import(group: str, path: str) -> object:
 def _module(group: str, path: str, name: str) -> ModuleType:
     try:
         return import_module(name)
-    except Exception as error:
+    # A script that is imported may end itself; that must not end the service that imports it.
+    except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise PluginError(
                 f"{group}: {path!r}: there is no module {error.name} on the search path of {sys.executable}"

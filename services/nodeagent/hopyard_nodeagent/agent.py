@@ -202,7 +202,8 @@ class NodeAgent:
         for run in self._runs.all():
             machine = by_id.get(run.start.machine)
             if machine is not None and not run.over:
-                machine.experiment, machine.job, machine.attempt = run.key[:3]
+                machine.experiment, machine.job, machine.attempt, machine.rank = run.key
+                machine.world = max(run.start.world, 1)
         return node_agent_pb2.GetStatusResponse(
             node=node,
             runs=[run.key.to_proto() for run in self._runs.all()],

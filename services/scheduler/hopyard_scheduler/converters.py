@@ -9,6 +9,7 @@ from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
 from hopyard.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto
+from hopyard.trainer.checks import MAX_METRICS, MAX_NAME
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 from hopyard_scheduler.core import quota
 from hopyard_scheduler.core.curve import Point
@@ -34,10 +35,8 @@ from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.snapshots import Entry
 from hopyard_scheduler.program import ENDLESS, Program
 
-MAX_METRICS: Final = 1000
-MAX_METRIC_NAME: Final = 256
 MAX_MESSAGE: Final = 16_384
-"""Bounds of what a run may put into the journal; Hopyard's own runner keeps to them, other libraries may not."""
+"""Bounds, with those of reports, what a run may put into the journal; Hopyard's own runner keeps to it, other libraries may not."""
 
 PHASES: Final = EnumMap(
     experiment_pb2.ExperimentState,
@@ -138,8 +137,8 @@ def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | E
     """Reports, or the end of a run that reports more than a journal can hold."""
     for report in message.reports:
         names = report.metrics
-        if len(names) > MAX_METRICS or any(len(name) > MAX_METRIC_NAME for name in names):
-            says = f"a report may hold {MAX_METRICS} metrics with names of {MAX_METRIC_NAME} characters; it holds more"
+        if len(names) > MAX_METRICS or any(len(name) > MAX_NAME for name in names):
+            says = f"a report may hold {MAX_METRICS} metrics with names of {MAX_NAME} characters; it holds more"
             return Ended(RunEndReason.FAILED, report.position, user_code=True, message=says)
     return Reports(tuple(report_from_proto(report) for report in message.reports))
 

@@ -330,9 +330,12 @@ class FrontDoor:
         """Changes target, weight or slots.
 
         Raises:
-            InvalidInput: A weight or slots that cannot be.
+            InvalidInput: A term that cannot be.
         """
         x, _ = await self.loaded(name)
+        for term, value in (("target", target), ("weight", weight)):
+            if value is not None and not math.isfinite(value):
+                raise InvalidInput(f"{term} must be a finite number, found {value}")
         if (weight is not None and weight <= 0) or (slots is not None and slots < 1):
             raise InvalidInput(f"weight must be above 0 and slots at least 1, found {weight} and {slots}")
         request = f"update-{uuid.uuid4()}"

@@ -29,6 +29,7 @@ async def test_status_tells_what_runs(cluster: Cluster) -> None:
         status = await stub.GetStatus(node_agent_pb2.GetStatusRequest())
     assert status.connected
     assert [machine.job for machine in status.node.machines] == ["", "j1"]
+    assert [(machine.rank, machine.world) for machine in status.node.machines] == [(0, 0), (0, 1)]
     assert [RunKey.of(run) for run in status.runs] == [KEY]
     assert status.snapshot_bytes > 0
 

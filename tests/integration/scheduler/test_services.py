@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -159,3 +160,13 @@ async def test_machines_and_nodes(client: AsyncClient, stubs: Stubs, tmp_path: P
         await stubs.machines.ReleaseMachine(r.ReleaseMachineRequest(machine="x"))
     await client.stop(created.id)
     await client.wait(created.id, timeout=30)
+
+
+async def test_terms_are_finite_numbers(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
+    created = await client.create(experiment(tmp_path / "e"))
+    for value in (math.nan, math.inf):
+        with pytest.raises(InvalidInput, match="weight must be a finite number"):
+            await stubs.experiments.UpdateExperiment(e.UpdateExperimentRequest(experiment=created.id, weight=value))
+        with pytest.raises(InvalidInput, match="target must be a finite number"):
+            await stubs.experiments.UpdateExperiment(e.UpdateExperimentRequest(experiment=created.id, target=value))
+    await client.wait(created.id, timeout=60)

@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "strange_plugins.py").write_text(MODULE)
     (tmp_path / "strange_broken.py").write_text("import strange_absent")
     (tmp_path / "strange_raises.py").write_text("1 / 0")
+    (tmp_path / "strange_leaves.py").write_text("import sys; sys.exit(4)")
     yield tmp_path
     for name in set(sys.modules) - before:
         if name.startswith("strange_"):
@@ -83,6 +84,7 @@ def test_another_distributions_are_found_by_name(folder: Path) -> None:
             "importing strange_broken failed: ModuleNotFoundError: No module named 'strange_absent'",
         ),
         ("strange_raises:Mine", "importing strange_raises failed: ZeroDivisionError: division by zero"),
+        ("strange_leaves:Mine", "importing strange_leaves failed: SystemExit: 4"),
         ("strange_plugins:", "is not of the form package.module:Class"),
         ("train.py/x:Mine", "is not of the form package.module:Class"),
         ("strange_plugins:answer", "is a int, and must be a class derived from hopyard.generator.base.Generator"),
@@ -102,7 +104,8 @@ def test_a_name_that_two_claim_is_refused(folder: Path) -> None:
         load_plugin("strange.plugins", "mine")
 
 
-def test_an_entry_point_that_does_not_import_is_named_with_its_distribution(folder: Path) -> None:
-    entry_points(folder, "one", "mine = strange_raises:Mine\n")
-    with pytest.raises(PluginError, match="'mine' stands for strange_raises:Mine from one, which failed to import"):
+@pytest.mark.parametrize("module", ["strange_raises", "strange_leaves"])
+def test_an_entry_point_that_does_not_import_is_named_with_its_distribution(folder: Path, module: str) -> None:
+    entry_points(folder, "one", f"mine = {module}:Mine\n")
+    with pytest.raises(PluginError, match=f"'mine' stands for {module}:Mine from one, which failed to import"):
         load_plugin("strange.plugins", "mine")

@@ -1,0 +1,355 @@
+"""What one event says, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+from hopyard.cli.text import count, duration, hyperparameters, number, size
+from hopyard.policy.vocabulary import Report, RunEndReason
+from hopyard_scheduler import words
+from hopyard_scheduler.core import placement
+from hopyard_scheduler.core.commands import CREATE, KILL, POLICY
+from hopyard_scheduler.core.effects import Effect, Noted, Send, Start, UpCall
+from hopyard_scheduler.core.events import (
+    Amended,
+    Answered,
+    CopiesEvicted,
+    Ended,
+    Event,
+    ExperimentCreated,
+    JobOperated,
+    MachineGranted,
+    MachineRecalled,
+    MemberJoined,
+    NodeBack,
+    NodeDrained,
+    NodeDraining,
+    NodeEvicted,
+    NodeExpired,
+    NodeJoined,
+    NodeLost,
+    Operated,
+    PolicyAnswered,
+    PolicyFailed,
+    Reports,
+    Requested,
+    RunMessage,
+    Settings,
+    ShareSet,
+    SnapshotShipped,
+    SnapshotStored,
+    SnapshotTaken,
+    Started,
+    TimerElapsed,
+    Updated,
+)
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.lifecycle import END_TIMER
+from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.model import HOLD, Run
+from hopyard_scheduler.core.preemption import DEADLINE
+from hopyard_scheduler.replaying import OBJECTION
+
+_ENDLESS = 2**31 - 1
+
+
+class Part(NamedTuple):
+    """Something that an event says, and the job that it is about; empty: the experiment as a whole."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a sentence needs to know of the state before its event."""
+
+    live: dict[str, Run]
+    positions: dict[str, int]
+    phases: dict[str, Phase]
+    share: int
+    call: str
+    call_job: str
+    high_water: int
+    ticket_kind: str
+
+
+def name_of(x: Experiment, member: str) -> str:
+    """How a sentence calls an experiment: by its id where it is one of several."""
+    return "the experiment" if len(x.members) == 1 else f"experiment {member}"
+
+
+def before_event(x: Experiment | None, event: Event) -> Before:
+    """The state before an event is taken; of no experiment yet, if it is its first."""
+    if x is None:
+        return Before({}, {}, {}, 0, "", "", 0, "")
+    call = x.in_flight[1] if x.in_flight is not None else None
+    job = x.jobs.get(event.job) if isinstance(event, RunMessage) else None
+    question = x.asks.get(event.ticket) if isinstance(event, Answered) else None
+    return Before(
+        live=dict(x.live),
+        positions={name: run.position for name, run in x.live.items()},
+        phases={member.id: member.phase for member in x.members.values()},
+        share=x.share,
+        call=words.told(call) if call is not None else "",
+        call_job=words.job_of_call(call) if call is not None else "",
+        high_water=job.high_water if job is not None else 0,
+        ticket_kind=question.kind if question is not None else "",
+    )
+
+
+def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Effect]) -> list[Part]:
+    """What an event of an experiment says itself.
+
+    Args:
+        x: The experiment, after the event.
+        before: What was before.
+        event: The event.
+        effects: What followed from it.
+    """
+    match event:
+        case ExperimentCreated():
+            return [Part("", f"the experiment was created: {_terms(event.settings)}")]
+        case MemberJoined():
+            return [Part("", f"experiment {event.member} joined the group: {_terms(event.settings)}")]
+        case MachineGranted():
+            return [Part("", f"machine {event.machine} on node {event.node} was granted")]
+        case MachineRecalled():
+            return [
+                Part("", f"machine {event.machine} is needed by another experiment, and goes back at the next boundary")
+            ]
+        case NodeLost():
+            lost = _lost_runs(x, before, f"node {event.node} is lost, so ")
+            return lost or [Part("", f"node {event.node} is lost")]
+        case NodeBack():
+            what = (
+                f"with {count(len(event.runs), 'run')} and {count(len(event.snapshots), 'snapshot')} of this experiment"
+            )
+            what += f", without {', '.join(event.gone)}" if event.gone else ""
+            lost = _lost_runs(x, before, f"node {event.node} is back without it: ")
+            ship = [Part(job, words.ship(event.node, job, position)) for job, position in event.ship]
+            unwanted = [key for key in event.runs if key.job in x.jobs and not placement.wanted(x, key)]
+            ended = [Part(key.job, words.unwanted(event.node, key, x.jobs[key.job].attempt)) for key in unwanted]
+            return [Part("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
+        case NodeDraining():
+            return [Part("", f"node {event.node} is drained: its runs leave at their next boundary")]
+        case ShareSet():
+            if before.share == event.slots:
+                return [Part("", f"the share is {count(event.slots, 'machine')} as before")]
+            return [Part("", f"the share changed {before.share} -> {event.slots} machines")]
+        case RunMessage():
+            return _run_message(x, before, event, effects)
+        case SnapshotShipped():
+            return [Part(event.job, words.shipped(event))]
+        case PolicyAnswered():
+            return _answered(x, before, event, effects)
+        case PolicyFailed():
+            return [Part(before.call_job, _failed(x, before, event))]
+        case Answered():
+            return [_outside(before, event)]
+        case TimerElapsed():
+            return [_timer(x, event)]
+        case Requested():
+            wanted = f"{hyperparameters(event.hyperparameters)} trained to {event.position}"
+            return [Part("", f"a client asked for {wanted} ({event.ticket})")]
+        case Operated():
+            done = {"pause": "paused", "resume": "resumed", "stop": "stopped"}[event.action]
+            member = x.members[event.member or x.id]
+            idle = " again, which changed nothing" if member.phase is before.phases[member.id] else ""
+            return [Part("", f"a person {done} {name_of(x, member.id)}{idle}")]
+        case JobOperated():
+            job = words.job_of_command(event.command)
+            return [Part(job, f"a person {words.command(event.command)}{_notes(effects, job)}")]
+        case Updated():
+            return [Part("", _updated(x, event))]
+        case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted():
+            return [of_cluster(event)]
+        case _:
+            assert_never(event)
+
+
+def of_cluster(event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | CopiesEvicted) -> Part:
+    """What an event of the cluster says."""
+    match event:
+        case NodeJoined():
+            machines = ", ".join(machine.id for machine in event.machines) or "no machine"
+            return Part("", f"node {event.node} joined with {machines} and {count(len(event.runs), 'run')}")
+        case NodeExpired():
+            return Part("", f"node {event.node} was silent beyond its lease and is lost")
+        case NodeDrained():
+            return Part("", f"node {event.node} is drained: its runs are suspended at their next boundary")
+        case NodeEvicted() | CopiesEvicted():
+            copies = count(len(event.snapshots), "snapshot")
+            return Part("", f"node {event.node} deleted its copies of {copies} in the store, to make room")
+        case _:
+            assert_never(event)
+
+
+def _terms(s: Settings) -> str:
+    jobs = count(s.jobs, "job") if s.jobs < _ENDLESS else "jobs without a limit"
+    length = f" of {s.max_position} positions" if s.max_position < _ENDLESS else ""
+    target = f", target {s.target:g}" if s.target is not None else ""
+    limit = f", for {duration(s.max_seconds)}" if s.max_seconds is not None else ""
+    return f"{s.mode} {s.metric}{target}, {jobs}{length}{limit}"
+
+
+def _updated(x: Experiment, event: Updated) -> str:
+    changes = [f"{event.more_jobs} more jobs"] if event.more_jobs else []
+    changes += [f"{event.max_position} positions"] if event.max_position is not None else []
+    changes += [f"{duration(event.more_seconds)} more"] if event.more_seconds else []
+    for name in ("target", "weight", "slots"):
+        value = getattr(event, name)
+        changes += [f"{name} {value:g}"] if value is not None else []
+    whose = "" if len(x.members) == 1 else f" of {name_of(x, event.member or x.id)}"
+    return f"a person changed the terms{whose}: {', '.join(changes) or 'nothing'}"
+
+
+def _timer(x: Experiment, event: TimerElapsed) -> Part:
+    ticket = event.ticket
+    if ticket.startswith(END_TIMER):
+        return Part("", f"the time of {name_of(x, ticket.removeprefix(END_TIMER))} is over")
+    if ticket == DEADLINE:
+        return Part("", f"the deadline of the smaller share of {count(x.share, 'machine')} has passed")
+    if ticket.startswith(HOLD):
+        job = ticket.removeprefix(HOLD)
+        return Part(job, f"job {job} has waited after losses or failures, and may try again")
+    if ticket.startswith(KILL):
+        job, _, attempt = ticket.removeprefix(KILL).rpartition(".")
+        return Part(job, f"run {attempt} of job {job} was to leave and has not, so its processes are ended")
+    return Part("", f"the policy's timer {ticket.removeprefix(POLICY)} elapsed")
+
+
+def _outside(before: Before, event: Answered) -> Part:
+    if event.ticket.startswith(CREATE):
+        job = event.ticket.removeprefix(CREATE)
+        if event.error:
+            return Part(job, f"the generator failed on job {job}: {event.error}")
+        if event.result is None:
+            return Part(job, f"the generator is exhausted: there will be no job {job}")
+        return Part(job, f"the generator proposed job {job}: {hyperparameters(event.result)}")
+    ticket = event.ticket.removeprefix(POLICY)
+    what = "the prediction" if before.ticket_kind == "predict" else f"the question {before.ticket_kind}".rstrip()
+    return Part("", f"{what} {ticket} " + (f"failed: {event.error}" if event.error else "was answered"))
+
+
+def _notes(effects: Sequence[Effect], job: str) -> str:
+    found = [effect.text for effect in effects if isinstance(effect, Noted) and effect.job == job and not effect.aloud]
+    return f" ({'; '.join(found)})" if found else ""
+
+
+# ------------------------------------------------------------------------------------------------------------------ policy
+
+
+def _answered(x: Experiment, before: Before, event: PolicyAnswered, effects: Sequence[Effect]) -> list[Part]:
+    refused = {id(v.command): v.reason for v in x.verdicts}
+    for effect in effects:
+        if isinstance(effect, UpCall):
+            refused |= {id(v.command): v.reason for v in effect.verdicts}
+    starts = {e.run.job: e for e in effects if isinstance(e, Send) and isinstance(e.body, Start) and e.run.rank == 0}
+    heard = f"the policy was {before.call}"
+    if event.answer.decision is not None:
+        heard += f" and decided {words.decision(event.answer.decision)}"
+    parts = [Part(before.call_job, heard + _notes(effects, ""))]
+    for command in event.answer.commands:
+        job = words.job_of_command(command)
+        text = f"the policy {words.command(command)}"
+        if id(command) in refused:
+            text += f", refused: {refused[id(command)]}"
+        elif (sent := starts.get(job)) is not None:
+            assert isinstance(sent.body, Start)
+            text += (
+                f" (attempt {sent.run.attempt}, {_source(sent.body.snapshot.position if sent.body.snapshot else 0)})"
+            )
+        parts.append(Part(job, text))
+    return parts
+
+
+def _failed(x: Experiment, before: Before, event: PolicyFailed) -> str:
+    if event.error.startswith(OBJECTION):
+        return "the scheduler restarted and found that the policy decides otherwise now"
+    paused = any(m.phase is not before.phases.get(m.id) for m in x.members.values())
+    said = "" if paused else f": {event.error}"  # Else the pause says it.
+    return f"the policy was {before.call} and failed{said}"
+
+
+def _source(position: int) -> str:
+    return f"from the snapshot at {position}" if position else "from the start"
+
+
+# -------------------------------------------------------------------------------------------------------------------- runs
+
+
+def _run_message(x: Experiment, before: Before, event: RunMessage, effects: Sequence[Effect]) -> list[Part]:
+    name, body = event.job, event.body
+    run = f"run {event.attempt} of job {name}" + (f" (rank {event.rank})" if event.rank else "")
+    refused = any(isinstance(e, Noted) and e.text.startswith("refused") for e in effects)
+    if refused:
+        now = x.jobs[name].attempt
+        which = f"the job is at attempt {now}" if now != event.attempt else "that run is over"
+        return [Part(name, f"a late message of {run} was refused ({_body(body, before.high_water, x)}); {which}")]
+    return [Part(name, f"{run} {_body(body, before.high_water, x)}{_notes(effects, name)}")]
+
+
+def _body(
+    body: Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended, high_water: int, x: Experiment
+) -> str:
+    match body:
+        case Started():
+            return f"is up {_source(body.position)}"
+        case Reports():
+            return "reported " + ", ".join(_report(report, high_water, x) for report in body.reports)
+        case Amended():
+            return (
+                f"took amendment {body.ticket} at {body.position}"
+                if body.accepted
+                else (f"was already at {body.position}: amendment {body.ticket} came too late")
+            )
+        case SnapshotTaken():
+            return f"saved a snapshot at {body.snapshot.position} ({size(body.snapshot.size)})"
+        case SnapshotStored() if body.error:
+            return f"could not bring its snapshot at {body.position} to the store: {body.error}"
+        case SnapshotStored():
+            return f"has its snapshot at {body.position} in the store"
+        case Ended():
+            saved = ", its state saved" if body.snapshot is not None else ""
+            words_ = {RunEndReason.FAILED: "failed", RunEndReason.LOST: "was lost"}.get(body.reason, "left its machine")
+            why = f": {body.message.splitlines()[0]}" if body.message else ""
+            reason = f" ({body.reason.value}{saved})" if words_ == "left its machine" else ""
+            return f"{words_} at {body.position}{reason}{why}"
+        case _:
+            assert_never(body)
+
+
+def _report(report: Report, high_water: int, x: Experiment) -> str:
+    metric = x.settings.metric
+    names = [metric] if metric in report.metrics else sorted(report.metrics)
+    values = ", ".join(f"{name} {number(report.metrics[name])}" for name in names) or "nothing"
+    notes = [f"part {report.part}"] if report.part else []
+    notes += ["again"] if report.position <= high_water and not report.part else []
+    notes += ["it has no more to train"] if report.finished else ["it waits at its until"] if report.at_until else []
+    return f"{report.position}: {values}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _lost_runs(x: Experiment, before: Before, why: str) -> list[Part]:
+    """The runs that an event of a node ended."""
+    over = [(name, run) for name, run in before.live.items() if x.live.get(name) is not run]
+    return [
+        Part(name, f"{why}run {run.attempt} of job {name} was lost at {before.positions[name]}") for name, run in over
+    ]
+
+
+def runs_over(x: Experiment, before: Before) -> list[Part]:
+    """Where the jobs stand whose runs are over."""
+    parts = []
+    for name, run in before.live.items():
+        if x.live.get(name) is run or name not in x.jobs:
+            continue
+        job = x.jobs[name]
+        text = f"job {name} is {job.state.value}"
+        if job.state.idle:
+            text += f" and goes on {_source(job.position)}"
+        reason = job.reason.splitlines()[0] if job.reason else ""
+        parts.append(Part(name, text if reason.startswith("its run was lost") or not reason else f"{text}: {reason}"))
+    return parts

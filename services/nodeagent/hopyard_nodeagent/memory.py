@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -15,13 +16,15 @@ _LOOK_SECONDS: Final = 0.5
 def used_bytes(pid: int, limit: int = 0) -> int:
     """Bytes of physical memory that a process and its children hold; 0 if it is gone.
 
+    What children left behind when they ended counts too, while it is in the session that the process leads.
     Pages that they share count once where that can be told (on Linux), but only above `limit`: to tell it takes long.
     """
     try:
         parent = psutil.Process(pid)
-        family = [parent, *parent.children(recursive=True)]
+        kin = {parent, *parent.children(recursive=True), *_of_session(pid)}
     except psutil.NoSuchProcess:
         return 0
+    family = sorted(kin, key=lambda process: process.pid)
     held = sum(_resident(process) for process in family)
     if held <= limit or len(family) == 1 or not sys.platform.startswith("linux"):
         return held
@@ -64,6 +67,17 @@ class MemoryGuard:
                 await end()
                 return
             await asyncio.sleep(self._look_seconds)
+
+
+def _of_session(pid: int) -> list[psutil.Process]:
+    found = []
+    for other in psutil.pids():
+        try:
+            if os.getsid(other) == pid:
+                found.append(psutil.Process(other))
+        except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            continue  # it ended meanwhile, or is hidden from us
+    return found
 
 
 def _resident(process: psutil.Process) -> int:

@@ -8,9 +8,13 @@ from typing import Annotated
 
 import typer
 
+from hopyard.errors import InvalidInput
 from hopyard.serving import LogFormat, run_service
 from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS
 from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, DEFAULT_LEASE_SECONDS, SchedulerService
+
+MIN_SECONDS = 0.1
+MAX_SECONDS = 86400.0
 
 
 def command(
@@ -42,6 +46,7 @@ def command(
     """
 
     async def main(stop: asyncio.Event) -> None:
+        check_times(lease, heartbeat)
         service = SchedulerService(
             appstat=appstat,
             hpgen=hpgen,
@@ -53,10 +58,30 @@ def command(
             heartbeat_seconds=heartbeat,
             policy_seconds=policy_time_limit,
         )
+        starting, stopping = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
         try:
-            await service.start()
-            await service.wait(stop)
+            # It may wait for AppStat for ever.
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await starting
+                await service.wait(stop)
         finally:
+            for task in (starting, stopping):
+                task.cancel()
+            await asyncio.wait((starting, stopping))
             await service.stop()
 
     raise typer.Exit(run_service(main, name="scheduler", log_format=log_format, log_level=log_level))
+
+
+def check_times(lease: float, heartbeat: float) -> None:
+    """Refuse times with which agents that live would be declared lost.
+
+    Raises:
+        InvalidInput: One is out of its range, or an agent would not be heard twice within its lease.
+    """
+    for option, seconds in (("--lease", lease), ("--heartbeat", heartbeat)):
+        if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+            raise InvalidInput(f"{option}: needs {MIN_SECONDS:g} to {MAX_SECONDS:g} seconds, found {seconds:g}")
+    if not heartbeat < lease / 2:
+        raise InvalidInput(f"--heartbeat: needs less than half of --lease ({lease:g} s), found {heartbeat:g} s")

@@ -251,6 +251,9 @@ def test_extend_goes_on_with_what_has_ended(
         assert "extend by --jobs N, --max-iterations M or --time TIME" in capsys.readouterr().err
         assert run(["extend", "--time", "soon", *where]) == 2
         assert "error: --time: needs a length of time" in capsys.readouterr().err
+        for option in ("--jobs", "--max-iterations"):
+            assert run(["extend", option, "99999999999999999999", *where]) != 0
+            assert "error: an extension is at most 2147483647 jobs or units" in capsys.readouterr().err
         assert run(["extend", "--time", "10m", *where]) == 0
         assert "small (e1) is RUNNING" in capsys.readouterr().err
         assert run(["wait", *where]) == 0

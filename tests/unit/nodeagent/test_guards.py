@@ -145,3 +145,28 @@ def test_memory_is_that_of_the_whole_family_and_what_it_shares_counts_once() -> 
             os.kill(child, signal.SIGKILL)
             parent.kill()
     assert used_bytes(parent.pid) == 0
+
+
+ORPHANING = """
+import os, sys, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        held = b"x" * 200_000_000
+        sys.stdout.write("held\\n"); sys.stdout.flush()
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+time.sleep(600)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_what_a_child_left_behind_counts_too() -> None:
+    command = [sys.executable, "-c", ORPHANING]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            assert used_bytes(process.pid) > 200_000_000
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)

@@ -49,6 +49,8 @@ _PAGE: Final = 1000
 _GARBAGE_SECONDS: Final = 1800.0
 _WATCH_SECONDS: Final = 3600.0
 _LAST_WORDS_SECONDS: Final = 2.0
+_MOST: Final = 2**31 - 1
+
 ENDED: Final = frozenset(state for state in ExperimentState if state.ended)
 
 
@@ -294,8 +296,10 @@ class AsyncClient:
             seconds: How much time more.
 
         Raises:
-            InvalidInput: Nothing to extend by, or less than there is.
+            InvalidInput: Nothing to extend by, less than there is, or more than can be counted.
         """
+        if max(jobs, max_iterations) > _MOST:
+            raise InvalidInput(f"an extension is at most {_MOST} jobs or units, found {max(jobs, max_iterations)}")
         connection = await self._connection()
         request = experiment_pb2.ExtendExperimentRequest(
             experiment=_id(experiment),

@@ -72,6 +72,7 @@ class Sessions:
         self._clock = clock
         self._open: dict[str, Session] = {}
         self._seen: dict[str, float] = {}
+        self._leased: set[str] = set()
         self._addresses: dict[str, str] = {}
 
     def open(self, session: Session) -> None:
@@ -112,6 +113,7 @@ class Sessions:
     def seen(self, node: str) -> None:
         """The node's lease begins anew."""
         self._seen[node] = self._clock()
+        self._leased.add(node)
 
     def alive(self, session: Session) -> None:
         """A sign of life on a session; one on a session that is over counts for nothing."""
@@ -120,7 +122,7 @@ class Sessions:
 
     def forget(self, node: str) -> None:
         """The node is lost: its lease is over, and its session too, so that it says hello again if it lives."""
-        self._seen.pop(node, None)
+        self._leased.discard(node)
         session = self._open.get(node)
         if session is not None:
             session.close()
@@ -132,12 +134,12 @@ class Sessions:
     def expired(self) -> list[str]:
         """Nodes whose lease has run out."""
         now = self._clock()
-        return sorted(node for node, seen in self._seen.items() if now - seen > self.lease_seconds)
+        return sorted(node for node in self._leased if now - self._seen[node] > self.lease_seconds)
 
     def renew_all(self) -> None:
         """Gives every node a full lease: after a recovery, or after this process itself was stalled."""
-        for node in self._seen:
-            self.seen(node)
+        for node in self._leased:
+            self._seen[node] = self._clock()
 
     @property
     def addresses(self) -> dict[str, str]:

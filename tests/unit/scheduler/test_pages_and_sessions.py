@@ -33,13 +33,18 @@ class Clock:
 
 
 async def test_a_lost_node_s_session_ends_so_that_it_says_hello_again() -> None:
-    sessions = Sessions(10.0, Clock())
+    clock = Clock()
+    sessions = Sessions(10.0, clock)
     session = Session("a", "1", "x")
     sessions.open(session)
+    clock.now += 12.0
+    assert sessions.expired() == ["a"]
     sessions.forget("a")
     assert await session.next() is None
     sessions.alive(session)
-    assert sessions.silent_seconds("a") == float("inf")
+    sessions.renew_all()
+    assert (sessions.silent_seconds("a"), sessions.expired()) == (12.0, [])  # People see when it was heard last.
+    assert sessions.silent_seconds("b") == float("inf")
 
 
 def test_a_silent_node_loses_its_lease_and_a_stall_renews_all() -> None:

@@ -221,7 +221,7 @@ class AsyncClient:
                 failures += 1
                 lost_at = lost_at if failures > 1 else time.monotonic()
                 if not ended and time.monotonic() - lost_at > self._patience:
-                    raise Unavailable(f"no answer from the cluster at {connection.server}: {error}") from error
+                    raise connection.unanswered(error) from error
             finally:
                 call.cancel()
             if not ended:

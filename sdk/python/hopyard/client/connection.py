@@ -85,7 +85,12 @@ class Connection:
         try:
             return await retry(once, deadline=self.patience)
         except Unavailable as error:
-            raise Unavailable(f"no answer from the cluster at {self.server}: {error}") from error
+            raise self.unanswered(error) from error
+
+    def unanswered(self, error: Unavailable) -> Unavailable:
+        """What is said when patience has run out; said once, however many calls lie within one another."""
+        beginning = f"no answer from the cluster at {self.server}: "
+        return Unavailable(beginning + str(error).removeprefix(beginning))
 
     async def close(self) -> None:
         """Close all channels. Safe to call twice."""

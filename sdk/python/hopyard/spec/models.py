@@ -195,8 +195,8 @@ class ExperimentSpec(_Section):
         0, ge=0, le=_INT64, description="Seed of the training: with a configuration's values it gives the job's seed."
     )
     weight: float = Field(1.0, gt=0, description="Its part of the cluster, relative to other experiments' weights.")
-    share: str | None = Field(
-        None, min_length=1, description="Live experiments with the same key form one group: one policy, summed weight."
+    share: Name | None = Field(
+        None, description="Live experiments with the same key form one group: one policy, summed weight."
     )
 
     @property

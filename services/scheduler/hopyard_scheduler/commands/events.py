@@ -69,7 +69,8 @@ async def tell(
                     if follow:
                         sys.stdout.flush()
     if job is not None and not told:
-        jobs = ", ".join(story.experiment.jobs) if story.experiment is not None else ""
+        x, own = story.experiment, source.experiment.id
+        jobs = ", ".join(name for name, one in x.jobs.items() if one.member.id == own) if x is not None else ""
         raise NotFound(f"experiment {source.experiment.id} has no job {job!r}; it has {jobs or 'none'}")
     if json:
         emit_json({"experiment": source.experiment.id, "job": job, "events": lines})

@@ -150,7 +150,8 @@ class JobResources(_Section):
     memory: Bytes | None = Field(
         None,
         description="Memory that a run's processes may use together on a slot: 500MB, 2GiB or bytes. A run that uses more "
-        "is ended, as a failure of the user's code; none: no limit.",
+        "is ended, as a failure of the user's code; a process that began a session of its own and outlived its parent "
+        "is not counted. None: no limit.",
     )
 
 

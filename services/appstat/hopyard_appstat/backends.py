@@ -8,8 +8,9 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,11 @@ class Found:
     modified_at: float
 
 
+def _close(opening: asyncio.Future[BufferedReader]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
+
 class LocalBackend:
     """Blobs as files `<folder>/<first two digits>/<hash>`; names and bytes are flushed to the disk."""
 
@@ -58,12 +64,16 @@ class LocalBackend:
         """Move a file to its name; from another disk it is copied first."""
         await asyncio.to_thread(self._adopt, sha256, file)
 
-    async def read(self, sha256: str) -> AsyncIterator[bytes]:
+    async def read(self, sha256: str) -> AsyncGenerator[bytes]:
         """The bytes in chunks; a blob that is deleted meanwhile is still read to its end."""
+        opening = asyncio.ensure_future(asyncio.to_thread(self._path(sha256).open, "rb"))
         try:
-            file = await asyncio.to_thread(self._path(sha256).open, "rb")
+            file = await asyncio.shield(opening)
         except FileNotFoundError as error:
             raise NotFound(f"blob {sha256} is not in the store") from error
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close)  # It is opened all the same.
+            raise
         try:
             while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
                 yield chunk
@@ -154,7 +164,7 @@ class ObjectBackend:
         except BaseError as error:
             raise _unavailable(error) from error
 
-    async def read(self, sha256: str) -> AsyncIterator[bytes]:
+    async def read(self, sha256: str) -> AsyncGenerator[bytes]:
         """The bytes in chunks."""
         try:
             answer = await obstore.get_async(self._store, _key(sha256))

@@ -13,8 +13,8 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -48,7 +48,7 @@ class Backend(Protocol):
     async def adopt(self, sha256: str, file: Path) -> None:
         """Keep a complete, verified, flushed file's bytes under a hash; it may be moved away."""
 
-    def read(self, sha256: str) -> AsyncIterator[bytes]:
+    def read(self, sha256: str) -> AsyncGenerator[bytes]:
         """The bytes in chunks of at most `CHUNK_BYTES`; NotFound when they are not there."""
 
     async def delete(self, sha256: str) -> None:
@@ -174,9 +174,10 @@ class BlobStore:
                 whoever has a good copy can put it again.
         """
         digest = hashlib.sha256()
-        async for chunk in self._backend.read(check_sha256(sha256)):
-            digest.update(chunk)
-            yield chunk
+        async with aclosing(self._backend.read(check_sha256(sha256))) as chunks:
+            async for chunk in chunks:
+                digest.update(chunk)
+                yield chunk
         if digest.hexdigest() != sha256:
             _log.error("blob %s is damaged: its bytes have the hash %s; it is deleted", sha256, digest.hexdigest())
             await self._backend.delete(sha256)

@@ -95,15 +95,20 @@ class OwnedBlobs:
         before = self._wall_clock() - older_than_seconds
         old = [one for one in await self._blobs.survey() if one.modified_at <= before]
         parts = [one for one in old if not one.sha256]
-        unknown = await self._unknown([one for one in old if one.sha256])
-        kept = bool(unknown) and not (self._alone or foreign)
+        ours = self._alone or foreign
+        unknown = []
+        for one in await self._unknown([one for one in old if one.sha256]):
+            async with self._lock:  # Bytes are there a moment before the index knows them, and a moment after.
+                known = await self._store.known_blobs((one.sha256,))
+                if known or await self._blobs.size(one.sha256) is None:
+                    continue
+                if ours and not dry_run:
+                    await self._blobs.remove(one)
+            unknown.append(one)
+        kept = bool(unknown) and not ours
         if not dry_run:
             for one in parts:
                 await self._blobs.remove(one)
-            for one in [] if kept else unknown:
-                async with self._lock:
-                    if not await self._store.known_blobs((one.sha256,)):
-                        await self._blobs.remove(one)
         return Swept(
             partials + len(parts),
             partial_bytes + sum(one.size for one in parts),

@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from hopyard.client import Client
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
+from hopyard.errors import NotFound
 from tests.e2e.failing import alone, curve, experiment
 
 pytestmark = pytest.mark.timeout(180)
@@ -49,9 +51,12 @@ class Cluster:
         assert (job.state, job.attempt, job.failures) == (JobState.RUNNING, 1, 0)
 
     def until(self, true: Callable[[], Any]) -> None:
-        """Wait for something."""
+        """Wait for something, perhaps of a job that is yet to be made."""
         end = time.monotonic() + PATIENCE
-        while not true():
+        while True:
+            with suppress(NotFound):
+                if true():
+                    return
             assert time.monotonic() < end
             time.sleep(0.05)
 

@@ -45,10 +45,15 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         self, request_iterator: AsyncIterator[pb.ImportJournalRequest], context: Any
     ) -> pb.ImportJournalResponse:
         """Write whole streams."""
-        spool, writing = Spool(self._scratch), None
+        spool, writing, complete = Spool(self._scratch), None, False
         try:
             async for request in request_iterator:
                 await asyncio.to_thread(spool.add, request)
+                complete = request.complete
+            if not complete:  # A call that is cut looks like one that has ended.
+                raise InvalidInput(
+                    "ImportJournal: the last message does not say that it is complete; nothing is written"
+                )
             writing = asyncio.create_task(self._store.import_journal(spool.parts), name="import")
             await asyncio.shield(writing)
         finally:

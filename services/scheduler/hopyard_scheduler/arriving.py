@@ -148,12 +148,21 @@ class ArrivingStream:
             raise Conflict(f"the journal ends while {named}: pause it where it runs, and export it again")
 
     def finish(self, imported: Imported) -> Iterator[appstat_pb2.ImportJournalRequest]:
-        """The last event, and the rows of experiments and jobs as they stand after it."""
+        """The last event, and the rows of experiments and jobs as they stand after it.
+
+        Raises:
+            InvalidInput: The specification that came along is none that these events can belong to.
+        """
         part = appstat_pb2.ImportJournalRequest()
         self._number += 1
         self._apply(imported, imported.at, part)
         yield part
-        rows = self._changes.rows(self._core, imported.at)
+        try:
+            rows = self._changes.rows(self._core, imported.at)
+        except Exception as error:  # whatever is wrong with what came along
+            raise InvalidInput(
+                f"journal: what follows from it cannot be written: {type(error).__name__}: {error}"
+            ) from error
         for start in range(0, len(rows), _ROWS):
             yield appstat_pb2.ImportJournalRequest(projections=rows[start : start + _ROWS])
 

@@ -87,6 +87,7 @@ class Importer:
             at = max(self._live.clock(), stream.at)
             for part in stream.finish(Imported(at, stream.experiment.id, request, here)):
                 await call.write(part)
+            await call.write(appstat_pb2.ImportJournalRequest(complete=True))
             await call.done_writing()
             await call
             written = True

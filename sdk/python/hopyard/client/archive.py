@@ -86,6 +86,8 @@ class ArchiveWriter:
         finally:
             # Closing what could not be written must not hide why.
             with suppress(OSError, ValueError):
+                self._zip.close()
+            with suppress(OSError):
                 self._file.close()
             self._partial.unlink(missing_ok=True)
 

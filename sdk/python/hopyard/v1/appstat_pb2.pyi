@@ -128,8 +128,11 @@ class ImportJournalRequest(google.protobuf.message.Message):
     EPOCH_FIELD_NUMBER: builtins.int
     RECORDS_FIELD_NUMBER: builtins.int
     PROJECTIONS_FIELD_NUMBER: builtins.int
+    COMPLETE_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """In the first message only."""
+    complete: builtins.bool
+    """In the last message only, where it is true: a call that ends without it was cut, and nothing is written."""
     @property
     def records(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JournalRecord]:
         """Contiguous within each stream over all messages, from position 1 on."""
@@ -142,8 +145,9 @@ class ImportJournalRequest(google.protobuf.message.Message):
         epoch: builtins.int = ...,
         records: collections.abc.Iterable[Global___JournalRecord] | None = ...,
         projections: collections.abc.Iterable[Global___Projection] | None = ...,
+        complete: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "projections", b"projections", "records", b"records"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["complete", b"complete", "epoch", b"epoch", "projections", b"projections", "records", b"records"]) -> None: ...
 
 Global___ImportJournalRequest: typing_extensions.TypeAlias = ImportJournalRequest
 

@@ -89,7 +89,8 @@ class AppStatService:
             self._store = Store(await asyncio.to_thread(self._open))
             self._writing = self._background.start(self._store.run(), name="writer")
             self._background.start(self._clear_partials(), name="partials")
-            servicer = AppStatServicer(self._store, OwnedBlobs(self._store, self._blobs, alone=self._alone))
+            owned = OwnedBlobs(self._store, self._blobs, alone=self._alone)
+            servicer = AppStatServicer(self._store, owned, self._data)
             self._server.add(add_AppStatServiceServicer_to_server, servicer, SERVICE)
             return await self._server.start()
         except BaseException:

@@ -25,7 +25,9 @@ from hopyard.client.types import (
     Download,
     Experiment,
     ExperimentState,
+    Exported,
     Garbage,
+    Imported,
     Job,
     JobState,
     LogChunk,
@@ -429,6 +431,44 @@ class AsyncClient:
             best_position=chosen.best_position,
             best_missing=all(one.position != chosen.best_position for one in chosen.snapshots),
         )
+
+    async def export_experiment(
+        self, experiment: str | Experiment, to: str | Path | None = None, *, snapshots: bool = True
+    ) -> Exported:
+        """Write an experiment to one file, from which another cluster can go on with it (docs/exporting.md).
+
+        An experiment of a group takes the group with it: they share one journal.
+
+        Args:
+            experiment: Which; paused, or over.
+            to: The file to make; None: one named after the experiment in the current directory.
+            snapshots: Whether its snapshots travel too. Without them jobs begin anew elsewhere.
+
+        Raises:
+            Conflict: It runs, or went on meanwhile.
+            AlreadyExists: The file is there.
+        """
+        from hopyard.client.travelling import write
+
+        present = await self.get(experiment)
+        return await write(self, await self._connection(), present, Path(to) if to is not None else None, snapshots)
+
+    async def import_experiment(self, file: str | Path, name: str | None = None) -> Imported:
+        """Bring an experiment from a file: it is there as it was, and goes on when it is resumed or extended.
+
+        Args:
+            file: What `export_experiment` made.
+            name: Id that it gets; None: its own.
+
+        Raises:
+            NotFound: There is no such file.
+            InvalidInput: It is none of an export, or of a newer version.
+            DataLoss: It is truncated or was altered; nothing was changed.
+            AlreadyExists: Its id is taken here.
+        """
+        from hopyard.client.travelling import read
+
+        return await read(self, await self._connection(), Path(file), name)
 
     # -------------------------------------------------------------------------------------------------------- cluster
 

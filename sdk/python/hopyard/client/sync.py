@@ -17,7 +17,9 @@ from hopyard.client.types import (
     Download,
     Experiment,
     ExperimentState,
+    Exported,
     Garbage,
+    Imported,
     Job,
     JobState,
     LogChunk,
@@ -165,6 +167,16 @@ class Client:
     ) -> Download:
         """Fetch a snapshot, verify its hash, and unpack it; see `AsyncClient.download`."""
         return self._loop.run(self._client.download(experiment, job, to=to, which=which))
+
+    def export_experiment(
+        self, experiment: str | Experiment, to: str | Path | None = None, *, snapshots: bool = True
+    ) -> Exported:
+        """Write an experiment to one file; see `AsyncClient.export_experiment`."""
+        return self._loop.run(self._client.export_experiment(experiment, to, snapshots=snapshots))
+
+    def import_experiment(self, file: str | Path, name: str | None = None) -> Imported:
+        """Bring an experiment from a file; see `AsyncClient.import_experiment`."""
+        return self._loop.run(self._client.import_experiment(file, name))
 
     def nodes(self) -> list[Node]:
         """The cluster's nodes with their machines."""

@@ -22,6 +22,7 @@ from hopyard_scheduler.core.events import (
     CopiesEvicted,
     ExperimentCreated,
     ExperimentEvent,
+    Imported,
     JobOperated,
     MachineGranted,
     MachineRecalled,
@@ -90,6 +91,8 @@ def _is_news(x: Experiment, event: ExperimentEvent) -> bool:
             return event.request not in x.requests
         case MemberJoined():
             return event.member not in x.members
+        case Imported():
+            return event.request not in x.requests
         case _:
             return True
 
@@ -116,6 +119,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             placement.node_draining(x, event)
         case CopiesEvicted():
             placement.copies_evicted(x, event)
+        case Imported():
+            placement.imported(x, event)
         case ShareSet():
             preemption.set_share(x, event)
         case Answered():

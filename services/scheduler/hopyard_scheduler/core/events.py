@@ -436,9 +436,27 @@ class Updated:
     member: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The stream up to here was written in another cluster, whose nodes and machines are not here.
+
+    Attributes:
+        at: When.
+        experiment: The stream.
+        request: Names the import, so that a repeated one is recognised.
+        snapshots: Those that came along and are in the store; all others are lost.
+    """
+
+    at: float
+    experiment: str
+    request: str
+    snapshots: tuple[str, ...] = ()
+
+
 ExperimentEvent = (
     ExperimentCreated
     | MemberJoined
+    | Imported
     | MachineGranted
     | MachineRecalled
     | NodeLost

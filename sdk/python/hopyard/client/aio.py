@@ -43,6 +43,7 @@ from hopyard.v1 import appstat_pb2, experiment_pb2, job_manager_pb2, resource_ma
 if TYPE_CHECKING:
     from hopyard.client.embedded import EmbeddedCluster
     from hopyard.client.submission import SpecLike, Submission
+    from hopyard.results import Results
 
 PATIENCE_SECONDS: Final = 30.0
 """How long a call is tried again while the cluster is not reachable, unless the client is told otherwise."""
@@ -357,6 +358,18 @@ class AsyncClient:
             if not answer.next_page_token:
                 return found
             request.page_token = answer.next_page_token
+
+    async def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
+        """What it found as a table: a row a job in order of creation; with `reports`, a row a report.
+
+        `results(...).rows` are plain values, `results(...).frame()` is a pandas DataFrame.
+        """
+        from hopyard.results import job_results, report_results
+
+        present = await self.get(experiment)
+        if reports:
+            return report_results(present, await self.statistics(present))
+        return job_results(present, await self.jobs(present))
 
     async def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
         """A job's curve, in order of position.

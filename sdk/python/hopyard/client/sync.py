@@ -31,6 +31,7 @@ from hopyard.rpc import DEFAULT_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from hopyard.client.submission import SpecLike
+    from hopyard.results import Results
 
 
 class Client:
@@ -146,6 +147,10 @@ class Client:
     def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
         """All accepted reports, ordered by job and position; of one job, or of all."""
         return self._loop.run(self._client.statistics(experiment, job))
+
+    def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
+        """What it found as a table; see `AsyncClient.results`."""
+        return self._loop.run(self._client.results(experiment, reports=reports))
 
     def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
         """A job's curve, in order of position; see `AsyncClient.curve`."""

@@ -611,13 +611,24 @@ class UpdateExperimentRequest(google.protobuf.message.Message):
     TARGET_FIELD_NUMBER: builtins.int
     WEIGHT_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
+    CONCURRENCY_FIELD_NUMBER: builtins.int
+    CLEAR_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     target: builtins.float
     """Unset: unchanged."""
     weight: builtins.float
     """Share weight, above 0. Unset: unchanged."""
     slots: builtins.int
-    """At most this many machines. Unset: unchanged."""
+    """At most this many machines, at least 1. Unset: unchanged."""
+    concurrency: builtins.int
+    """At most so many jobs that train at a time, at least 1. Unset: unchanged."""
+    request_id: builtins.str
+    """Chosen by the client; makes the call idempotent. Empty: each call counts."""
+    @property
+    def clear(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Terms that are to hold no more: "target", "slots", "concurrency". One that is also set is refused."""
+
     def __init__(
         self,
         *,
@@ -625,9 +636,14 @@ class UpdateExperimentRequest(google.protobuf.message.Message):
         target: builtins.float | None = ...,
         weight: builtins.float | None = ...,
         slots: builtins.int | None = ...,
+        concurrency: builtins.int | None = ...,
+        clear: collections.abc.Iterable[builtins.str] | None = ...,
+        request_id: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "experiment", b"experiment", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "concurrency", b"concurrency", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "clear", b"clear", "concurrency", b"concurrency", "experiment", b"experiment", "request_id", b"request_id", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_concurrency", b"_concurrency"]) -> typing.Literal["concurrency"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_slots", b"_slots"]) -> typing.Literal["slots"] | None: ...
     @typing.overload

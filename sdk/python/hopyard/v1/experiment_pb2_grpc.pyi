@@ -330,7 +330,7 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
     """More jobs, longer jobs, more time: also for a finished experiment, which then goes on."""
 
     UpdateExperiment: _ExperimentServiceUpdateExperimentType
-    """Changes what may change while it runs: target, weight, slots."""
+    """Changes what may change while it runs: target, weight, slots, concurrency. Idempotent by request_id."""
 
     GetCluster: _ExperimentServiceGetClusterType
     """Where the cluster's other services answer: clients put code bundles into AppStat and read snapshots from it."""
@@ -465,7 +465,7 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.experiment_pb2.UpdateExperimentRequest,
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.experiment_pb2.UpdateExperimentResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.UpdateExperimentResponse]]:
-        """Changes what may change while it runs: target, weight, slots."""
+        """Changes what may change while it runs: target, weight, slots, concurrency. Idempotent by request_id."""
 
     @abc.abstractmethod
     def GetCluster(

@@ -22,6 +22,7 @@ from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Decide, Noted
 from hopyard_scheduler.core.events import (
     Answered,
+    ExperimentEvent,
     JobHeld,
     JobOperated,
     Operated,
@@ -257,5 +258,7 @@ def test_the_journal_leads_to_the_same_state(rig: Rig) -> None:
     rig.feed(Updated(rig.now, "x", "u", concurrency=1, cleared=("slots",)))
     again = Core()
     for event in rig.journal:
-        again.restore(decode(kind_of(event), encode(event)))
+        read = decode(kind_of(event), encode(event))
+        assert isinstance(read, ExperimentEvent)
+        again.restore(read)
     dump.compare(rig.x, again.experiments["x"])

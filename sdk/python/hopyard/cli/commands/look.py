@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Json, Server
+from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Job, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
@@ -105,7 +105,8 @@ def best(experiment: Experiment = None, server: Server = None, data: Data = None
 
 
 def curve(
-    names: ExperimentAndJob,
+    names: ExperimentAndJob = None,
+    named: Job = None,
     metric: Annotated[
         str | None, typer.Option("--metric", help="A metric's name. [default: the experiment's]", show_default=False)
     ] = None,
@@ -124,7 +125,7 @@ def curve(
     from hopyard.cli.verdict import metric_trouble, metrics_seen
     from hopyard.errors import NotFound
 
-    experiment, job = experiment_and_job(names)
+    experiment, job = experiment_and_job(names, named)
 
     async def ask(client: AsyncClient) -> None:
         chosen = await find(client, experiment)

@@ -289,6 +289,7 @@ class FrontDoor:
             appstat_address=self._appstat_address,
             version=__version__,
             trouble=self._live.journal.trouble,
+            now=self._live.clock(),
         )
 
     # --------------------------------------------------------------------------------------------------------------- act

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hopyard.cli import entries
-from hopyard.cli.commands import act, files, garbage, look, plugins, services, start, terms, training
+from hopyard.cli.commands import act, doctor, files, garbage, look, plugins, services, start, terms, training
 from hopyard.cli.errors import WrongUse
 from hopyard.plugins import COMMANDS
 
@@ -60,7 +60,7 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for module in (start, training, look, files, act, terms, garbage, plugins, services):
+    for module in (start, training, look, files, act, terms, garbage, plugins, doctor, services):
         module.register(app)
     for name, text in _SERVICE_HELP.items():
         _add_service(app, name, text, entries.PANELS[name])

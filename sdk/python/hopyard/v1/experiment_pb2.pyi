@@ -778,6 +778,7 @@ class GetClusterResponse(google.protobuf.message.Message):
     APPSTAT_ADDRESS_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
     TROUBLE_FIELD_NUMBER: builtins.int
+    NOW_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """The scheduler's epoch."""
     appstat_address: builtins.str
@@ -788,6 +789,8 @@ class GetClusterResponse(google.protobuf.message.Message):
     """What keeps the cluster from going on just now, in words, such as a journal that finds no room on its disk; empty:
     nothing. It goes on by itself once that is mended.
     """
+    now: builtins.float
+    """The scheduler's clock as it answers, in seconds since the Unix epoch; unset by older ones."""
     def __init__(
         self,
         *,
@@ -795,7 +798,10 @@ class GetClusterResponse(google.protobuf.message.Message):
         appstat_address: builtins.str = ...,
         version: builtins.str = ...,
         trouble: builtins.str = ...,
+        now: builtins.float | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["appstat_address", b"appstat_address", "epoch", b"epoch", "trouble", b"trouble", "version", b"version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_now", b"_now", "now", b"now"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_now", b"_now", "appstat_address", b"appstat_address", "epoch", b"epoch", "now", b"now", "trouble", b"trouble", "version", b"version"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_now", b"_now"]) -> typing.Literal["now"] | None: ...
 
 Global___GetClusterResponse: typing_extensions.TypeAlias = GetClusterResponse

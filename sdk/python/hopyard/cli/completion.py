@@ -5,9 +5,10 @@ Nothing is started: where no cluster answers within `SECONDS`, nothing is offere
 
 from __future__ import annotations
 
-import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
 
 SECONDS: Final = 0.5
-"""How long asking a cluster may take."""
+"""How long asking a cluster may take, from when it is known that there is one."""
+
+LEAST_SECONDS: Final = 0.1
+"""So long the cluster has in any case, however long the client took to load."""
 
 Offers = list[tuple[str, str]]
 """What may be typed, each with a word about it."""
@@ -82,25 +86,33 @@ async def _jobs(client: AsyncClient, given: str | None) -> Offers:
 
 def _ask(context: typer.Context, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
     """What a cluster that runs answers; nothing where none does, whatever goes wrong."""
+    begin = time.monotonic()
     try:
         address = _address(context.params)
-        return asyncio.run(_within(address, work)) if address is not None else []
+        if address is None:
+            return []
+        import asyncio
+
+        return asyncio.run(_within(address, work, begin + SECONDS))
     except Exception:  # noqa: BLE001 - a shell that waits for completions must not be told of errors
         return []
 
 
 def _address(params: dict[str, Any]) -> str | None:
-    from hopyard.cli.connect import choose
-    from hopyard.client.address import read_address
+    """Where a cluster would answer; None: none runs. What was typed counts more than the environment."""
+    from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE, read_address
 
-    server, folder = choose(params.get("server"), params.get("data"))
-    return server or read_address(folder)
+    server, data = params.get("server"), params.get("data")
+    if server is not None and (data is None or os.environ.get(SERVER_VARIABLE) != server):
+        return str(server)
+    return read_address(Path(data or os.environ.get(DATA_VARIABLE) or DEFAULT_DATA))
 
 
-async def _within(address: str, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
-    end = time.monotonic() + SECONDS
+async def _within(address: str, work: Callable[[AsyncClient], Awaitable[Offers]], end: float) -> Offers:
+    import asyncio
+
     from hopyard.client.aio import AsyncClient
 
-    async with asyncio.timeout(max(end - time.monotonic(), 0.1)):
+    async with asyncio.timeout(max(end - time.monotonic(), LEAST_SECONDS)):
         async with AsyncClient(address, timeout=SECONDS, patience=0.0) as client:
             return await work(client)

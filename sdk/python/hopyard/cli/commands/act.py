@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time as clock
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated
@@ -100,10 +99,14 @@ def extend(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Give an experiment more: jobs, iterations or time. One that has ended goes on.
+    """Give an experiment more jobs, iterations or time.
+
+    One that has ended goes on, and jobs that were trained to their end do with --max-iterations.
 
     **Examples:** `hopyard extend digits --jobs 10 --watch`, `hopyard extend digits --max-iterations 40 --time 10m`
     """
+    import asyncio
+
     from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import say
@@ -142,6 +145,8 @@ def wait(
 
     **Example:** `hopyard wait digits --timeout 3600 && hopyard best digits`
     """
+    import asyncio
+
     from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import EXIT_FAILED
     from hopyard.cli.output import emit_json, say
@@ -182,6 +187,8 @@ async def _settled(client: AsyncClient, experiment: ExperimentValue, seconds: fl
     Raises:
         TimedOut: It took longer.
     """
+    import asyncio
+
     from hopyard.cli.verdict import ONLY_PAUSED
     from hopyard.client.types import Experiment as Shown
     from hopyard.client.types import ExperimentState

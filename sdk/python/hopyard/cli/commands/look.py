@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,6 +58,8 @@ def jobs(experiment: Experiment = None, server: Server = None, data: Data = None
 
 def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
     """List the nodes of a running cluster and what their machines do."""
+    import asyncio
+
     from hopyard.cli.connect import resting, with_client
     from hopyard.cli.output import emit, emit_json
     from hopyard.cli.tables import nodes_table

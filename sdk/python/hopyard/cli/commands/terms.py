@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -58,6 +57,8 @@ def set_terms(
 
     **Examples:** `hopyard set digits --machines 2`, `hopyard set digits --target 0.98 --weight 2`, `hopyard set --target none`
     """
+    import asyncio
+
     from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit_json, say

@@ -60,7 +60,7 @@ def resume(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Go on with a suspended experiment and watch it, or with one job.
+    """Go on with a suspended experiment and watch it.
 
     When no cluster serves the data directory, one is started in it. With --job a job that `hopyard pause --job` paused is
     given back to its policy, and nothing is watched.

@@ -40,20 +40,26 @@ def set_share(x: Experiment, event: ShareSet) -> None:
 def preempt(x: Experiment) -> None:
     """The deadline of a smaller share has passed: the core suspends what the policy did not.
 
-    Runs of the lowest priority first, then those of the newest jobs; runs that may not be preempted stay until they end.
+    Runs of the lowest priority first, then those that would lose least, then those of the newest jobs; runs that may not be
+    preempted stay until they end.
     Asked with each event until the experiment is within its share, since what is left to leave may change.
     """
     leaving = sum(_counted(x, run) for run in x.live.values() if run.ending is not None)
     surplus = x.held - x.share - leaving
     victims = sorted(
         (run for run in x.live.values() if run.ending is None and run.preemptible),
-        key=lambda run: (x.jobs[run.job].priority or 0.0, -x.jobs[run.job].ordinal),
+        key=lambda run: (x.jobs[run.job].priority or 0.0, _at_stake(x, run), -x.jobs[run.job].ordinal),
     )
     for run in victims:
         if surplus <= 0:
             return
         commands.end_run(x, run, RunEndReason.PREEMPTED)
         surplus -= _counted(x, run)
+
+
+def _at_stake(x: Experiment, run: Run) -> int:
+    """What a run may lose: a program that has taken no snapshot so far perhaps cannot, and begins again."""
+    return run.position if x.snapshots.newest(run.job) is None else 0
 
 
 def _counted(x: Experiment, run: Run) -> int:

@@ -102,3 +102,10 @@ def test_of_runs_without_a_snapshot_those_that_lose_least_are_preempted_first() 
     rig.ended(RunEndReason.SUSPENDED, 1, name="2")
     rig.ended(RunEndReason.SUSPENDED, 9, snapshot(9), name="3")
     assert (rig.job("2").state, rig.job("3").state) == (JobState.PENDING, JobState.SUSPENDED)
+
+
+def test_who_reached_the_target_is_complete_where_it_was() -> None:
+    rig = trained(2, target=0.3)
+    rig.report(3, 0.3)
+    rig.ended(RunEndReason.SUSPENDED, 3)
+    assert (rig.job().state, rig.job().position, rig.job().best) == (JobState.COMPLETED, 3, (0.3, 3))

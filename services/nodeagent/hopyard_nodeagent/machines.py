@@ -14,6 +14,7 @@ from typing import Final
 from hopyard.errors import InvalidInput, PermissionDenied
 from hopyard.v1 import resource_manager_pb2
 from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.leftovers import Leftovers
 from hopyard_nodeagent.programs import Preparation, Program, ProgramRefused, agent_variables, environment_of
 from hopyard_nodeagent.runners import Runner, RunnerDied, spawn
 from hopyard_nodeagent.settings import MachineSettings
@@ -45,12 +46,14 @@ class Machines:
         attach_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make machines without runners; `clock` measures how long they are idle."""
+        """Make machines without runners, and end what an earlier agent left; `clock` measures how long they are idle."""
         self._machines = {machine.id: Machine(machine) for machine in settings}
         self._folders = folders
         self._attach_seconds = attach_seconds
         self._clock = clock
         self._starting: dict[str, asyncio.Future[Runner]] = {}
+        self._leftovers = Leftovers(folders.processes)
+        self._leftovers.end_all()
         self.application_address = ""
 
     def get(self, machine: str) -> Machine:
@@ -130,8 +133,14 @@ class Machines:
         try:
             variables = agent_variables(self.application_address, token)
             machine.runner = runner = await spawn(
-                program, token=token, environment={**environment, **variables}, log=log, folder=folder
+                program,
+                token=token,
+                environment={**environment, **variables},
+                log=log,
+                folder=folder,
+                over=self._leftovers.forget,
             )
+            self._leftovers.note(runner.pid)
             started.set_result(runner)
         finally:
             del self._starting[token]

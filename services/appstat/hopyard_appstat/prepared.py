@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Dialect, Executable, Table, bindparam, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.exc import DBAPIError
 
 from hopyard_appstat.schema import epochs, journal, streams
 
@@ -28,26 +30,41 @@ Row = Mapping[str, Any]
 def execute(connection: Connection, statement: Executable, rows: Sequence[Row]) -> None:
     """Carry out a statement (one of this module's) once for each row."""
     if rows:
-        connection.exec_driver_sql(_text(statement, _spoken(connection)), _parameters(rows))
+        _run(connection, _text(statement, _spoken(connection)), rows)
 
 
 def scalar(connection: Connection, statement: Executable, row: Row) -> Any:
     """The one value that a statement (one of this module's) finds; None: none."""
-    return connection.exec_driver_sql(_text(statement, _spoken(connection)), dict(row)).scalar()
+    found = _run(connection, _text(statement, _spoken(connection)), [row]).fetchone()
+    return None if found is None else found[0]
 
 
 def upsert(connection: Connection, table: Table, key: tuple[str, ...], rows: Sequence[Row], *, replace: bool) -> None:
     """Insert rows; one whose key is there replaces the older one, or (`replace` False) is dropped."""
     if rows:
-        connection.exec_driver_sql(_upsert_text(table, key, replace, _spoken(connection)), _parameters(rows))
+        _run(connection, _upsert_text(table, key, replace, _spoken(connection)), rows)
 
 
 def _spoken(connection: Connection) -> Dialect:
     return _SQLITE if connection.dialect.name == "sqlite" else connection.dialect
 
 
-def _parameters(rows: Sequence[Row]) -> Any:
-    return dict(rows[0]) if len(rows) == 1 else [dict(row) for row in rows]
+def _run(connection: Connection, text: str, rows: Sequence[Row]) -> DBAPICursor:
+    """Carry out a text by the driver's own cursor.
+
+    Raises:
+        DBAPIError: As SQLAlchemy says it.
+    """
+    driver = connection.dialect.loaded_dbapi
+    cursor = connection.connection.cursor()
+    try:
+        if len(rows) == 1:
+            cursor.execute(text, rows[0])
+        else:
+            cursor.executemany(text, rows)
+    except driver.Error as error:
+        raise DBAPIError.instance(text, list(rows), error, driver.Error, dialect=connection.dialect) from error
+    return cursor
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import pytest
 from hopyard.policy.vocabulary import (
     SUSPEND,
     AmendRun,
+    ApplicationStat,
     Call,
     Command,
     CreateJob,
@@ -244,3 +245,13 @@ def test_a_priority_that_is_not_a_number_is_refused(rig: Rig) -> None:
     rig.create()
     rig.command(LabelJob("2", math.nan))
     assert rig.job("2").priority is None
+
+
+def test_a_message_with_many_reports_brings_as_many_up_calls_and_is_fine() -> None:
+    rig = Rig(max_position=1_000)
+    rig.create()
+    rig.start("1", allowed=1_000)
+    reports = tuple(Report(position, {"score": 0.5}) for position in range(1, 501))
+    rig.say(rig.key(), Reports(reports))
+    assert len(rig.called(IterationFinish)) == len(rig.called(ApplicationStat)) == 500
+    assert rig.x.phase is Phase.RUNNING, rig.x.reason

@@ -132,6 +132,7 @@ class NodeAgent:
             snapshots=self._snapshots.hashes(),
             epoch=epoch,
             home=self._folders.home,
+            bundles=True,
         )
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:

@@ -44,6 +44,7 @@ class TrainingRun:
         self._snapshot: common_pb2.Snapshot | None = None
         self._iteration_began: float | None = None
         self._gang: Leader | Follower | None = None
+        self._done_with: list[Path] = []
         self.broken = False
         """Whether the process should not be used for another run."""
 
@@ -129,9 +130,9 @@ class TrainingRun:
         hyperparameters = hyperparameters_from_proto(start.hyperparameters)
         if start.HasField("snapshot"):
             folder = scratch / "snapshot"
-            unpack(Path(self._start.snapshot_file), folder, start.snapshot.sha256)
+            unpack(Path(self._start.snapshot_file), folder, start.snapshot.sha256, durable=False)
             driver.start(hyperparameters, context, snapshot=folder, position=start.snapshot.position)
-            shutil.rmtree(folder)
+            self._done_with.append(folder)
         else:
             driver.start(hyperparameters, context)
         with self._changed:
@@ -142,7 +143,7 @@ class TrainingRun:
         while True:
             with self._changed:
                 action = self._control.next()
-                while isinstance(action, Wait):
+                while isinstance(action, Wait) and not self._done_with:
                     if gang is not None:
                         gang.check()
                     self._changed.wait()
@@ -150,10 +151,13 @@ class TrainingRun:
                 if isinstance(action, Train):
                     self._control.began(committed=_committed(driver, action))
             match action:
+                case Wait():
+                    self._tidy()
                 case Train(limit):
                     if gang is not None:
                         gang.step(driver.position, limit)
                     self._report(self._step(driver, limit))
+                    self._tidy()
                 case Restate():
                     self._report(Report(position=driver.position, metrics={}, seconds=0.0, finished=driver.finished))
                 case Save():
@@ -173,6 +177,7 @@ class TrainingRun:
                     user=True,
                 )
             report = self._step(driver, order.limit)
+            self._tidy()
             with self._changed:
                 self._control.began()
                 self._control.reached(report.position, finished=report.finished)
@@ -190,13 +195,19 @@ class TrainingRun:
             at_until = self._control.reached(report.position, finished=report.finished)
             self._outbox.send(messages.report(report, self._start.start, at_until=at_until, at=time.time()))
 
+    def _tidy(self) -> None:
+        """Delete what was needed for a moment: when nobody waits for this run. What it leaves at its end the agent deletes."""
+        while self._done_with:
+            shutil.rmtree(self._done_with.pop())
+
     def _save(self, driver: TrainerDriver) -> None:
+        self._tidy()
         folder = Path(self._start.scratch_folder) / "saving"
         partial = Path(self._start.snapshot_folder) / f".{os.getpid()}.packing"
         driver.save(folder)
         info = pack(folder, partial)
         os.replace(partial, partial.with_name(info.sha256))
-        shutil.rmtree(folder)
+        self._done_with.append(folder)
         self._snapshot = common_pb2.Snapshot(
             job=self._start.run.job,
             position=driver.position,

@@ -6,12 +6,12 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hopyard.errors import InvalidInput, PermissionDenied
 from hopyard.v1 import resource_manager_pb2
 from hopyard_nodeagent.folders import Folders
-from hopyard_nodeagent.programs import Program, agent_variables, environment_of
+from hopyard_nodeagent.programs import Program, agent_variables, environment_of, program_of
 from hopyard_nodeagent.runners import Runner, RunnerDied, spawn
 from hopyard_nodeagent.settings import MachineSettings
 
@@ -25,6 +25,8 @@ class Machine:
         self.lock = asyncio.Lock()
         """Held by the run that has the machine."""
         self.runner: Runner | None = None
+        self.environment: Mapping[str, str] = {}
+        """That its runner was started with, but for what the agent adds."""
         self.idle_since = 0.0
 
 
@@ -87,9 +89,39 @@ class Machines:
             await present.wait_attached(self._attach_seconds)
             return present
         environment = environment_of(definition, machine.settings, os.environ)
+        if present is not None and present.usable and _fits(present, machine.environment, program, environment):
+            present.program = program
+            await present.wait_attached(self._attach_seconds)
+            return present
         if present is not None:
-            await present.leave()
+            await (present.leave() if present.used else present.kill())
             machine.runner = None
+        runner = await self._spawn(machine, program, environment)
+        try:
+            await runner.wait_attached(self._attach_seconds)
+        except RunnerDied:
+            machine.runner = None
+            raise
+        return runner
+
+    async def prepare(self, most: int) -> None:
+        """Start processes that have no program yet on `most` machines (>= 0) that have none.
+
+        Who gets such a machine first need not wait for a process to start, if its program wants nothing special of it.
+
+        Raises:
+            RunnerDied: one could not be started.
+        """
+        # As most experiments want it: this agent's interpreter, nothing added to the environment, one thread.
+        definition = resource_manager_pb2.RunProgram(trainer="none yet", threads=1)
+        program = program_of("", definition)
+        for machine in list(self._machines.values())[:most]:
+            if machine.runner is None and not machine.lock.locked():
+                async with machine.lock:
+                    await self._spawn(machine, program, environment_of(definition, machine.settings, os.environ))
+                    self.released(machine)
+
+    async def _spawn(self, machine: Machine, program: Program, environment: Mapping[str, str]) -> Runner:
         token = secrets.token_urlsafe(32)
         started = asyncio.get_running_loop().create_future()
         self._starting[token] = started
@@ -97,7 +129,7 @@ class Machines:
             machine.runner = runner = await spawn(
                 program,
                 token=token,
-                environment=environment | agent_variables(self.application_address, token),
+                environment={**environment, **agent_variables(self.application_address, token)},
                 log=self._folders.runner_log(machine.settings.id),
                 folder=self._folders.data,
             )
@@ -105,11 +137,7 @@ class Machines:
         finally:
             del self._starting[token]
             started.cancel()
-        try:
-            await runner.wait_attached(self._attach_seconds)
-        except RunnerDied:
-            machine.runner = None
-            raise
+        machine.environment = environment
         return runner
 
     def released(self, machine: Machine) -> None:
@@ -130,3 +158,8 @@ class Machines:
         """End all training processes at once."""
         runners = [machine.runner for machine in self._machines.values() if machine.runner is not None]
         await asyncio.gather(*(runner.kill() for runner in runners))
+
+
+def _fits(runner: Runner, has: Mapping[str, str], program: Program, wants: Mapping[str, str]) -> bool:
+    """Whether a process that has no program yet was started as this one wants it."""
+    return not runner.program.experiment and runner.program.arguments == program.arguments and has == wants

@@ -269,7 +269,7 @@ async def spawn(
         raise RunnerDied(f"{program.arguments[0]} cannot be started: {error.strerror}", None) from error
     finally:
         os.close(handle)
-    _log.info("started runner %d of experiment %s", process.pid, program.experiment)
+    _log.info("started runner %d of experiment %s", process.pid, program.experiment or "(none yet)")
     return Runner(process, token, program, log)
 
 

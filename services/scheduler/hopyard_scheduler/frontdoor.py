@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
@@ -16,6 +17,7 @@ from google.protobuf.json_format import Parse
 
 from hopyard import __version__
 from hopyard.errors import Conflict, InvalidInput, NotFound
+from hopyard.policy import Policy, hears_statistics
 from hopyard.rpc.values import report_to_proto
 from hopyard.serving.threads import TooLong
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec
@@ -83,7 +85,8 @@ class FrontDoor:
     async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> str:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
-        await self._try_policy(spec)
+        policy = await self._try_policy(spec)
+        settings = replace(settings, statistics=hears_statistics(policy), every_iteration=policy.every_iteration)
         if bundle:
             await self._need_bundle(bundle)
         payload = _payload(spec, bundle, interpreter, request)
@@ -139,10 +142,10 @@ class FrontDoor:
             length += 1
         return False, f"{slug}-{digest[:length]}"
 
-    async def _try_policy(self, spec: ExperimentSpec) -> None:
+    async def _try_policy(self, spec: ExperimentSpec) -> Policy:
         policy, patience = spec.policy, self._live.patience
         try:
-            await patience.threads.call(lambda: new_policy(policy.name, policy.parameters), patience.seconds)
+            return await patience.threads.call(lambda: new_policy(policy.name, policy.parameters), patience.seconds)
         except TooLong as error:
             raise InvalidInput(took_too_long(policy.name, patience.seconds, None)) from error
 

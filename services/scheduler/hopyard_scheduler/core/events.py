@@ -67,6 +67,8 @@ class Settings:
         grace: Seconds that a policy has to shrink to a smaller share.
         cpus: CPU threads that each of its machines must have (>= 1).
         gpus: GPUs that each of its machines must have (>= 0).
+        statistics: Whether its policy is told of each report (`ApplicationStat`).
+        every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
     """
 
     metric: str
@@ -89,6 +91,8 @@ class Settings:
     snapshot_quota: int | None = None
     cpus: int = 1
     gpus: int = 0
+    statistics: bool = True
+    every_iteration: bool = True
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Dialect, Executable, Table, bindparam, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 
@@ -74,7 +74,10 @@ def _text(statement: Any, dialect: Dialect) -> str:
 
 @functools.cache
 def _upsert_text(table: Table, key: tuple[str, ...], replace: bool, dialect: Dialect) -> str:
-    insert = (postgresql if dialect.name == "postgresql" else sqlite).insert(table).inline()
+    speaks: Any = sqlite
+    if dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql as speaks  # Its import takes a while.
+    insert = speaks.insert(table).inline()
     if replace:
         changed = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in key}
         statement = insert.on_conflict_do_update(index_elements=key, set_=changed)

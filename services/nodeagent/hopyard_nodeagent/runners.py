@@ -311,7 +311,7 @@ async def spawn(
         raise RunnerDied(f"{program.arguments[0]} cannot be started in {folder}: {error.strerror}", None) from error
     finally:
         os.close(handle)
-    _log.info("started runner %d of experiment %s", process.pid, program.experiment)
+    _log.info("started runner %d of experiment %s", process.pid, program.experiment or "(none yet)")
     return Runner(process, token, program, log, over)
 
 

@@ -125,6 +125,24 @@ async def test_without_snapshots_results_are_there_and_jobs_begin_anew(cluster: 
         assert [s.report.position for s in await client.statistics(made.id)] == [1, 2, 3, 4]
 
 
+async def test_what_the_store_has_not_comes_from_its_node_or_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    async with cluster("old") as client:
+        made = await run_to_the_end(client, experiment(tmp_path / "code", jobs=1, length=3))
+        snapshots = [s.sha256 for job in await client.jobs(made) for s in job.snapshots]
+        connection = await client._connection()
+        request = appstat_pb2.DeleteBlobsRequest(owner=made.id, sha256=snapshots)
+        assert (await connection.with_appstat(lambda stub: stub.DeleteBlobs(request))).sha256 == snapshots
+        exported = await client.export_experiment(made, tmp_path / "it.hopyard")
+        assert exported.snapshots == len(snapshots) > 0
+        for file in (tmp_path / "old" / "agent" / "snapshots").iterdir():
+            file.unlink()
+        poorer = await client.export_experiment(made, tmp_path / "poorer.hopyard")
+        assert [s.sha256 for s in poorer.left_behind] == snapshots
+    async with cluster("new") as client:
+        assert (await client.import_experiment(tmp_path / "poorer.hopyard", "poorer")).snapshots == 0
+        assert (await client.import_experiment(tmp_path / "it.hopyard")).snapshots == len(snapshots)
+
+
 # -------------------------------------------------------------------------------------------------------- what is refused
 
 

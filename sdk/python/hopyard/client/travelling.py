@@ -19,7 +19,7 @@ from hopyard.client.archive import SUFFIX, ArchiveReader, ArchiveWriter
 from hopyard.client.blobs import BUNDLE_OWNER, CHUNK_BYTES, fetch_stored, put_chunks
 from hopyard.client.connection import Connection
 from hopyard.client.downloads import fetch
-from hopyard.client.types import Experiment, ExperimentState, Exported, Imported, Node, Snapshot
+from hopyard.client.types import Experiment, ExperimentState, Exported, Imported, Snapshot
 from hopyard.errors import Aborted, AlreadyExists, Conflict, DataLoss, HopyardError, NotFound, Unavailable
 from hopyard.rpc.values import metrics_from_proto
 from hopyard.v1 import appstat_pb2, experiment_pb2
@@ -144,14 +144,12 @@ async def _write_snapshots(
     client: AsyncClient, connection: Connection, archive: ArchiveWriter, held: Sequence[Snapshot], scratch: Path
 ) -> list[Snapshot]:
     """Writes what can be had of the snapshots; answers the others."""
-    nodes: list[Node] | None = None
+    nodes = await client.nodes() if held else []
     left = []
     for snapshot in held:
         file = scratch / "snapshot"
-        if nodes is None and not snapshot.stored:
-            nodes = await client.nodes()
         try:
-            await fetch(connection, snapshot, nodes or (), file)
+            await fetch(connection, snapshot, nodes, file)
         except (NotFound, Unavailable, DataLoss):
             left.append(snapshot)
             continue

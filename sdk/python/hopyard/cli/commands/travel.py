@@ -51,7 +51,7 @@ def export(
         chosen = await find(client, experiment)
         return await client.export_experiment(chosen, to, snapshots=not no_snapshots)
 
-    got = with_client(server, data, "hopyard export", work, agent=not no_snapshots)
+    got = with_client(server, data, "hopyard export", work)
     if json:
         emit_json(got)
         return
@@ -62,8 +62,8 @@ def export(
     if got.left_behind and not no_snapshots:
         jobs = ", ".join(dict.fromkeys(one.job for one in got.left_behind))
         say(
-            f"{text.count(len(got.left_behind), 'snapshot')} could not be read, of jobs {jobs}: elsewhere these begin "
-            "anew, or at an earlier snapshot"
+            f"{text.count(len(got.left_behind), 'snapshot')} of jobs {jobs} could not be read: elsewhere these go on from "
+            "an earlier one, or begin anew. What lies on a node only can be read while that runs (hopyard up)"
         )
     emit(str(got.file))
 

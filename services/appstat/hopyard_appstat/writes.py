@@ -7,10 +7,11 @@ transaction alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Insert, Table, bindparam, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
@@ -128,13 +129,14 @@ class Transaction:
             self._connection.execute(streams.insert(), rows)
         if old:
             self._connection.execute(_SET_LENGTH, old)
-        values = [
-            {"stream": r.stream, "position": r.position, "at": r.at, "kind": r.kind, "payload": r.payload}
-            for records in batches.values()
-            for r in records
-        ]
-        if values:
-            self._connection.execute(journal.insert(), values)
+        self._insert(
+            journal,
+            [
+                {"stream": r.stream, "position": r.position, "at": r.at, "kind": r.kind, "payload": r.payload}
+                for records in batches.values()
+                for r in records
+            ],
+        )
         for stream, records in batches.items():
             self._lengths[stream] = records[-1].position
 
@@ -142,30 +144,29 @@ class Transaction:
 
     def _project(self, projections: Iterable[Projection]) -> None:
         """Apply projections in order: of experiments and jobs the last is kept, of statistics the first."""
-        tables: dict[str, dict[Any, dict[str, Any]]] = {"experiments": {}, "jobs": {}, "statistics": {}}
+        tables: dict[str, dict[Any, dict[str, Any]]] = {"experiments": {}, "jobs": {}}
+        reported: list[dict[str, Any]] = []
         for row in projections:
             match row:
                 case ExperimentRow():
                     tables["experiments"][row.id] = {name: getattr(row, name) for name in ExperimentRow.__slots__}
                 case JobRow():
                     tables["jobs"][row.experiment, row.id] = {name: getattr(row, name) for name in JobRow.__slots__}
-                case Statistic(experiment, job, _, report):
-                    key = (experiment, job, report.position, report.part)
-                    tables["statistics"].setdefault(key, statistic_to_row(row))
-                    self.touched.add(experiment)
-        self._upsert(experiments, ("id",), tables["experiments"].values(), replace=True)
-        self._upsert(jobs, ("experiment", "id"), tables["jobs"].values(), replace=True)
-        key_columns = ("experiment", "job", "position", "part")
-        self._upsert(statistics, key_columns, tables["statistics"].values(), replace=False)
+                case Statistic():
+                    reported.append(statistic_to_row(row))
+                    self.touched.add(row.experiment)
+        self._insert(experiments, [*tables["experiments"].values()], key=("id",), replace=True)
+        self._insert(jobs, [*tables["jobs"].values()], key=("experiment", "id"), replace=True)
+        self._insert(statistics, reported, key=("experiment", "job", "position", "part"))
 
     # ------------------------------------------------------------------------------------------------------- blobs
 
     def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
         """Note that the store has these blobs (sizes in bytes by hash) and that an owner needs them, as of now."""
         rows = [{"sha256": one, "size_bytes": size, "created_at": self._now} for one, size in sizes.items()]
-        self._upsert(blobs, ("sha256",), rows, replace=True)
+        self._insert(blobs, rows, key=("sha256",), replace=True)
         owners = [{"sha256": one, "owner": owner} for one in sizes]
-        self._upsert(blob_owners, ("sha256", "owner"), owners, replace=False)
+        self._insert(blob_owners, owners, key=("sha256", "owner"))
 
     def disown_blobs(self, owner: str, hashes: Iterable[str], unwanted_seconds: float = 0.0) -> tuple[str, ...]:
         """Note that an owner needs these blobs no more; answers those that nobody needs, which are no longer noted.
@@ -186,17 +187,44 @@ class Transaction:
         self._connection.execute(delete(blobs).where(blobs.c.sha256.in_(orphans)))
         return orphans
 
-    def _upsert(self, table: Table, key: tuple[str, ...], rows: Iterable[Mapping[str, Any]], *, replace: bool) -> None:
-        values = list(rows)
-        if not values:
+    def _insert(
+        self, table: Table, rows: Sequence[Mapping[str, Any]], *, key: tuple[str, ...] = (), replace: bool = False
+    ) -> None:
+        """Insert rows, which have the same columns.
+
+        Where there is one with the same `key` already, the first is kept, or with `replace` the last. The values go to the driver
+        as they are: one by one through SQLAlchemy they would cost several times what the database does with them.
+        """
+        if not rows:
             return
-        insert = (postgresql if self._connection.dialect.name == "postgresql" else sqlite).insert(table)
-        if replace:
-            changed = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in key}
-            statement = insert.on_conflict_do_update(index_elements=key, set_=changed)
-        else:
-            statement = insert.on_conflict_do_nothing(index_elements=key)
-        self._connection.execute(statement, values)
+        columns = tuple(column.name for column in table.columns if column.name in rows[0])
+        dialect = self._connection.dialect
+        text = _TEXTS.get((dialect.name, table.name, columns))
+        if text is None:
+            statement = _insert_into(table, columns, dialect.name, key=key, replace=replace)
+            text = _TEXTS[dialect.name, table.name, columns] = str(statement.compile(dialect=dialect))
+        values = itemgetter(*columns)
+        named = not dialect.positional
+        self._connection.exec_driver_sql(text, [dict(row) if named else values(row) for row in rows])
+
+
+_TEXTS: Final[dict[tuple[str, str, tuple[str, ...]], str]] = {}
+"""The statements of `Transaction._insert` by dialect, table and columns."""
+
+
+def _insert_into(
+    table: Table, columns: tuple[str, ...], dialect: str, *, key: tuple[str, ...], replace: bool
+) -> Insert:
+    """The statement; the order of its parameters is that of the table's columns."""
+    parameters: dict[str, Any] = {name: bindparam(name) for name in columns}
+    make = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    insert = make(table).inline().values(parameters)
+    if not key:
+        return insert
+    if not replace:
+        return insert.on_conflict_do_nothing(index_elements=key)
+    changed = {name: insert.excluded[name] for name in columns if name not in key}
+    return insert.on_conflict_do_update(index_elements=key, set_=changed)
 
 
 def _by_stream(records: Iterable[JournalRecord]) -> dict[str, list[JournalRecord]]:

@@ -13,6 +13,9 @@ from typing import Any, Final
 
 FIGURES: Final = {
     "reports": "figures.reports",
+    "jobs": "figures.jobs",
+    "memory": "figures.memory",
+    "scale": "figures.scale",
 }
 """Module of each figure, in the order in which they are measured. It has `async def measure(folder: Path) -> list[Sample]`."""
 

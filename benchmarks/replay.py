@@ -117,6 +117,9 @@ class World:
         if machines:
             self.feed(NodeJoined(self.now, "n", "1", tuple(MachineSpec(f"n/{i}") for i in range(machines))))
 
+    def propose(self, question: AskOutside) -> object:
+        return {"lr": self.rng.random(), "width": self.rng.randrange(1, 9)}
+
     def feed(self, event: Event) -> None:
         waiting, calls = deque([event]), deque[UpCall]()
         while waiting or calls:
@@ -133,8 +136,7 @@ class World:
                     case UpCall():
                         calls.append(effect)
                     case AskOutside():
-                        result = {"lr": self.rng.random(), "width": self.rng.randrange(1, 9)}
-                        waiting.append(Answered(self.now, effect.experiment, effect.ticket, result))
+                        waiting.append(Answered(self.now, effect.experiment, effect.ticket, self.propose(effect)))
                     case Send(body=Start() as start):
                         self.runs[effect.run] = _train(start, self.rng.random(), self.first)
                     case Send(body=Decide(kind=DecisionKind.TERMINATE)):

@@ -15,8 +15,11 @@ from figures.cluster import NOOP, cpu_seconds, embedded, ended, noop_spec
 from figures.frame import Sample
 from hopyard.client.types import Experiment
 from hopyard.rpc import channel
+from hopyard.spec import parse_spec
 from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
+from hopyard_hpgen.generators.random import RandomGenerator
+from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import MachineSpec, NodeJoined
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.policies import host_of
@@ -71,6 +74,20 @@ async def _cost(data: Path, finished: int, jobs: int, iterations: int) -> float:
     return used
 
 
+class _World(replay.World):
+    """Proposes what the experiment's generator will propose when it is opened again."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__(1, machines=0)
+        spec = parse_spec(experiment.spec)
+        self._generator = RandomGenerator(spec.space, spec.generator.seed)
+        self._asked = 0
+
+    def propose(self, question: AskOutside) -> object:
+        self._asked += 1
+        return self._generator.create(question.payload["job"], self._asked - 1)
+
+
 async def _finish(data: Path, experiment: Experiment, iterations: int) -> None:
     """Lets simulated runs finish all jobs of an experiment that was created and not begun, into its journal."""
     appstat = AppStatService(data=data)
@@ -80,7 +97,7 @@ async def _finish(data: Path, experiment: Experiment, iterations: int) -> None:
             stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(link)
             journal = Journal(stub)
             await journal.begin("benchmark")
-            world = replay.World(1, machines=0)
+            world = _World(experiment)
             driven = Replay(world.core, lambda x: host_of(program_of(x.founder.payload).spec))
             async for event in journal.read(experiment.id):
                 driven.take(event)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from sqlalchemy import Connection, Insert, Table, bindparam, delete, func, select, update
+from sqlalchemy import Connection, CursorResult, Insert, Select, Table, Update, bindparam, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
 from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Projection, Statistic
@@ -22,6 +23,10 @@ from hopyard_appstat.schema import blob_owners, blobs, epochs, experiments, jobs
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 """Largest payload of one record; with it a page of the journal always fits into a message."""
 
+_Statement: TypeAlias = Insert | Update | Select[Any]
+
+_NEWEST: Final = select(func.max(epochs.c.epoch))
+_LENGTH: Final = select(streams.c.length).where(streams.c.name == bindparam("stream_name"))
 _SET_LENGTH: Final = (
     update(streams).where(streams.c.name == bindparam("stream_name")).values(length=bindparam("stream_length"))
 )
@@ -53,7 +58,7 @@ class Transaction:
 
     def _check_epoch(self, epoch: int) -> None:
         if self._newest is None:
-            self._newest = self._connection.scalar(select(func.max(epochs.c.epoch))) or 0
+            self._newest = self._run(_NEWEST).scalar() or 0
         if epoch < self._newest:
             holder = self._connection.scalar(select(epochs.c.holder).where(epochs.c.epoch == self._newest))
             raise StaleEpoch(
@@ -92,8 +97,7 @@ class Transaction:
 
     def _length(self, stream: str) -> int:
         if stream not in self._lengths:
-            found = self._connection.scalar(select(streams.c.length).where(streams.c.name == stream))
-            self._lengths[stream] = found or 0
+            self._lengths[stream] = self._run(_LENGTH, [{"stream_name": stream}]).scalar() or 0
         return self._lengths[stream]
 
     def _check_repeated(self, batches: Mapping[str, list[JournalRecord]]) -> None:
@@ -128,7 +132,7 @@ class Transaction:
             rows = [{"name": row["stream_name"], "length": row["stream_length"]} for row in new]
             self._connection.execute(streams.insert(), rows)
         if old:
-            self._connection.execute(_SET_LENGTH, old)
+            self._run(_SET_LENGTH, old)
         self._insert(
             journal,
             [
@@ -198,18 +202,36 @@ class Transaction:
         if not rows:
             return
         columns = tuple(column.name for column in table.columns if column.name in rows[0])
+        name = (self._connection.dialect.name, table.name, columns)
+        statement = _INSERTS.get(name)
+        if statement is None:
+            statement = _INSERTS[name] = _insert_into(table, columns, name[0], key=key, replace=replace)
+        self._run(statement, rows)
+
+    def _run(self, statement: _Statement, rows: Sequence[Mapping[str, Any]] = ()) -> CursorResult[Any]:
+        """Execute a statement that stays the same, once for each row of its parameters."""
         dialect = self._connection.dialect
-        text = _TEXTS.get((dialect.name, table.name, columns))
-        if text is None:
-            statement = _insert_into(table, columns, dialect.name, key=key, replace=replace)
-            text = _TEXTS[dialect.name, table.name, columns] = str(statement.compile(dialect=dialect))
-        values = itemgetter(*columns)
-        named = not dialect.positional
-        self._connection.exec_driver_sql(text, [dict(row) if named else values(row) for row in rows])
+        found = _COMPILED.get((dialect.name, statement))
+        if found is None:
+            compiled = statement.compile(dialect=dialect)
+            assert isinstance(compiled, SQLCompiler)
+            order = tuple(compiled.positiontup or ()) if dialect.positional else None
+            found = _COMPILED[dialect.name, statement] = str(compiled), order
+        text, order = found
+        if order is None:
+            values: list[Any] = [dict(row) for row in rows]
+        elif len(order) == 1:
+            values = [(row[order[0]],) for row in rows]
+        else:
+            values = [*map(itemgetter(*order), rows)] if rows else []
+        return self._connection.exec_driver_sql(text, values if len(values) > 1 else values[0] if values else None)
 
 
-_TEXTS: Final[dict[tuple[str, str, tuple[str, ...]], str]] = {}
+_INSERTS: Final[dict[tuple[str, str, tuple[str, ...]], Insert]] = {}
 """The statements of `Transaction._insert` by dialect, table and columns."""
+
+_COMPILED: Final[dict[tuple[str, _Statement], tuple[str, tuple[str, ...] | None]]] = {}
+"""The driver's text of statements by dialect, with the order of their parameters; None: by name."""
 
 
 def _insert_into(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from google.protobuf.json_format import MessageToJson, Parse
 
-from hopyard.rpc.values import report_to_proto
+from hopyard.rpc.values import fill_report
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 from hopyard_scheduler.core import Core
@@ -64,18 +66,19 @@ class Changes:
                     )
                 )
             )
-        for accepted in self.reports:
-            rows.append(
-                appstat_pb2.Projection(
-                    statistic=appstat_pb2.Statistic(
-                        experiment=accepted.experiment,
-                        job=accepted.job,
-                        attempt=accepted.attempt,
-                        report=report_to_proto(accepted.report, at=at),
-                    )
-                )
-            )
+        rows += (appstat_pb2.Projection(statistics=statistics) for statistics in self._statistics(at))
         return rows
+
+    def _statistics(self, at: float) -> Iterable[appstat_pb2.Statistics]:
+        found: dict[tuple[str, str, int], appstat_pb2.Statistics] = {}
+        for accepted in self.reports:
+            key = accepted.experiment, accepted.job, accepted.attempt
+            same = found.get(key)
+            if same is None:
+                experiment, job, attempt = key
+                same = found[key] = appstat_pb2.Statistics(experiment=experiment, job=job, attempt=attempt)
+            fill_report(same.reports.add(), accepted.report, at=at)
+        return found.values()
 
 
 def _found(core: Core, name: str) -> tuple[Experiment, Member]:

@@ -104,7 +104,7 @@ class Racing(Policy):
 class World:
     """The core with agents that train in no time, and a policy; collects what a live cluster would journal."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, machines: int = MACHINES) -> None:
         self.core = Core()
         self.rng = random.Random(seed)
         self.now = 1_700_000_000.0
@@ -113,7 +113,12 @@ class World:
         self.hosts: dict[str, Host] = {}
         self.sequences: dict[RunKey, int] = {}
         self.runs: dict[RunKey, Iterator[RunBody]] = {}
-        self.feed(NodeJoined(self.now, "n", "1", tuple(MachineSpec(f"n/{i}") for i in range(MACHINES))))
+        self.first = 1  # The position at which a run reports first.
+        if machines:
+            self.feed(NodeJoined(self.now, "n", "1", tuple(MachineSpec(f"n/{i}") for i in range(machines))))
+
+    def propose(self, question: AskOutside) -> object:
+        return {"lr": self.rng.random(), "width": self.rng.randrange(1, 9)}
 
     def feed(self, event: Event) -> None:
         waiting, calls = deque([event]), deque[UpCall]()
@@ -131,10 +136,9 @@ class World:
                     case UpCall():
                         calls.append(effect)
                     case AskOutside():
-                        result = {"lr": self.rng.random(), "width": self.rng.randrange(1, 9)}
-                        waiting.append(Answered(self.now, effect.experiment, effect.ticket, result))
+                        waiting.append(Answered(self.now, effect.experiment, effect.ticket, self.propose(effect)))
                     case Send(body=Start() as start):
-                        self.runs[effect.run] = _train(start, self.rng.random())
+                        self.runs[effect.run] = _train(start, self.rng.random(), self.first)
                     case Send(body=Decide(kind=DecisionKind.TERMINATE)):
                         position = self.core.experiments[effect.run.experiment].jobs[effect.run.job].position
                         self.runs[effect.run] = iter([Ended(RunEndReason.TERMINATED, position)])
@@ -165,10 +169,10 @@ class World:
         return True
 
 
-def _train(start: Start, quality: float) -> Iterator[RunBody]:
+def _train(start: Start, quality: float, reported: int) -> Iterator[RunBody]:
     first = start.snapshot.position if start.snapshot is not None else 0
     yield Started(first)
-    for position in range(first + 1, start.until + 1):
+    for position in range(max(first + 1, reported), start.until + 1):
         at_until = position == start.until
         metrics = {"accuracy": quality * position / LENGTH, "loss": 1 / position}
         yield Reports((Report(position, metrics, 0.5, at_until=at_until),))
@@ -194,7 +198,7 @@ async def write(journal: Journal, world: World) -> None:
     entries = [Entry(r.stream, kind_of(r.event), encode(r.event)) for r in world.records]
     for begin in range(0, len(entries), BATCH):
         await journal.append(entries[begin : begin + BATCH], [], world.now)
-    rows = world.changes.rows(world.core, world.now)
+    rows = list(world.changes.rows(world.core, world.now))
     for begin in range(0, len(rows), BATCH):
         await journal.append([], rows[begin : begin + BATCH], world.now)
     world.records, world.changes = [], Changes()

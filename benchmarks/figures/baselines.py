@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 
@@ -44,7 +46,8 @@ async def stream_rate(messages: int, size: int) -> float:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             await channel.channel_ready()
             began = time.perf_counter()
-            answer: bytes = await channel.stream_unary("/bare/Take")(_messages(messages, b"x" * size))
+            take: Any = channel.stream_unary("/bare/Take")
+            answer: bytes = await take(_messages(messages, b"x" * size))
             seconds = time.perf_counter() - began
     finally:
         server.kill()
@@ -73,3 +76,50 @@ def commit_rate(file: Path, rows: list[tuple[bytes, ...]], group: int, synchrono
         return len(rows) / (time.perf_counter() - began)
     finally:
         connection.close()
+
+
+_FORK_SERVER = """
+import os, sys
+
+jobs, iterations, slots = map(int, sys.argv[1:])
+sys.stdout.write("ready\\n")
+sys.stdout.flush()
+sys.stdin.readline()
+left, done, running = jobs, 0, {}
+while done < jobs:
+    while left and len(running) < slots:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            for position in range(1, iterations + 1):
+                os.write(writing, b'{"position": %d, "score": 0.5}\\n' % position)
+            os._exit(0)
+        os.close(writing)
+        running[pid] = reading
+        left -= 1
+    pid, _ = os.wait()
+    with open(running.pop(pid), "rb") as said:
+        assert len(said.readlines()) == iterations
+    done += 1
+sys.stdout.write("done\\n")
+"""
+
+
+def fork_rate(jobs: int, iterations: int, slots: int) -> float:
+    """Jobs a second of a server that forks a process for each, `slots` at a time, and reads its reports from a pipe.
+
+    The server has imported what a training process has.
+    """
+    code = "import hopyard, grpc, numpy\n" + _FORK_SERVER
+    arguments = [sys.executable, "-c", code, *map(str, (jobs, iterations, slots))]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdout.readline()
+        began = time.perf_counter()
+        server.stdin.write("go\n")
+        server.stdin.flush()
+        server.stdout.readline()
+        return jobs / (time.perf_counter() - began)

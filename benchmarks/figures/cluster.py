@@ -21,7 +21,7 @@ from hopyard.client.types import Experiment
 NOOP = Path(__file__).parent / "noop"
 """Code folder of a trainer that trains nothing."""
 
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.05
 
 
 @asynccontextmanager
@@ -86,16 +86,18 @@ def cpu_seconds() -> float:
     return total
 
 
-def pss_bytes() -> dict[str, int]:
-    """Proportional set size of each process that this one started, by its name and id."""
+def memory() -> dict[str, tuple[int, int]]:
+    """Proportional and resident set size in bytes of each process that this one started, by its name and id."""
     found = {}
     for process in processes():
         with suppress(psutil.NoSuchProcess):
-            found[f"{_called(process)} {process.pid}"] = process.memory_full_info().pss
+            info = process.memory_full_info()
+            found[f"{_called(process)} {process.pid}"] = info.pss, info.rss
     return found
 
 
 def _called(process: psutil.Process) -> str:
+    """What it runs: the last of its arguments that is a module or a command of Hopyard's."""
     return next((part for part in reversed(process.cmdline()) if part.startswith("hopyard")), process.name())
 
 

@@ -13,10 +13,13 @@ from typing import Any, Final
 
 FIGURES: Final = {
     "reports": "figures.reports",
+    "jobs": "figures.jobs",
     "decision": "figures.decision",
     "start": "figures.start",
     "fidelity": "figures.fidelity",
     "suspend": "figures.suspend",
+    "memory": "figures.memory",
+    "scale": "figures.scale",
 }
 """Module of each figure, in the order in which they are measured. It has `async def measure(folder: Path) -> list[Sample]`."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hopyard.errors import InvalidInput
 from hopyard.rpc.values import hyperparameters_from_proto, report_from_proto, report_to_proto
-from hopyard.v1 import appstat_pb2
+from hopyard.v1 import appstat_pb2, common_pb2
 from hopyard_appstat.domain import (
     Append,
     BlobRow,
@@ -24,7 +26,11 @@ def append_from_proto(request: appstat_pb2.AppendJournalRequest | appstat_pb2.Im
     return Append(
         request.epoch,
         tuple(record_from_proto(record) for record in request.records),
-        tuple(projection_from_proto(row, f"projections[{index}]") for index, row in enumerate(request.projections)),
+        tuple(
+            row
+            for index, message in enumerate(request.projections)
+            for row in projections_from_proto(message, f"projections[{index}]")
+        ),
     )
 
 
@@ -40,17 +46,22 @@ def record_to_proto(record: JournalRecord) -> appstat_pb2.JournalRecord:
     )
 
 
-def projection_from_proto(message: appstat_pb2.Projection, place: str = "projection") -> Projection:
-    """The one row that a projection has."""
+def projections_from_proto(message: appstat_pb2.Projection, place: str = "projection") -> Sequence[Projection]:
+    """The row that a projection has, or its rows."""
     match message.WhichOneof("row"):
         case "experiment":
-            return experiment_from_proto(message.experiment)
+            return (experiment_from_proto(message.experiment),)
         case "job":
-            return job_from_proto(message.job)
+            return (job_from_proto(message.job),)
         case "statistic":
-            return statistic_from_proto(message.statistic, f"{place}.statistic")
+            one = message.statistic
+            return (_statistic(one.experiment, one.job, one.attempt, one.report, f"{place}.statistic"),)
+        case "statistics":
+            same = message.statistics
+            experiment, job, attempt, place = same.experiment, same.job, same.attempt, f"{place}.statistics"
+            return [_statistic(experiment, job, attempt, report, place) for report in same.reports]
         case _:
-            raise InvalidInput(f"{place}: found no row, allowed are experiment, job and statistic")
+            raise InvalidInput(f"{place}: found no row, allowed are experiment, job, statistic and statistics")
 
 
 def experiment_from_proto(message: appstat_pb2.ExperimentRow) -> ExperimentRow:
@@ -86,13 +97,16 @@ def job_to_proto(row: JobRow) -> appstat_pb2.JobRow:
 
 def statistic_from_proto(message: appstat_pb2.Statistic, place: str = "statistic") -> Statistic:
     """A statistic."""
+    return _statistic(message.experiment, message.job, message.attempt, message.report, place)
+
+
+def _statistic(experiment: str, job: str, attempt: int, message: common_pb2.Report, place: str) -> Statistic:
     try:
-        report = report_from_proto(message.report)
+        report = report_from_proto(message)
     except InvalidInput as error:
         raise InvalidInput(f"{place}.{error}") from error
-    echoed = message.report.HasField("in_force")
-    in_force = hyperparameters_from_proto(message.report.in_force) if echoed else None
-    return Statistic(message.experiment, message.job, message.attempt, report, message.report.at, in_force)
+    in_force = hyperparameters_from_proto(message.in_force) if message.HasField("in_force") else None
+    return Statistic(experiment, job, attempt, report, message.at, in_force)
 
 
 def statistic_to_proto(statistic: Statistic) -> appstat_pb2.Statistic:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Mapping
@@ -13,8 +14,11 @@ from hopyard_appstat.domain import ExperimentRow, JobRow, Statistic
 
 def metrics_to_json(metrics: Mapping[str, float]) -> str:
     """Metrics as strict JSON, their names sorted; what is not finite becomes a string."""
-    values = {name: value if math.isfinite(value) else _word(value) for name, value in sorted(metrics.items())}
-    return json.dumps(values, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    written = (
+        f"{_quoted(name)}:{float(value)!r}" if math.isfinite(value) else f'{_quoted(name)}:"{_word(value)}"'
+        for name, value in sorted(metrics.items())
+    )
+    return f"{{{','.join(written)}}}"
 
 
 def metrics_from_json(text: str) -> dict[str, float]:
@@ -65,6 +69,11 @@ def experiment_from_row(row: Mapping[Any, Any]) -> ExperimentRow:
 def job_from_row(row: Mapping[Any, Any]) -> JobRow:
     """A job from the columns of its table."""
     return JobRow(**{name: row[name] for name in JobRow.__slots__})
+
+
+@functools.lru_cache(1024)
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _word(value: float) -> str:

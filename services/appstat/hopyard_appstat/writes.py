@@ -161,21 +161,22 @@ class Transaction:
 
     def _project(self, projections: Iterable[Projection]) -> None:
         """Apply projections in order: of experiments and jobs the last is kept, of statistics the first."""
-        tables: dict[str, dict[Any, dict[str, Any]]] = {"experiments": {}, "jobs": {}, "statistics": {}}
+        tables: dict[str, dict[Any, dict[str, Any]]] = {"experiments": {}, "jobs": {}}
+        reported: list[dict[str, Any]] = []
         for row in projections:
             match row:
                 case ExperimentRow():
                     tables["experiments"][row.id] = {name: getattr(row, name) for name in ExperimentRow.__slots__}
                 case JobRow():
                     tables["jobs"][row.experiment, row.id] = {name: getattr(row, name) for name in JobRow.__slots__}
-                case Statistic(experiment, job, _, report):
-                    key = (experiment, job, report.position, report.part)
-                    tables["statistics"].setdefault(key, statistic_to_row(row))
-                    self.touched.add(experiment)
-        prepared.upsert(self._connection, experiments, ("id",), list(tables["experiments"].values()), replace=True)
-        prepared.upsert(self._connection, jobs, ("experiment", "id"), list(tables["jobs"].values()), replace=True)
-        key_columns = ("experiment", "job", "position", "part")
-        prepared.upsert(self._connection, statistics, key_columns, list(tables["statistics"].values()), replace=False)
+                case Statistic():
+                    reported.append(statistic_to_row(row))
+                    self.touched.add(row.experiment)
+        prepared.upsert(self._connection, experiments, ("id",), [*tables["experiments"].values()], replace=True)
+        prepared.upsert(self._connection, jobs, ("experiment", "id"), [*tables["jobs"].values()], replace=True)
+        prepared.upsert(
+            self._connection, statistics, ("experiment", "job", "position", "part"), reported, replace=False
+        )
 
     # ------------------------------------------------------------------------------------------------------- blobs
 

@@ -12,13 +12,14 @@ import typer
 
 from hopyard.errors import InvalidInput
 from hopyard.serving import LogFormat, run_service
-from hopyard.spec.sizes import size_bytes
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 
 
 def command(
-    scheduler: Annotated[str, typer.Option(help="HOST:PORT of the scheduler.")],
+    scheduler: Annotated[
+        str, typer.Option(help="HOST:PORT of the scheduler, or its folder (a path with a /) on this computer.")
+    ],
     data: Annotated[Path, typer.Option(help="The agent's own folder: snapshots, code, logs.")],
     appstat: Annotated[str | None, typer.Option(help="HOST:PORT of AppStat; without it the scheduler says it.")] = None,
     node: Annotated[str | None, typer.Option(help="Unique name of this node; without it, the host's name.")] = None,
@@ -91,6 +92,8 @@ def quota_of(given: str | None) -> int | None:
     """
     if given is None:
         return None
+    from hopyard.spec.sizes import size_bytes  # Its package takes a while to import.
+
     try:
         return size_bytes(int(given) if given.isdecimal() else given)
     except ValueError as error:

@@ -23,6 +23,7 @@ from hopyard_nodeagent.channels import EpochGuard
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runs import Runs
+from hopyard_nodeagent.whereabouts import scheduler_at
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class SchedulerSession:
         backoff: Backoff,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Dial `scheduler` (HOST:PORT); `clock` is monotonic."""
+        """Dial `scheduler` (HOST:PORT, or its folder); `clock` is monotonic."""
         self._scheduler = scheduler
         self._owner = owner
         self._backoff = backoff
@@ -140,7 +141,7 @@ class SchedulerSession:
             await asyncio.sleep(wait)
 
     async def _session(self, runs: Runs) -> None:
-        async with channel(self._scheduler) as connection:
+        async with channel(await scheduler_at(self._scheduler)) as connection:
             call = resource_manager_pb2_grpc.ResourceManagerServiceStub(connection).AgentSession()
             try:
                 await call.write(wire.AgentSessionRequest(hello=self._owner.hello(self._epochs.newest)))

@@ -29,7 +29,7 @@ class AgentSettings:
 
     Attributes:
         node: the node's id, unique in the cluster.
-        scheduler: HOST:PORT of the scheduler.
+        scheduler: HOST:PORT of the scheduler, or the folder (with a /) of one on this computer, which may be yet to start.
         appstat: HOST:PORT of AppStat; None: asked of the scheduler.
         data: the agent's own folder: snapshots, bundles, logs, scratch.
         machines: what runs training processes.

@@ -11,6 +11,7 @@ from hopyard.errors import Internal, Unavailable
 from hopyard.rpc import Channel, channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from hopyard_nodeagent.transfers import IDLE_SECONDS, in_time, patience, read_chunks, receive_file
+from hopyard_nodeagent.whereabouts import scheduler_at
 
 _AT_ONCE: Final = 1000
 _SOURCE: Final = "the snapshot store"
@@ -135,7 +136,7 @@ class Store:
         return appstat_pb2_grpc.AppStatServiceStub(self._channel)
 
     async def _ask_scheduler(self) -> str:
-        async with channel(self._scheduler) as connection:
+        async with channel(await scheduler_at(self._scheduler)) as connection:
             stub = experiment_pb2_grpc.ExperimentServiceStub(connection)
             cluster = await stub.GetCluster(experiment_pb2.GetClusterRequest())
         if not cluster.appstat_address:

@@ -24,7 +24,7 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.program import program_of
-from hopyard_scheduler.projections import Changes, statistic_row
+from hopyard_scheduler.projections import Changes, statistics
 from hopyard_scheduler.renaming import renamed
 
 MAX_LINE_BYTES: Final = 20 * 1024 * 1024
@@ -196,14 +196,16 @@ class ArrivingStream:
             self.bundles[payload["bundle"]] = None
 
     def _apply(self, event: ExperimentEvent, at: float, part: appstat_pb2.ImportJournalRequest) -> None:
+        reports = []
         for effect in self._core.restore(event):
             match effect:
                 case ReportAccepted():
-                    part.projections.append(statistic_row(effect, at))
+                    reports.append(effect)
                 case JobChanged() | ExperimentChanged():
                     self._changes.note(effect)
                 case _:
                     pass
+        part.projections.extend(statistics(reports, at))
         self.at = max(self.at, event.at)
         part.records.add(
             stream=event.experiment, position=self._number, at=at, kind=kind_of(event), payload=encode(event)

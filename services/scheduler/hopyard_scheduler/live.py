@@ -29,6 +29,7 @@ from hopyard_scheduler.core.member import Member
 from hopyard_scheduler.driving import MAX_BATCH_EVENTS, Batch, Item, Parked
 from hopyard_scheduler.inboxes import Inboxes
 from hopyard_scheduler.journal import Journal
+from hopyard_scheduler.patience import patient
 from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.policyhost import Host, LatePolicy
 from hopyard_scheduler.program import Program, program_of
@@ -47,6 +48,9 @@ DEFAULT_POLICY_SECONDS: Final = 10.0
 
 MAX_INBOX: Final = 20_000
 """Events that may wait for an experiment whose policy thinks; with more, the policy has taken too long."""
+
+GATHER_SECONDS: Final = 0.005
+"""How long events that nobody waits for are kept for others to share their append."""
 
 MAX_FINISHED: Final = 32
 """Finished experiments that stay in memory; older ones are read from the journal again when somebody asks."""
@@ -127,6 +131,7 @@ class Live:
             while True:
                 if not (self._arrived or self._inboxes.ready):
                     self._arrived.append(await self._queue.get())
+                    await self._gather()
                 async with self.turn:
                     await self._take()
         finally:
@@ -137,6 +142,16 @@ class Live:
     async def drained(self) -> None:
         """Waits until everything that was queued is journalled and carried out."""
         await self._queue.join()
+
+    async def _gather(self) -> None:
+        """Waits for company while nobody waits for what has arrived."""
+        end = asyncio.get_running_loop().time() + GATHER_SECONDS
+        while len(self._arrived) < MAX_BATCH_EVENTS and patient(self.core, self._arrived[-1].event):
+            try:
+                async with asyncio.timeout_at(end):
+                    self._arrived.append(await self._queue.get())
+            except TimeoutError:
+                return
 
     async def _take(self) -> None:
         """One batch: as many waiting events as fit into its bounds, one append, then their effects."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from google.protobuf.json_format import MessageToJson, Parse
 
-from hopyard.rpc.values import report_to_proto
+from hopyard.rpc.values import fill_report
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 from hopyard_scheduler.core import Core
@@ -64,7 +66,7 @@ class Changes:
                     )
                 )
             )
-        rows += [statistic_row(accepted, at) for accepted in self.reports]
+        rows += statistics(self.reports, at)
         return rows
 
 
@@ -74,15 +76,17 @@ def _found(core: Core, name: str) -> tuple[Experiment, Member]:
     return found
 
 
-def statistic_row(accepted: ReportAccepted, at: float) -> appstat_pb2.Projection:
-    """The row of a report that was accepted at a time."""
-    statistic = appstat_pb2.Statistic(
-        experiment=accepted.experiment,
-        job=accepted.job,
-        attempt=accepted.attempt,
-        report=report_to_proto(accepted.report, at=at),
-    )
-    return appstat_pb2.Projection(statistic=statistic)
+def statistics(reports: Iterable[ReportAccepted], at: float) -> Iterator[appstat_pb2.Projection]:
+    """The rows of reports that were accepted at a time, those of one attempt together."""
+    found: dict[tuple[str, str, int], appstat_pb2.Statistics] = {}
+    for accepted in reports:
+        key = accepted.experiment, accepted.job, accepted.attempt
+        same = found.get(key)
+        if same is None:
+            experiment, job, attempt = key
+            same = found[key] = appstat_pb2.Statistics(experiment=experiment, job=job, attempt=attempt)
+        fill_report(same.reports.add(), accepted.report, at=at)
+    return (appstat_pb2.Projection(statistics=same) for same in found.values())
 
 
 def failed_row(row: appstat_pb2.ExperimentRow, reason: str) -> appstat_pb2.Projection:

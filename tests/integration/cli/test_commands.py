@@ -32,7 +32,7 @@ def _service(name: str, data: Path, address_name: str, *more: str) -> Service:
 @pytest.fixture(autouse=True)
 def _fake_services(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler", "--pace", "0.01")
+        embedded, "scheduler_service", lambda data, *_: _service("scheduler", data, "scheduler", "--pace", "0.01")
     )
     monkeypatch.setattr(
         embedded,
@@ -84,7 +84,7 @@ def test_ctrl_c_suspends_and_says_how_to_go_on(
 ) -> None:
     monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
     monkeypatch.setattr(
-        embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler", "--pace", "1")
+        embedded, "scheduler_service", lambda data, *_: _service("scheduler", data, "scheduler", "--pace", "1")
     )
     data = tmp_path / "data"
     assert run(["run", str(experiment_file), "--data", str(data)]) == 130
@@ -183,7 +183,7 @@ def test_a_service_that_dies_is_named_with_its_last_words(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler", "--fail", "hunger")
+        embedded, "scheduler_service", lambda data, *_: _service("scheduler", data, "scheduler", "--fail", "hunger")
     )
     assert run(["run", str(experiment_file), "--data", str(tmp_path / "data")]) == 1
     err = capsys.readouterr().err

@@ -25,7 +25,7 @@ from tests.integration.cli.test_commands import ROOT, _service
 
 @pytest.fixture(autouse=True)
 def _fake_services(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler"))
+    monkeypatch.setattr(embedded, "scheduler_service", lambda data, *_: _service("scheduler", data, "scheduler"))
     monkeypatch.setattr(
         embedded,
         "agent_service",

@@ -4,10 +4,14 @@ import json
 import math
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import Report
+from hopyard.v1 import appstat_pb2, common_pb2
+from hopyard_appstat.converters import projections_from_proto
 from hopyard_appstat.domain import Statistic
 from hopyard_appstat.rows import metrics_from_json, metrics_to_json, statistic_from_row, statistic_to_row
 
@@ -36,3 +40,22 @@ def test_a_statistic_comes_back() -> None:
     for in_force in (None, {}, {"lr": 0.1, "layers": [1, 2.0, None, "x"], "deep": {"a": True}}):
         statistic = Statistic("e1", "j1", 3, report, 12.5, in_force)
         assert statistic_from_row(statistic_to_row(statistic)) == statistic
+
+
+def test_statistics_together_are_as_good_as_one_by_one() -> None:
+    reports = [
+        common_pb2.Report(position=position, metrics={"loss": 1 / position}, seconds=0.5, at=7.0, part="p")
+        for position in (1, 2)
+    ]
+    together = appstat_pb2.Projection(
+        statistics=appstat_pb2.Statistics(experiment="e", job="j", attempt=3, reports=reports)
+    )
+    alone = [
+        appstat_pb2.Projection(statistic=appstat_pb2.Statistic(experiment="e", job="j", attempt=3, report=report))
+        for report in reports
+    ]
+    assert list(projections_from_proto(together)) == [row for one in alone for row in projections_from_proto(one)]
+    reports[1].seconds = -1.0
+    together.statistics.reports[1].CopyFrom(reports[1])
+    with pytest.raises(InvalidInput, match=r"projections\[4\]\.statistics\.report\.seconds: found -1"):
+        projections_from_proto(together, "projections[4]")

@@ -106,7 +106,10 @@ class Session:
             return
         if self._eager:
             say(f"starting a cluster in {self._data}")
-        self._own = EmbeddedCluster(self._data, slots=0, purpose=self._purpose)
+        # Machines whose number is known come up beside the services.
+        slots = self._slots if self._eager and self._slots is not None else 0
+        cpus = slot_cpus(slots, self._cpus) if slots else None
+        self._own = EmbeddedCluster(self._data, slots=slots, cpus=cpus, purpose=self._purpose)
         try:
             async with AsyncClient(await self._unless_interrupted(self._own.start())) as client:
                 yield client
@@ -118,19 +121,10 @@ class Session:
                 await self._own.stop()
 
     async def _begin(self, work: Coroutine[Any, Any, Experiment]) -> Experiment:
-        """Begin, and bring the machines: at the same time, when their number is known before."""
+        """Begin, and bring the machines, unless they are there."""
         own, slots = self._own, self._slots
-        if own is None:
+        if own is None or own.slots:
             return await work
-        if slots is not None and self._eager:
-            agent = asyncio.create_task(own.start_agent(slots, slot_cpus(slots, self._cpus)), name="agent")
-            try:
-                experiment = await work
-                await agent
-            finally:
-                agent.cancel()
-                await asyncio.gather(agent, return_exceptions=True)
-            return experiment
         experiment = await work
         if not experiment.state.ended:
             if not self._eager:

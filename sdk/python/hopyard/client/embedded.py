@@ -57,6 +57,7 @@ class EmbeddedCluster:
     Args:
         data: The directory; made where it is missing.
         slots: Machines of the node agent; 0: no agent, so nothing trains.
+        cpus: CPU threads of each machine; None: this host's, shared evenly.
         purpose: For whoever finds the directory locked.
         synchronous: When the database waits for the disk. `normal`: what was acknowledged survives the death of any process;
             `full`: a power failure too.
@@ -67,6 +68,7 @@ class EmbeddedCluster:
         data: str | Path,
         *,
         slots: int = 1,
+        cpus: int | None = None,
         purpose: str = "an embedded cluster",
         synchronous: Literal["normal", "full"] = "normal",
     ) -> None:
@@ -74,6 +76,7 @@ class EmbeddedCluster:
             raise InvalidInput(f"slots: found {slots}, allowed is 0 or more")
         self.data = Path(data).absolute()
         self.slots = slots
+        self._cpus = cpus
         self._purpose = purpose
         self._synchronous = synchronous
         self._lock: DataLock | None = None
@@ -89,9 +92,12 @@ class EmbeddedCluster:
         """
         self._lock = await acquire_when_free(self.data, self._purpose, patience=LOCK_SECONDS, note=_log.info)
         try:
-            scheduler = self._scheduler = await self._run(scheduler_service(self.data, self._synchronous))
+            # Both begin at once: the agent finds the scheduler's address in its folder.
+            starting = [await self._begin(scheduler_service(self.data, self._synchronous))]
             if self.slots:
-                await self.start_agent(self.slots)
+                starting.append(await self._begin(self._agent(str(self.data))))
+            scheduler, *_ = [await process.ready() for process in starting]
+            self._scheduler = scheduler
         except BaseException:
             await self.stop(grace=2.0)
             raise
@@ -102,8 +108,11 @@ class EmbeddedCluster:
 
         Each machine has `cpus` CPU threads; None: those of this host, shared evenly.
         """
-        self.slots = slots
-        await self._run(agent_service(self.data / "agent", self._scheduler, slots, cpus=cpus))
+        self.slots, self._cpus = slots, cpus
+        await (await self._begin(self._agent(self._scheduler))).ready()
+
+    def _agent(self, scheduler: str) -> Service:
+        return agent_service(self.data / "agent", scheduler, self.slots, cpus=self._cpus)
 
     async def died(self) -> None:
         """Wait until one of its processes ends by itself.
@@ -139,12 +148,10 @@ class EmbeddedCluster:
         for process in self._processes:
             process.kill()
 
-    async def _run(self, service: Service) -> str:
+    async def _begin(self, service: Service) -> ServiceProcess:
         if self._lock is None:
             raise RuntimeError("not started")
         process = ServiceProcess(service, self.data / "logs", [self._lock.descriptor])
         self._processes.append(process)
         await process.start()
-        address = await process.ready()
-        _log.debug("%s serves at %s (process %s)", service.name, address, process.pid)
-        return address
+        return process

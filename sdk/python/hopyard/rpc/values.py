@@ -62,19 +62,28 @@ def report_to_proto(report: Report, *, at: float = 0.0, in_force: Mapping[str, A
         at: When, in seconds since the epoch.
         in_force: The hyperparameters in force, for the first report of a run.
     """
-    message = common_pb2.Report(
-        position=report.position,
-        metrics={name: float(value) for name, value in report.metrics.items()},
-        seconds=report.seconds,
-        at=at,
-        part=report.part,
-        examples=report.examples,
-        at_until=report.at_until,
-        finished=report.finished,
-    )
+    message = common_pb2.Report()
+    fill_report(message, report, at=at)
     if in_force is not None:
         message.in_force.CopyFrom(hyperparameters_to_proto(in_force, "in_force"))
     return message
+
+
+def fill_report(message: common_pb2.Report, report: Report, *, at: float) -> None:
+    """Write a report, made at a time in seconds since the epoch, into an empty message: one that stands in another, perhaps."""
+    message.position = report.position
+    message.metrics.update(report.metrics)
+    message.seconds = report.seconds
+    message.at = at
+    # What is as it mostly is need not be said.
+    if report.part:
+        message.part = report.part
+    if report.examples:
+        message.examples = report.examples
+    if report.at_until:
+        message.at_until = True
+    if report.finished:
+        message.finished = True
 
 
 def report_from_proto(message: common_pb2.Report) -> Report:
@@ -83,19 +92,13 @@ def report_from_proto(message: common_pb2.Report) -> Report:
     Raises:
         InvalidInput: Its position, seconds or examples are negative.
     """
-    for field in ("position", "seconds", "examples"):
-        found = getattr(message, field)
-        if not found >= 0:
-            raise InvalidInput(f"report.{field}: found {found}, allowed is 0 or more")
-    return Report(
-        position=message.position,
-        metrics=metrics_from_proto(message.metrics),
-        seconds=message.seconds,
-        part=message.part,
-        examples=message.examples,
-        at_until=message.at_until,
-        finished=message.finished,
-    )
+    position, seconds, examples = message.position, message.seconds, message.examples
+    if not (position >= 0 and seconds >= 0 and examples >= 0):
+        found = {"position": position, "seconds": seconds, "examples": examples}
+        field = next(name for name, value in found.items() if not value >= 0)
+        raise InvalidInput(f"report.{field}: found {found[field]}, allowed is 0 or more")
+    metrics = metrics_from_proto(message.metrics)
+    return Report(position, metrics, seconds, message.part, examples, message.at_until, message.finished)
 
 
 def _map_from_proto(values: Mapping[str, common_pb2.Value]) -> dict[str, Any]:

@@ -261,22 +261,28 @@ class Projection(google.protobuf.message.Message):
     EXPERIMENT_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
     STATISTIC_FIELD_NUMBER: builtins.int
+    STATISTICS_FIELD_NUMBER: builtins.int
     @property
     def experiment(self) -> Global___ExperimentRow: ...
     @property
     def job(self) -> Global___JobRow: ...
     @property
     def statistic(self) -> Global___Statistic: ...
+    @property
+    def statistics(self) -> Global___Statistics:
+        """As good as one `statistic` for each of its reports, in order."""
+
     def __init__(
         self,
         *,
         experiment: Global___ExperimentRow | None = ...,
         job: Global___JobRow | None = ...,
         statistic: Global___Statistic | None = ...,
+        statistics: Global___Statistics | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "row", b"row", "statistic", b"statistic"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "row", b"row", "statistic", b"statistic"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["row", b"row"]) -> typing.Literal["experiment", "job", "statistic"] | None: ...
+    def HasField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "row", b"row", "statistic", b"statistic", "statistics", b"statistics"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "row", b"row", "statistic", b"statistic", "statistics", b"statistics"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["row", b"row"]) -> typing.Literal["experiment", "job", "statistic", "statistics"] | None: ...
 
 Global___Projection: typing_extensions.TypeAlias = Projection
 
@@ -375,6 +381,33 @@ class Statistic(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "experiment", b"experiment", "job", b"job", "report", b"report"]) -> None: ...
 
 Global___Statistic: typing_extensions.TypeAlias = Statistic
+
+@typing.final
+class Statistics(google.protobuf.message.Message):
+    """Reports that were accepted of one attempt of a job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    REPORTS_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    job: builtins.str
+    attempt: builtins.int
+    @property
+    def reports(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.common_pb2.Report]: ...
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        job: builtins.str = ...,
+        attempt: builtins.int = ...,
+        reports: collections.abc.Iterable[hopyard.v1.common_pb2.Report] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "experiment", b"experiment", "job", b"job", "reports", b"reports"]) -> None: ...
+
+Global___Statistics: typing_extensions.TypeAlias = Statistics
 
 @typing.final
 class QueryStatisticsRequest(google.protobuf.message.Message):

@@ -1,0 +1,42 @@
+"""Events that may wait a moment for others, so that they share an append: nobody waits for what follows from them."""
+
+from __future__ import annotations
+
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.events import (
+    Answered,
+    Event,
+    Reports,
+    RunMessage,
+    SnapshotStored,
+    SnapshotTaken,
+    Started,
+)
+from hopyard_scheduler.core.experiment import Experiment
+
+
+def patient(core: Core, event: Event) -> bool:
+    """Whether neither a run, nor a machine, nor a person waits for what follows from an event."""
+    if not isinstance(event, RunMessage | Answered):
+        return False
+    x = core.experiments.get(event.experiment)
+    if x is None:
+        return False
+    if isinstance(event, Answered):
+        return not x.vacant  # A new job finds no machine anyway.
+    match event.body:
+        case Started() | SnapshotTaken() | SnapshotStored():
+            return True
+        case Reports():
+            return _only_recorded(x, event, event.body)
+        case _:
+            return False
+
+
+def _only_recorded(x: Experiment, event: RunMessage, body: Reports) -> bool:
+    """Whether the policy is not asked, and the run trains on."""
+    job = x.jobs.get(event.job)
+    if job is None or job.run is None or x.settings.statistics or x.settings.every_iteration:
+        return False
+    allowed = job.run.allowed
+    return all(report.position < allowed and not report.at_until for report in body.reports)

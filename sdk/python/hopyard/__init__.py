@@ -3,6 +3,7 @@
 The public names load on first use, so `import hopyard` costs nothing a training script does not need.
 """
 
+import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -10,11 +11,26 @@ if TYPE_CHECKING:
     from hopyard.client import AsyncClient, Client
     from hopyard.generator import Generator
     from hopyard.policy import Policy
+    from hopyard.script import checkpoint, hyperparameters, report, seed
     from hopyard.trainer import Trainer
 
 __version__: Final = "0.1.0"
 
-__all__ = ["AsyncClient", "Client", "Generator", "Policy", "Trainer", "__version__"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Generator",
+    "Policy",
+    "Trainer",
+    "__version__",
+    "checkpoint",
+    "hyperparameters",
+    "report",
+    "seed",
+]
+
+_IMPORTED_AT: Final = time.monotonic()
+"""When a training script began, as far as can be told: what it takes to its first report is its first iteration."""
 
 _HOME: Final = {
     "AsyncClient": "hopyard.client",
@@ -22,6 +38,10 @@ _HOME: Final = {
     "Generator": "hopyard.generator",
     "Policy": "hopyard.policy",
     "Trainer": "hopyard.trainer",
+    "checkpoint": "hopyard.script",
+    "hyperparameters": "hopyard.script",
+    "report": "hopyard.script",
+    "seed": "hopyard.script",
 }
 
 

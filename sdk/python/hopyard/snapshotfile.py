@@ -17,7 +17,7 @@ import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -99,7 +99,26 @@ def pack(directory: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS
         SnapshotRefusedError: `directory` holds something other than files and folders, or more than `limits` allow.
         OSError: reading or writing failed; `file` is then as before.
     """
-    members = sorted(_members(directory), key=lambda member: os.fsencode(member[0]))
+    return _pack(directory, _members(directory), file, limits)
+
+
+def pack_entry(entry: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotInfo:
+    """Write the canonical archive of a directory that holds nothing but `entry`, a file or a folder, under its name.
+
+    Raises:
+        SnapshotRefusedError: as `pack`.
+        OSError: as `pack`; also when there is no such file or folder.
+    """
+    entry = entry.absolute()
+    name, content = entry.name, entry.resolve(strict=True)
+    members = [(name, content)]
+    if content.is_dir():
+        members += _members(content, name + "/")
+    return _pack(entry, members, file, limits)
+
+
+def _pack(directory: Path, found: Iterable[tuple[str, Path]], file: Path, limits: SnapshotLimits) -> SnapshotInfo:
+    members = sorted(found, key=lambda member: os.fsencode(member[0]))
     if len(members) > limits.files:
         raise SnapshotRefusedError(f"{directory} holds {len(members)} files and folders; allowed: {limits.files}")
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".partial")

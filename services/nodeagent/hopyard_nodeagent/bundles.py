@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from pathlib import Path
 
 from hopyard import bundle
@@ -36,3 +38,29 @@ class Bundles:
                 finally:
                     packed.unlink(missing_ok=True)
         return target
+
+    async def copy(self, sha256: str, target: Path) -> None:
+        """Copy a bundle's code to a folder that is not there yet: a run's own, in which it may write.
+
+        Args:
+            sha256: the bundle; empty: there is none, and the folder is empty.
+            target: the copy.
+
+        Raises:
+            HopyardError: the store does not give it.
+            BundleError: it is not a bundle that may be unpacked.
+        """
+        source = await self.folder(sha256) if sha256 else None
+        await asyncio.to_thread(_copy, source, target)
+
+
+def _copy(source: Path | None, target: Path) -> None:
+    if source is None:
+        target.mkdir()
+    else:
+        shutil.copytree(source, target, copy_function=_copy_writable)
+
+
+def _copy_writable(source: str, target: str) -> None:
+    shutil.copyfile(source, target)
+    os.chmod(target, 0o755 if os.access(source, os.X_OK) else 0o644)

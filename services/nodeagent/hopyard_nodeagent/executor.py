@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 from contextlib import ExitStack
+from pathlib import Path
 
 from hopyard.bundle import BundleError
 from hopyard.errors import HopyardError, NotFound
@@ -19,7 +20,7 @@ from hopyard_nodeagent.gangs import gang_of
 from hopyard_nodeagent.guards import Guard, LimitExceeded, SilenceGuard, guarded
 from hopyard_nodeagent.machines import Machine, Machines
 from hopyard_nodeagent.memory import MemoryGuard, used_bytes
-from hopyard_nodeagent.programs import Program, ProgramRefused, program_of
+from hopyard_nodeagent.programs import Preparation, ProgramRefused, is_command, prepared
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runners import Runner, RunnerDied, Sink
 from hopyard_nodeagent.snapshots import Snapshots
@@ -57,13 +58,14 @@ class Executor:
                     self._machines.released(machine)
                     await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
         except RunnerDied as error:
-            if error.exit_code == EXIT_HUNG:
+            if error.exit_code == EXIT_HUNG and run.start.iteration_timeout:
                 return run.failed(f"an iteration took longer than {run.start.iteration_timeout:g} s and was ended")
             if error.exit_code == EXIT_GANG_BROKEN:
                 return run.lost("another rank of its gang was gone, and its code did not come to notice")
-            said = logs.last_lines(log, log_began)
-            message = f"{error}; its last lines:\n{said}" if said else str(error)
+            message = _with_last_lines(str(error), log, log_began)
             return run.failed(message) if error.by_itself else run.lost(message)
+        except _NothingReported as error:
+            return run.failed(_with_last_lines(str(error), log, log_began))
         except (ProgramRefused, BundleError, LimitExceeded) as error:
             return run.failed(str(error))
         except (HopyardError, OSError) as error:
@@ -74,7 +76,6 @@ class Executor:
 
     async def _execute(self, run: Run, machine: Machine, heard: Sink) -> resource_manager_pb2.RunEnded:
         start = run.start
-        program = program_of(run.key.experiment, start.program)
         with ExitStack() as stack:
             snapshot_file = ""
             if start.HasField("snapshot"):
@@ -83,15 +84,19 @@ class Executor:
                     await self._snapshots.fetch(start.snapshot.sha256, start.snapshot_peers)
                 except NotFound as error:
                     return run.lost(str(error), snapshot_missing=True)
-            code_folder = (
-                await self._bundles.folder(start.program.bundle) if start.program.bundle else self._folders.data
-            )
-            runner = await self._runner(machine, program, start.program)
-            gang = await gang_of(run.key, start, self.join_seconds)
             scratch = self._folders.scratch(run.key)
             scratch.mkdir()
             log = self._folders.job_log(run.key.experiment, run.key.job, run.key.rank)
             log.parent.mkdir(parents=True, exist_ok=True)
+            log.touch()
+            code_folder = await self._code(start.program, scratch)
+            preparation = prepared(run.key, start, code_folder)
+            script = preparation.program.once
+            runner = await (
+                self._machines.script(machine, preparation, log) if script else self._runner(machine, preparation)
+            )
+            if script:  # It speaks when it has something to say; that it runs is known.
+                heard(wire.AttachRequest(started=resource_manager_pb2.RunStarted(position=run.position)))
             message = wire.ApplicationStart(
                 run=run.key.to_proto(),
                 start=start,
@@ -101,18 +106,38 @@ class Executor:
                 scratch_folder=str(scratch),
                 lease_seconds=self.lease_seconds,
                 log_file=str(log),
-                gang=gang,
+                gang=await gang_of(run.key, start, self.join_seconds),
+                working_folder=str(preparation.working_folder),
             )
+            if preparation.program.parent:
+                message.command.arguments.extend(preparation.command)
+                message.environment.update(preparation.variables)
             guards = _guards(run, runner)
             ended = await guarded(run.make(runner, message, heard), guards, runner.kill, RunnerDied)
             if ended.HasField("snapshot"):
                 ended.snapshot.CopyFrom(run.located(ended.snapshot))
         if ended.reason == common_pb2.RUN_END_REASON_LOST and snapshot_file:
             await self._snapshots.discard_if_corrupt(start.snapshot.sha256)
+        if script and ended.finished:
+            if not (run.reported or snapshot_file):
+                raise _NothingReported(
+                    "the program ended (exit code 0) and reported nothing; needs a call such as "
+                    "hopyard.report(accuracy=0.93) for each iteration, or log mode (log: {command: [...], metrics: ...})"
+                )
+            ended.position = run.position
         return ended
 
-    async def _runner(self, machine: Machine, program: Program, definition: resource_manager_pb2.RunProgram) -> Runner:
+    async def _code(self, program: resource_manager_pb2.RunProgram, scratch: Path) -> Path:
+        """The experiment's code: shared by trainers, which stay; a copy for a command, which writes where it runs."""
+        if is_command(program):
+            copy = scratch / "code"
+            await self._bundles.copy(program.bundle, copy)
+            return copy
+        return await self._bundles.folder(program.bundle) if program.bundle else self._folders.data
+
+    async def _runner(self, machine: Machine, preparation: Preparation) -> Runner:
         """A runner for a program. One that still holds what an earlier run left is no start for a run with a limit."""
+        program, definition = preparation.program, preparation.definition
         runner = await self._machines.runner(machine, program, definition)
         limit = definition.memory_bytes
         if limit and runner.used and await asyncio.to_thread(used_bytes, runner.pid, limit // 2) > limit // 2:
@@ -121,10 +146,21 @@ class Executor:
         return runner
 
 
+class _NothingReported(Exception):
+    """A script has ended without a word."""
+
+
+def _with_last_lines(message: str, log: Path, since: int) -> str:
+    said = logs.last_lines(log, since)
+    return f"{message}; its last lines:\n{said}" if said else message
+
+
 def _guards(run: Run, runner: Runner) -> list[Guard]:
     guards: list[Guard] = []
     if run.start.program.memory_bytes:
         guards.append(MemoryGuard(runner.pid, run.start.program.memory_bytes))
     if run.start.iteration_timeout:
-        guards.append(SilenceGuard(run.start.iteration_timeout, lambda: runner.heard, lambda: run.training))
+        # Before a script attaches, nobody else looks whether it hangs.
+        words = ("and was ended",) if runner.program.once else ()
+        guards.append(SilenceGuard(run.start.iteration_timeout, lambda: runner.heard, lambda: run.training, *words))
     return guards

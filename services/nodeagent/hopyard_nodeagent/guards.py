@@ -41,6 +41,7 @@ class SilenceGuard:
         limit: Seconds that an iteration may take.
         heard: When the process was heard last, on the clock.
         training: Whether it trains; before that, no iteration can hang.
+        words: What is said of an excess, behind the limit.
         clock: Monotonic seconds.
         look_seconds: Between two looks.
         margin_seconds: Silence beyond the limit that is no excess yet.
@@ -51,6 +52,7 @@ class SilenceGuard:
         limit: float,
         heard: Callable[[], float],
         training: Callable[[], bool],
+        words: str = "let no other thread run, and was ended",
         *,
         clock: Callable[[], float] = time.monotonic,
         look_seconds: float = _LOOK_SECONDS,
@@ -59,6 +61,7 @@ class SilenceGuard:
         self._limit = limit
         self._heard = heard
         self._training = training
+        self._words = words
         self._clock = clock
         self._look_seconds = look_seconds
         self._margin_seconds = margin_seconds
@@ -72,7 +75,7 @@ class SilenceGuard:
             self._began = now  # this agent itself was stopped and could hear nobody, or there is nothing to wait for
         self._looked = now
         if now - max(self._heard(), self._began) > self._limit + self._margin_seconds:
-            self.excess = f"an iteration took longer than {self._limit:g} s, let no other thread run, and was ended"
+            self.excess = f"an iteration took longer than {self._limit:g} s, {self._words}"
         return bool(self.excess)
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:

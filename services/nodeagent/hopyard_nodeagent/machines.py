@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 from hopyard.errors import InvalidInput, PermissionDenied
 from hopyard.v1 import resource_manager_pb2
 from hopyard_nodeagent.folders import Folders
-from hopyard_nodeagent.programs import Program, agent_variables, environment_of
+from hopyard_nodeagent.programs import Preparation, Program, ProgramRefused, agent_variables, environment_of
 from hopyard_nodeagent.runners import Runner, RunnerDied, spawn
 from hopyard_nodeagent.settings import MachineSettings
+
+_NO_PROGRAM: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR})
+"""What the start of a command fails with that is no program."""
 
 
 class Machine:
@@ -87,29 +93,49 @@ class Machines:
             await present.wait_attached(self._attach_seconds)
             return present
         environment = environment_of(definition, machine.settings, os.environ)
-        if present is not None:
-            await present.leave()
-            machine.runner = None
-        token = secrets.token_urlsafe(32)
-        started = asyncio.get_running_loop().create_future()
-        self._starting[token] = started
-        try:
-            machine.runner = runner = await spawn(
-                program,
-                token=token,
-                environment=environment | agent_variables(self.application_address, token),
-                log=self._folders.runner_log(machine.settings.id),
-                folder=self._folders.data,
-            )
-            started.set_result(runner)
-        finally:
-            del self._starting[token]
-            started.cancel()
+        log = self._folders.runner_log(machine.settings.id)
+        runner = await self._start(machine, program, environment, log, self._folders.data)
         try:
             await runner.wait_attached(self._attach_seconds)
         except RunnerDied:
             machine.runner = None
             raise
+        return runner
+
+    async def script(self, machine: Machine, preparation: Preparation, log: Path) -> Runner:
+        """The process of a script on a machine whose lock the caller holds; it attaches when it has something to say.
+
+        Raises:
+            RunnerDied: it could not be started just now.
+            ProgramRefused: there is no such program, or it wants an environment it may not have.
+        """
+        environment = environment_of(preparation.definition, machine.settings, os.environ) | dict(preparation.variables)
+        try:
+            return await self._start(machine, preparation.program, environment, log, preparation.working_folder)
+        except RunnerDied as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_PROGRAM:
+                raise ProgramRefused(f"command: {error}") from error
+            raise
+
+    async def _start(
+        self, machine: Machine, program: Program, environment: Mapping[str, str], log: Path, folder: Path
+    ) -> Runner:
+        """Start a process in the place of the present one."""
+        if machine.runner is not None:
+            await machine.runner.leave()
+            machine.runner = None
+        token = secrets.token_urlsafe(32)
+        started = asyncio.get_running_loop().create_future()
+        self._starting[token] = started
+        try:
+            variables = agent_variables(self.application_address, token)
+            machine.runner = runner = await spawn(
+                program, token=token, environment={**environment, **variables}, log=log, folder=folder
+            )
+            started.set_result(runner)
+        finally:
+            del self._starting[token]
+            started.cancel()
         return runner
 
     def released(self, machine: Machine) -> None:

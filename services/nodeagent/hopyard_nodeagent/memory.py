@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 import psutil
@@ -21,7 +22,7 @@ def used_bytes(pid: int, limit: int = 0) -> int:
     """
     try:
         parent = psutil.Process(pid)
-        kin = {parent, *parent.children(recursive=True), *_of_session(pid)}
+        kin = {parent, *parent.children(recursive=True), *_processes(of_session(pid))}
     except psutil.NoSuchProcess:
         return 0
     family = sorted(kin, key=lambda process: process.pid)
@@ -69,14 +70,21 @@ class MemoryGuard:
             await asyncio.sleep(self._look_seconds)
 
 
-def _of_session(pid: int) -> list[psutil.Process]:
+def of_session(leader: int) -> list[int]:
+    """The processes of a session, by the id of the one that leads or led it."""
     found = []
     for other in psutil.pids():
-        try:
-            if os.getsid(other) == pid:
-                found.append(psutil.Process(other))
-        except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
-            continue  # it ended meanwhile, or is hidden from us
+        with suppress(ProcessLookupError, PermissionError):  # it ended meanwhile, or is hidden from us
+            if os.getsid(other) == leader:
+                found.append(other)
+    return found
+
+
+def _processes(pids: list[int]) -> list[psutil.Process]:
+    found = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(pid))
     return found
 
 

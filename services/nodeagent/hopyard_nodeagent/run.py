@@ -65,6 +65,8 @@ class Run:
         """Whether `ended` was said: its machine is free, nothing but snapshot_stored follows."""
         self.training = False
         """Whether its process has said that it trains."""
+        self.reported = False
+        """Whether its process has reported anything."""
         self.position = start.snapshot.position if start.HasField("snapshot") else 0
         self.task: asyncio.Task[None] | None = None
         self.killed: resource_manager_pb2.RunEnded | None = None
@@ -140,6 +142,8 @@ class Run:
         message = resource_manager_pb2.RunMessage()
         snapshot: common_pb2.Snapshot | None = None
         match request.WhichOneof("message"):
+            case "started" if self.training:
+                return None  # a script's agent has said it already
             case "started":
                 self.training = True
                 message.started.CopyFrom(request.started)
@@ -148,6 +152,7 @@ class Run:
                     self.kill(self.failed(refusal))
                     return None
                 self.position = request.report.position
+                self.reported = True
                 message.reports.reports.append(request.report)
             case "amended":
                 message.amended.CopyFrom(request.amended)

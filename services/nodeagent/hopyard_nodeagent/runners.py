@@ -15,23 +15,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from hopyard.errors import Conflict, InvalidInput
-from hopyard.runner.watch import EXIT_AGENT_GONE
+from hopyard.runner.watch import CRASHES, EXIT_AGENT_GONE
 from hopyard.v1 import application_pb2 as wire
-from hopyard.v1 import resource_manager_pb2
+from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent import logs
+from hopyard_nodeagent.memory import of_session
 from hopyard_nodeagent.programs import Program
 
 _log = logging.getLogger(__name__)
 
 _LAST_WORDS_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 2.0
+_TIDY_SECONDS: Final = 10.0
+"""How long a script may take to clean up when its run is over."""
 _HEARTBEAT_SECONDS: Final = 1.0
 
 Sink = Callable[[wire.AttachRequest], None]
-
-
-_CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
-"""Signals that a process brings upon itself."""
 
 
 class RunnerDied(Exception):
@@ -146,9 +145,10 @@ class Runner:
     def execute(self, start: wire.ApplicationStart, sink: Sink) -> Coroutine[None, None, resource_manager_pb2.RunEnded]:
         """Give the process a run at once; the coroutine returns how it ended.
 
-        `sink` gets all other messages of the process.
+        `sink` gets all other messages of the process. A script that ends by itself, with exit code 0, has `finished`; where,
+        its reports have said.
 
-        If the coroutine is cancelled the process is killed.
+        If the coroutine is cancelled the process is killed. A script's process is gone when it returns.
 
         Raises:
             RunnerDied: it ended in the middle of the run, or lost its attachment and was killed.
@@ -161,17 +161,16 @@ class Runner:
     async def _execution(self, ended: asyncio.Future[resource_manager_pb2.RunEnded]) -> resource_manager_pb2.RunEnded:
         detached = asyncio.create_task(self._detached.wait())
         try:
-            ends: set[asyncio.Future[Any]] = {ended, detached, self._exit}
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
-                # Its last messages may still be on their way when the process is gone already, and the other way round.
-                await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
-            if not ended.done():
-                await asyncio.wait({self._exit}, timeout=_LAST_WORDS_SECONDS)
+            if self.program.once:
+                await self._wait_until_over(ended, detached)
+            else:
+                await self._wait_until_told(ended, detached)
             if ended.done():
                 return ended.result()
             if not self._exit.done():
                 raise RunnerDied("the runner lost its attachment and was killed", None)
+            if self.program.once and self._process.returncode == 0:
+                return resource_manager_pb2.RunEnded(reason=common_pb2.RUN_END_REASON_UNTIL, finished=True)
             raise self._died("in the middle of a run", running=True)
         finally:
             detached.cancel()
@@ -179,6 +178,31 @@ class Runner:
             if not ended.done():
                 ended.cancel()
                 await self.kill()
+            elif self.program.once:
+                await self.kill()
+
+    async def _wait_until_told(
+        self, ended: asyncio.Future[resource_manager_pb2.RunEnded], detached: asyncio.Task[bool]
+    ) -> None:
+        """Wait until a runner says that its run ended, or is gone."""
+        ends: set[asyncio.Future[Any]] = {ended, detached, self._exit}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            # Its last messages may still be on their way when the process is gone already, and the other way round.
+            await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
+        if not ended.done():
+            await asyncio.wait({self._exit}, timeout=_LAST_WORDS_SECONDS)
+
+    async def _wait_until_over(
+        self, ended: asyncio.Future[resource_manager_pb2.RunEnded], detached: asyncio.Task[bool]
+    ) -> None:
+        """Wait until a script has ended, whether it ever attached or not; once its run is over it has some time for that."""
+        ends: set[asyncio.Future[Any]] = {ended, self._exit}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            await asyncio.wait({self._exit}, timeout=_TIDY_SECONDS)
+        elif self._attached.is_set():
+            await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
 
     def tell(self, response: wire.AttachResponse) -> None:
         """Send something to the process."""
@@ -195,7 +219,7 @@ class Runner:
     async def kill(self) -> None:
         """End the process and its children at once; returns when it is gone."""
         if not self._exit.done():
-            _kill_group(self.pid)
+            self._kill_group()
         await asyncio.shield(self._exit)
 
     async def _read(self, requests: AsyncIterator[wire.AttachRequest]) -> None:
@@ -220,17 +244,27 @@ class Runner:
     async def _wait_for_exit(self) -> None:
         await self._process.wait()
         # What it started and left behind: data loaders, for instance.
-        _kill_group(self.pid)
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        if self.program.parent:  # The user's program has a group of its own.
+            for process in of_session(self.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
 
     def _died(self, when: str, *, running: bool = False) -> RunnerDied:
         code = self._process.returncode
         if code is None or code >= 0:
             by_itself = running and code != EXIT_AGENT_GONE
-            return RunnerDied(f"the training process ended with exit code {code} {when}", code, by_itself=by_itself)
+            said = f"the program ended with exit code {code}" if self.program.once else ""
+            said = said or f"the training process ended with exit code {code} {when}"
+            return RunnerDied(said, code, by_itself=by_itself)
         # Nobody but the kernel, which does so when memory is short, kills a process without another word.
         why = " (out of memory?)" if -code == signal.SIGKILL else ""
         message = f"the training process was killed by signal {_signal_name(-code)}{why} {when}"
-        return RunnerDied(message, code, by_itself=running and -code in _CRASHES)
+        return RunnerDied(message, code, by_itself=running and -code in CRASHES)
 
     def _said(self) -> str:
         text = logs.last_lines(self._log, self._log_began)
@@ -266,7 +300,7 @@ async def spawn(
             start_new_session=True,
         )
     except OSError as error:
-        raise RunnerDied(f"{program.arguments[0]} cannot be started: {error.strerror}", None) from error
+        raise RunnerDied(f"{program.arguments[0]} cannot be started in {folder}: {error.strerror}", None) from error
     finally:
         os.close(handle)
     _log.info("started runner %d of experiment %s", process.pid, program.experiment)
@@ -278,8 +312,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal has no name of its own
         return str(number)
-
-
-def _kill_group(group: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)

@@ -32,7 +32,9 @@ class Program:
         spec = self.spec
         message = resource_manager_pb2.RunProgram(
             bundle=self.bundle,
-            interpreter=self.interpreter,
+            interpreter=self._interpreter(),
+            environment=spec.environment,
+            working_directory=spec.working_directory or "",
             threads=spec.resources.per_job.cpus,
             snapshot_provider=spec.snapshot.provider,
             memory_bytes=spec.resources.per_job.memory or 0,
@@ -44,7 +46,13 @@ class Program:
         elif spec.log is not None:
             message.log.command.arguments.extend(spec.log.command)
             message.log.metrics.update(spec.log.metrics)
+            message.log.metric = spec.metric.name
         return message
+
+    def _interpreter(self) -> str:
+        """The file's wins over the client's, which may know where a relative one of the file's lies."""
+        named = self.spec.interpreter or ""
+        return named if named.startswith("/") else self.interpreter or named
 
 
 def program_of(payload: Mapping[str, Any]) -> Program:
@@ -87,8 +95,6 @@ def settings_of(spec: ExperimentSpec) -> Settings:
     Raises:
         InvalidInput: The file asks for something that this version does not run yet.
     """
-    if spec.program != "trainer":
-        raise InvalidInput(f"{spec.program}: only trainer programs run in this version; use trainer: file.py:Class")
     if spec.snapshot.provider == "criu":
         raise InvalidInput("snapshot.provider: criu is not available in this version; use auto or framework")
     return Settings(

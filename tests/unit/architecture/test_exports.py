@@ -7,17 +7,20 @@ import pytest
 
 import hopyard
 
-PUBLIC = ["AsyncClient", "Client", "Generator", "Policy", "Trainer", "__version__"]
+CLASSES = ["AsyncClient", "Client", "Generator", "Policy", "Trainer"]
+FUNCTIONS = ["checkpoint", "hyperparameters", "report", "seed"]
+PUBLIC = [*CLASSES, "__version__", *FUNCTIONS]
 
 
 def test_public_names_are_pinned() -> None:
     assert hopyard.__all__ == PUBLIC
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "__version__"])
+@pytest.mark.parametrize("name", [*CLASSES, *FUNCTIONS])
 def test_public_names_load_and_are_documented(name: str) -> None:
     value = getattr(hopyard, name)
-    assert inspect.isclass(value)
+    assert inspect.isclass(value) == (name in CLASSES)
+    assert callable(value)
     assert value.__name__ == name
     assert inspect.getdoc(value)
 

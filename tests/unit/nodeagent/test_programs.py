@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hopyard.errors import InvalidInput
+from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.command import machines
-from hopyard_nodeagent.programs import ProgramRefused, agent_variables, environment_of, program_of
+from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.programs import Preparation, ProgramRefused, agent_variables, environment_of, prepared
 from hopyard_nodeagent.settings import MachineSettings
 
 MACHINE = MachineSettings(id="a/0", cpus=2, gpus=(1, 3))
 
 
-def test_equal_programs_of_one_experiment_share_a_process() -> None:
-    def program(experiment: str = "e1", **fields: object) -> object:
-        values: dict[str, object] = {"trainer": "train.py:Net", "bundle": "b", "environment": {"A": "1", "B": "2"}}
-        return program_of(experiment, wire.RunProgram(**(values | fields)))  # type: ignore[arg-type]
+def prepare(
+    code: Path, *, experiment: str = "e1", start: Mapping[str, Any] | None = None, **fields: Any
+) -> Preparation:
+    program = wire.RunProgram(**fields)
+    values = hyperparameters_to_proto({"lr": 0.1, "units": 32, "act": "relu", "wide": True})
+    run = wire.StartRun(program=program, hyperparameters=values, seed=7, **(start or {}))
+    return prepared(RunKey(experiment, "j1", 2, 0), run, code)
+
+
+def test_equal_programs_of_one_experiment_share_a_process(tmp_path: Path) -> None:
+    def program(experiment: str = "e1", **fields: Any) -> object:
+        values: dict[str, Any] = {"trainer": "train.py:Net", "bundle": "b", "environment": {"A": "1", "B": "2"}}
+        return prepare(tmp_path, experiment=experiment, **(values | fields)).program
 
     assert program() == program(environment={"B": "2", "A": "1"})
     assert program() != program("e2")
@@ -27,22 +43,85 @@ def test_equal_programs_of_one_experiment_share_a_process() -> None:
     assert program() != program(environment={"A": "2"})
 
 
-def test_the_interpreter_is_the_experiments_or_the_agents_own() -> None:
-    assert program_of("e", wire.RunProgram(trainer="t.py:T")).arguments[0] == sys.executable
-    assert program_of("e", wire.RunProgram(trainer="t.py:T", interpreter="/venv/python")).arguments[0] == "/venv/python"
+def test_the_interpreter_is_the_experiments_or_the_agents_own(tmp_path: Path) -> None:
+    def used(interpreter: str = "") -> str:
+        return prepare(tmp_path, trainer="t.py:T", interpreter=interpreter).program.arguments[0]
+
+    venv = tmp_path / "env" / "bin"
+    venv.mkdir(parents=True)
+    (venv / "python").touch()
+    assert used() == sys.executable
+    assert used("env/bin/python") == used("env") == used(str(tmp_path / "env")) == str(venv / "python")
+    with pytest.raises(
+        ProgramRefused, match=r"interpreter other: there is no .*other on this node; allowed: a Python, or"
+    ):
+        used("other")
 
 
-@pytest.mark.parametrize(
-    ("program", "kind"),
-    [
-        (wire.RunProgram(), "'none'"),
-        (wire.RunProgram(command=wire.CommandLine(arguments=["x"])), "'command'"),
-        (wire.RunProgram(log=wire.LogProgram()), "'log'"),
-    ],
-)
-def test_other_kinds_of_programs_are_refused(program: wire.RunProgram, kind: str) -> None:
-    with pytest.raises(ProgramRefused, match=f"of kind {kind}; this agent runs trainers"):
-        program_of("e", program)
+def test_a_command_gets_the_jobs_values_and_the_interpreter(tmp_path: Path) -> None:
+    arguments = ["python", "t.py", "--lr={lr}", "{units} {act}", "{wide}", "{{lr}}"]
+    found = prepare(tmp_path, command=wire.CommandLine(arguments=arguments), environment={"A": "1"})
+    assert found.command == found.program.arguments == (sys.executable, "t.py", "--lr=0.1", "32 relu", "true", "{lr}")
+    assert found.program.once
+    assert found.variables["A"] == "1"
+    assert found.variables["HOPYARD_JOB"] == "j1"
+    assert found.variables["HOPYARD_EXPERIMENT"] == "e1"
+    assert found.variables["HOPYARD_SEED"] == "7"
+    assert json.loads(found.variables["HOPYARD_HYPERPARAMETERS"]) == {
+        "lr": 0.1,
+        "units": 32,
+        "act": "relu",
+        "wide": True,
+    }
+
+
+def test_a_command_without_a_value_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProgramRefused, match=r"command: found \{depth\}; allowed: the space's names in braces \(.*lr"):
+        prepare(tmp_path, command=wire.CommandLine(arguments=["train", "{depth}"]))
+
+
+def test_a_log_program_runs_below_the_agents_own_runner_whatever_its_environment(tmp_path: Path) -> None:
+    def log(**fields: Any) -> Preparation:
+        program = wire.LogProgram(command=wire.CommandLine(arguments=["./train", "{lr}"]), metrics={"a": "a=(.*)"})
+        return prepare(tmp_path, log=program, **fields)
+
+    found = log(environment={"LD_PRELOAD": "x.so"}, interpreter=sys.executable)
+    assert found.program.arguments == (sys.executable, "-P", "-m", "hopyard.runner")
+    assert found.program.parent
+    assert found.command == ("./train", "0.1")
+    assert found.variables["LD_PRELOAD"] == "x.so"
+    assert dict(found.definition.environment) == {}
+    assert found.program == log().program
+
+
+def test_a_virtual_environment_is_active_for_what_a_command_starts(tmp_path: Path) -> None:
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "python").touch()
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    command = wire.CommandLine(arguments=["sh", "run.sh"])
+    found = prepare(tmp_path, command=command, interpreter="env")
+    assert found.variables["PATH"].startswith(f"{tmp_path}/env/bin:")
+    assert found.variables["VIRTUAL_ENV"] == f"{tmp_path}/env"
+    assert prepare(tmp_path, command=command, interpreter="env", environment={"PATH": "/x"}).variables["PATH"] == "/x"
+
+
+def test_the_working_directory_is_inside_the_code_or_on_the_node(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    assert prepare(tmp_path, trainer="t.py:T").working_folder == tmp_path
+    assert prepare(tmp_path, trainer="t.py:T", working_directory="src").working_folder == tmp_path / "src"
+    assert prepare(tmp_path / "src", trainer="t.py:T", working_directory="/").working_folder == Path("/")
+    with pytest.raises(ProgramRefused, match="working_directory lib: there is no such folder on this node; allowed"):
+        prepare(tmp_path, trainer="t.py:T", working_directory="lib")
+
+
+def test_what_only_trainers_can_do_is_refused(tmp_path: Path) -> None:
+    command = wire.CommandLine(arguments=["x"])
+    with pytest.raises(ProgramRefused, match="a run on 2 machines at once needs a trainer"):
+        prepare(tmp_path, command=command, start={"world": 2})
+    with pytest.raises(ProgramRefused, match="a run that only evaluates needs a trainer"):
+        prepare(tmp_path, log=wire.LogProgram(command=command), start={"mode": common_pb2.RUN_MODE_EVALUATE})
+    with pytest.raises(ProgramRefused, match="the run has no program: needs a trainer, a command or a log program"):
+        prepare(tmp_path)
 
 
 def test_threads_and_gpus_come_from_the_machine_unless_the_experiment_says_otherwise() -> None:

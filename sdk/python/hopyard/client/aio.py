@@ -135,7 +135,8 @@ class AsyncClient:
                 contents as a mapping, in which `trainer` may be the Trainer class itself; or what `prepare` made of one of these.
             folder: Where the training code lies; None: beside the experiment file or the trainer's class, else the
                 current directory. It is packed and travels to the machines.
-            interpreter: Path on the nodes of the Python that trains; empty: the node agent's own.
+            interpreter: Path on the nodes of the Python that trains, unless the specification names one; empty: the node
+                agent's own.
 
         Raises:
             SpecError: All mistakes of the specification, before anything is sent.
@@ -156,7 +157,7 @@ class AsyncClient:
             source=submission.source,
             bundle=bundle,
             request_id=uuid.uuid4().hex,
-            interpreter=interpreter,
+            interpreter=submission.interpreter(interpreter),
         )
         answer = await connection.call(lambda: connection.experiments.CreateExperiment(request))
         return converters.experiment(answer.experiment)

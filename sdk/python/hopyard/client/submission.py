@@ -37,6 +37,19 @@ class Submission:
     spec: ExperimentSpec
     folder: Path | None
 
+    def interpreter(self, given: str) -> str:
+        """The Python that the nodes are told of, where the file does not say all: what it names wins over `given`.
+
+        A relative one that lies beside the code does not travel with it; nodes on this machine find it here.
+        """
+        named, working = self.spec.interpreter, self.spec.working_directory or ""
+        if named is None:
+            return given
+        if self.folder is None or named.startswith("/") or working.startswith("/"):
+            return ""
+        place = (self.folder / working / named).absolute()
+        return str(place) if place.exists() else ""
+
 
 def prepare(given: SpecLike, folder: str | Path | None = None) -> Submission:
     """Read and check a specification.

@@ -107,6 +107,7 @@ class RunControl:
         self._committed = plan.position
         self._reported = False
         self._finished = False
+        self._savable = True
         self._parked = False
         self._park_decided = False
         self._completing = False
@@ -152,14 +153,19 @@ class RunControl:
         self._reported = False
         self._committed = self._position if committed is None else committed - 1
 
-    def reached(self, position: int, *, finished: bool) -> bool:
-        """An iteration ended (or a `Restate` is due) at `position`; returns the report's `at_until`."""
+    def reached(self, position: int, *, finished: bool, savable: bool = True) -> bool:
+        """An iteration ended (or a `Restate` is due) at `position`; returns the report's `at_until`.
+
+        Without `savable` no snapshot can be taken at this boundary: save points wait for the next one that is, and a run
+        that ends here ends without.
+        """
         if self._in_flight and not self._plan.evaluate and position <= self._position:
             raise RunControlError(f"an iteration led from position {self._position} to {position}")
         self._in_flight = False
         self._reported = True
         self._position = self._committed = position
         self._finished = finished
+        self._savable = savable
         self._parked = self._plan.evaluate or self._at_end()
         self._park_decided = self._completing = False
         return self._parked
@@ -222,7 +228,7 @@ class RunControl:
         return min(ahead, default=None)
 
     def _takes_snapshots(self) -> bool:
-        return not self._plan.evaluate
+        return self._savable and not self._plan.evaluate
 
     def _save_point_due(self) -> bool:
         if not self._takes_snapshots() or self._saved_at == self._position:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hopyard.runner.gang import GangBrokenError
+from hopyard.runner.metrics import CommandError
 from hopyard.runner.program import ProgramError
 from hopyard.snapshotfile import SnapshotFileError, SnapshotRefusedError
 from hopyard.trainer import DriverUsageError, Phase, SnapshotStateError, UserCodeError
@@ -43,6 +44,8 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
                 message += f" ({trouble})"
             lines = error.traceback_text.rstrip().splitlines()[-_TRACEBACK_LINES:]
             return _ended(position, "\n".join([message, *lines]), user=not trouble), False
+        case CommandError():
+            return _ended(position, str(error), user=error.user), False
         case ProgramError():
             # A module that failed half-way leaves its imports behind.
             return _ended(position, str(error), user=True), True

@@ -69,6 +69,11 @@ def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bo
     return wire.AttachRequest(report=message)
 
 
+def restatement(position: int, *, finished: bool) -> Report:
+    """The report of a run that has nothing to train: where it stands."""
+    return Report(position=position, metrics={}, seconds=0.0, finished=finished)
+
+
 def amended(ticket: str, answer: Amended) -> wire.AttachRequest:
     """The answer to an amendment."""
     return wire.AttachRequest(

@@ -32,12 +32,12 @@ class ProgramLoader:
         self._loaded: tuple[Path, str] | None = None
         self._class: type[Trainer] | None = None
 
-    def load(self, folder: Path, name: str) -> type[Trainer]:
+    def load(self, folder: Path, name: str, working: Path | None = None) -> type[Trainer]:
         """Return the class, importing its module if it is not the one loaded last.
 
-        While it runs, code sees the bundle's folder as working directory and first import path, as if it had been
-        started there. "file.py:Class" is a file of the bundle; "package.module:Class" is what `import` finds by that
-        name: in the bundle, else where the interpreter's packages are.
+        While it runs, code sees the bundle's folder as first import path, and it or `working` as working directory,
+        as if it had been started there. "file.py:Class" is a file of the bundle; "package.module:Class" is what
+        `import` finds by that name: in the bundle, else where the interpreter's packages are.
 
         Raises:
             ProgramError: the name is neither, or the file is not in the folder, or the module cannot be imported, or
@@ -48,12 +48,12 @@ class ProgramLoader:
         if self._loaded is not None and self._loaded[0] != folder:
             _forget(self._loaded[0])
         self._loaded = self._class = None
-        loaded = _load(folder, name)
+        loaded = _load(folder, name, working or folder)
         self._loaded, self._class = (folder, name), loaded
         return loaded
 
 
-def _load(folder: Path, name: str) -> type[Trainer]:
+def _load(folder: Path, name: str, working: Path) -> type[Trainer]:
     place, separator, class_name = name.partition(":")
     is_file = place.endswith(".py")
     if not separator or not class_name.isidentifier() or not (is_file or _is_module(place)):
@@ -65,7 +65,7 @@ def _load(folder: Path, name: str) -> type[Trainer]:
     else:
         module_name = place
         _make_importable(folder)
-    os.chdir(folder)
+    os.chdir(working)
     importlib.invalidate_caches()
     try:
         module = importlib.import_module(module_name)

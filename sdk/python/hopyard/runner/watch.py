@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import sys
-from typing import Final
+from typing import Final, NamedTuple
 
 EXIT_AGENT_GONE: Final = 75
 """The agent is dead or was silent for longer than its lease: nobody wants this run's output any more."""
@@ -18,7 +18,17 @@ EXIT_HUNG: Final = 76
 EXIT_GANG_BROKEN: Final = 77
 """Another rank of the gang is gone, and the training code has not come to notice."""
 
+CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
+"""Signals that a process brings upon itself."""
+
 _PR_SET_PDEATHSIG: Final = 1
+
+
+class Leaving(NamedTuple):
+    """Why a process ends at once, for people, and the exit code that says so to its agent."""
+
+    code: int
+    reason: str
 
 
 class LeaseWatch:
@@ -57,17 +67,18 @@ class LeaseWatch:
         return now - self._heard > self._lease
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, whatever it is doing then.
+def die_with(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel end this process when its parent dies, whatever it is doing then.
 
     Only Linux can; elsewhere the watch notices a little later.
 
     Args:
         parent: the agent's process id.
+        by: the signal that ends it.
     """
     if sys.platform.startswith("linux"):
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        if libc.prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0) != 0:
             error = ctypes.get_errno()
             raise OSError(error, f"prctl(PR_SET_PDEATHSIG): {os.strerror(error)}")
     # It may have died before the kernel was told.

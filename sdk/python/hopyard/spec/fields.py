@@ -15,6 +15,7 @@ from hopyard.spec.sizes import size_bytes
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRAINER = re.compile(r"([^:\s]+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 _PLUGIN = re.compile(r"[A-Za-z_][\w.-]*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE_SCHEMA = {"type": "object", "minProperties": 1, "description": "names to written parameters"}
 
 
@@ -51,6 +52,33 @@ def _pattern(value: str) -> str:
         raise ValueError(f"needs a regular expression, found {show(value)}: {error}") from None
     if groups < 1:
         raise ValueError(f"needs a group in parentheses around the number, such as acc=([0-9.]+), found {show(value)}")
+    if groups > 1:
+        raise ValueError(
+            f"needs exactly one group, around the number; write (?:...) for other parentheses, and a pattern of its own "
+            f"for each metric; found {groups} groups in {show(value)}"
+        )
+    return value
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value):
+        raise ValueError(f"needs letters, digits and _, the first no digit, found {show(value)}")
+    if value.startswith("HOPYARD_"):
+        raise ValueError(f"names that begin with HOPYARD_ are Hopyard's own, found {show(value)}")
+    return value
+
+
+def _path(value: str) -> str:
+    if not value or not value.isprintable():
+        raise ValueError(f"needs a path, found {show(value)}")
+    return value
+
+
+def _folder(value: str) -> str:
+    if not value.startswith("/") and ".." in value.split("/"):
+        raise ValueError(
+            f"needs a folder inside the experiment's code, or an absolute one on the nodes, found {show(value)}"
+        )
     return value
 
 
@@ -92,7 +120,16 @@ PluginName = Annotated[str, AfterValidator(_plugin)]
 """An entry-point name or `module:Class`."""
 
 Pattern = Annotated[str, AfterValidator(_pattern)]
-"""A regular expression with a group."""
+"""A regular expression with one group."""
+
+Variable = Annotated[str, AfterValidator(_variable)]
+"""Name of an environment variable that is not Hopyard's own."""
+
+FilePath = Annotated[str, AfterValidator(_path)]
+"""A path on the nodes."""
+
+FolderPath = Annotated[str, AfterValidator(_path), AfterValidator(_folder)]
+"""A folder: inside the code, or absolute on the nodes."""
 
 Command = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), AfterValidator(_not_empty)]
 """A program and its arguments."""

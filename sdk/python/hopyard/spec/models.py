@@ -7,10 +7,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from hopyard import placeholders
 from hopyard.space import Problem, json_problem
 from hopyard.spec.fields import (
     Bytes,
     Command,
+    FilePath,
+    FolderPath,
     Name,
     NameOrMapping,
     Pattern,
@@ -18,6 +21,7 @@ from hopyard.spec.fields import (
     Seconds,
     SpaceField,
     TrainerPath,
+    Variable,
     problems_error,
 )
 
@@ -33,10 +37,10 @@ class _Section(BaseModel):
 class LogSpec(_Section):
     """Any program; its metrics are read from what it prints."""
 
-    command: Command = Field(description="The program and its arguments.")
+    command: Command = Field(description="The program and its arguments; {name} is the job's value, {{ is a brace.")
     metrics: dict[str, Pattern] = Field(
-        description="Regular expression for each metric; its first group is the number. A bare pattern stands for the "
-        "experiment's metric."
+        description="Regular expression for each metric; its one group is the number. A bare pattern stands for the "
+        "experiment's metric, whose match ends an iteration."
     )
 
 
@@ -175,7 +179,9 @@ class ExperimentSpec(_Section):
         None, description="Trainer mode: a Trainer subclass, file.py:Class or package.module:Class."
     )
     command: Command | None = Field(
-        None, description="Script mode: a program and its arguments that calls hopyard.report(...)."
+        None,
+        description="Script mode: a program that calls hopyard.report(...), and its arguments; {name} is the job's value, "
+        "{{ is a brace.",
     )
     log: LogSpec | None = Field(None, description="Log mode: any program; metrics are read from its output.")
     metric: MetricSpec = Field(description="What is optimised.")
@@ -191,6 +197,19 @@ class ExperimentSpec(_Section):
     resources: ResourcesSpec = Field(ResourcesSpec(), description="What it uses.")
     unit: Literal["steps", "epochs", "units"] = Field(
         "epochs", description="What a position counts: optimizer steps, epochs, or training units of the program's own."
+    )
+    interpreter: FilePath | None = Field(
+        None,
+        description="The Python that runs the program, or the folder of a virtual environment; relative: in the working "
+        "directory. It is what `python` means as a command's first argument. None: the node agent's own.",
+    )
+    environment: dict[Variable, str] = Field(
+        {}, description="Variables added to the program's environment; they stand in the journal, so no secrets here."
+    )
+    working_directory: FolderPath | None = Field(
+        None,
+        description="Where the program runs: a folder inside the code, or an absolute one on the nodes. None: the code's "
+        "top folder.",
     )
     seed: int = Field(
         0, ge=0, le=_INT64, description="Seed of the training: with a configuration's values it gives the job's seed."
@@ -224,6 +243,9 @@ class ExperimentSpec(_Section):
             )
         if self.space.size is None and self.generator.name != "grid" and not (self.stop.jobs or self.stop.max_time):
             found.append(Problem(("stop",), "needs jobs or max_time: the space is endless, so the search would be too"))
+        for path, command in (("command",), self.command), (("log", "command"), self.log and self.log.command):
+            unknown = placeholders.problems(command or (), self.space)
+            found += [Problem((*path, index), message) for index, message in unknown]
         if self.log and self.metric.name not in self.log.metrics:
             found.append(Problem(("log", "metrics"), f"needs a pattern for the experiment's metric {self.metric.name}"))
         if found:

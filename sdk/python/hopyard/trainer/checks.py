@@ -62,27 +62,35 @@ def checked_metrics(metrics: object, *, trainer: str, phase: Phase, position: in
     Raises:
         MetricsError: naming the trainer, the key and the value found.
     """
+    try:
+        return plain_metrics(metrics, "it returned")
+    except ValueError as error:
+        raise MetricsError(trainer=trainer, phase=phase, position=position, reason=str(error)) from error.__cause__
 
-    def refused(what: str) -> MetricsError:
-        return MetricsError(trainer=trainer, phase=phase, position=position, reason=what)
 
+def plain_metrics(metrics: object, found: str) -> dict[str, float]:
+    """Return the metrics as plain floats; `found` begins the messages.
+
+    Raises:
+        ValueError: naming the key and the value found, and what is allowed.
+    """
     if not isinstance(metrics, Mapping):
-        raise refused(f"it returned {_shown(metrics)}; allowed: a mapping of str to float, empty for nothing")
+        raise ValueError(f"{found} {_shown(metrics)}; allowed: a mapping of str to float, empty for nothing")
     if len(metrics) > MAX_METRICS:
-        raise refused(f"it returned {len(metrics)} metrics; allowed: {MAX_METRICS}")
+        raise ValueError(f"{found} {len(metrics)} metrics; allowed: {MAX_METRICS}")
     checked: dict[str, float] = {}
     for key, value in metrics.items():
         if not _is_name(key) or len(key) > MAX_NAME or not key.isprintable():
-            raise refused(
-                f"it returned the metric name {_shown(key)[:80]}; allowed: a printable str of 1 to {MAX_NAME} characters"
+            raise ValueError(
+                f"{found} the metric name {_shown(key)[:80]}; allowed: a printable str of 1 to {MAX_NAME} characters"
             )
         if isinstance(value, bool) or not isinstance(value, Real):
             hint = "; take the number out with .item()" if hasattr(value, "item") else ""
-            raise refused(f"metric {key!r} is {_shown(value)}; allowed: a float{hint}")
+            raise ValueError(f"metric {key!r} is {_shown(value)}; allowed: a float{hint}")
         try:
             checked[key] = float(value)
         except OverflowError as error:
-            raise refused(f"metric {key!r} is too large for a float: {_shown(value)}") from error
+            raise ValueError(f"metric {key!r} is too large for a float: {_shown(value)}") from error
     return checked
 
 

@@ -149,6 +149,22 @@ class ApplicationStart(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class EnvironmentEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     RUN_FIELD_NUMBER: builtins.int
     START_FIELD_NUMBER: builtins.int
     CODE_FOLDER_FIELD_NUMBER: builtins.int
@@ -158,8 +174,11 @@ class ApplicationStart(google.protobuf.message.Message):
     LEASE_SECONDS_FIELD_NUMBER: builtins.int
     LOG_FILE_FIELD_NUMBER: builtins.int
     GANG_FIELD_NUMBER: builtins.int
+    WORKING_FOLDER_FIELD_NUMBER: builtins.int
+    COMMAND_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
     code_folder: builtins.str
-    """Folder of the unpacked code bundle."""
+    """Folder of the unpacked code bundle; for a script and a log program, the run's own copy of it."""
     snapshot_file: builtins.str
     """The packed snapshot to load, as a local file; empty: from scratch."""
     snapshot_folder: builtins.str
@@ -170,6 +189,8 @@ class ApplicationStart(google.protobuf.message.Message):
     """Seconds after which a silent agent counts as gone."""
     log_file: builtins.str
     """Append-only file that the run's output goes to."""
+    working_folder: builtins.str
+    """Where the program is to run; it exists."""
     @property
     def run(self) -> hopyard.v1.common_pb2.RunRef: ...
     @property
@@ -177,6 +198,14 @@ class ApplicationStart(google.protobuf.message.Message):
     @property
     def gang(self) -> Global___Gang:
         """Set for a run on several machines only."""
+
+    @property
+    def command(self) -> hopyard.v1.resource_manager_pb2.CommandLine:
+        """Log mode: the program to start, with the job's values in its arguments."""
+
+    @property
+    def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Log mode: variables to add to that program's environment."""
 
     def __init__(
         self,
@@ -190,9 +219,12 @@ class ApplicationStart(google.protobuf.message.Message):
         lease_seconds: builtins.float = ...,
         log_file: builtins.str = ...,
         gang: Global___Gang | None = ...,
+        working_folder: builtins.str = ...,
+        command: hopyard.v1.resource_manager_pb2.CommandLine | None = ...,
+        environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["gang", b"gang", "run", b"run", "start", b"start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["code_folder", b"code_folder", "gang", b"gang", "lease_seconds", b"lease_seconds", "log_file", b"log_file", "run", b"run", "scratch_folder", b"scratch_folder", "snapshot_file", b"snapshot_file", "snapshot_folder", b"snapshot_folder", "start", b"start"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["command", b"command", "gang", b"gang", "run", b"run", "start", b"start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["code_folder", b"code_folder", "command", b"command", "environment", b"environment", "gang", b"gang", "lease_seconds", b"lease_seconds", "log_file", b"log_file", "run", b"run", "scratch_folder", b"scratch_folder", "snapshot_file", b"snapshot_file", "snapshot_folder", b"snapshot_folder", "start", b"start", "working_folder", b"working_folder"]) -> None: ...
 
 Global___ApplicationStart: typing_extensions.TypeAlias = ApplicationStart
 

@@ -59,6 +59,8 @@ class ApplicationServiceServicer(object):
     def Attach(self, request_iterator, context):
         """One stream from the process's start to its end. The process sends `attach`, then gets one `start` after the other
         (a trainer-mode runner) or exactly one (a script), and answers each with `started`, reports, snapshots and `ended`.
+        A script may attach when it has something to say: its agent has said `started` already. One that ends by itself, with
+        exit code 0 and without `ended`, has finished its job at the position of its last report.
         A report at or beyond `allowed`, and one with at_until, waits for a decision; others do not.
         When the agent is gone, the process ends itself.
         """

@@ -115,6 +115,8 @@ class ApplicationServiceStub(typing.Generic[_ApplicationServiceAttachType, _Appl
     Attach: _ApplicationServiceAttachType
     """One stream from the process's start to its end. The process sends `attach`, then gets one `start` after the other
     (a trainer-mode runner) or exactly one (a script), and answers each with `started`, reports, snapshots and `ended`.
+    A script may attach when it has something to say: its agent has said `started` already. One that ends by itself, with
+    exit code 0 and without `ended`, has finished its job at the position of its last report.
     A report at or beyond `allowed`, and one with at_until, waits for a decision; others do not.
     When the agent is gone, the process ends itself.
     """
@@ -151,6 +153,8 @@ class ApplicationServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[hopyard.v1.application_pb2.AttachResponse], collections.abc.AsyncIterator[hopyard.v1.application_pb2.AttachResponse]]:
         """One stream from the process's start to its end. The process sends `attach`, then gets one `start` after the other
         (a trainer-mode runner) or exactly one (a script), and answers each with `started`, reports, snapshots and `ended`.
+        A script may attach when it has something to say: its agent has said `started` already. One that ends by itself, with
+        exit code 0 and without `ended`, has finished its job at the position of its last report.
         A report at or beyond `allowed`, and one with at_until, waits for a decision; others do not.
         When the agent is gone, the process ends itself.
         """

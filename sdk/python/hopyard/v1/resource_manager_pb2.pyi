@@ -754,6 +754,7 @@ class RunEnded(google.protobuf.message.Message):
     FAILURE_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     SNAPSHOT_MISSING_FIELD_NUMBER: builtins.int
+    FINISHED_FIELD_NUMBER: builtins.int
     reason: hopyard.v1.common_pb2.RunEndReason.ValueType
     position: builtins.int
     """Where it stood."""
@@ -764,6 +765,8 @@ class RunEnded(google.protobuf.message.Message):
     """The run was lost because its snapshot is neither with the peers that answered nor in the store: it has to start from
     another one, unless a node that is away brings it back.
     """
+    finished: builtins.bool
+    """The program ended by itself, with success: it has nothing more to train, and the job completes here."""
     @property
     def snapshot(self) -> hopyard.v1.common_pb2.Snapshot:
         """Its last state, when one was saved at the end."""
@@ -777,9 +780,10 @@ class RunEnded(google.protobuf.message.Message):
         failure: hopyard.v1.common_pb2.FailureClass.ValueType = ...,
         message: builtins.str = ...,
         snapshot_missing: builtins.bool = ...,
+        finished: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["snapshot", b"snapshot"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["failure", b"failure", "message", b"message", "position", b"position", "reason", b"reason", "snapshot", b"snapshot", "snapshot_missing", b"snapshot_missing"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["failure", b"failure", "finished", b"finished", "message", b"message", "position", b"position", "reason", b"reason", "snapshot", b"snapshot", "snapshot_missing", b"snapshot_missing"]) -> None: ...
 
 Global___RunEnded: typing_extensions.TypeAlias = RunEnded
 
@@ -944,6 +948,7 @@ class RunProgram(google.protobuf.message.Message):
     THREADS_FIELD_NUMBER: builtins.int
     SNAPSHOT_PROVIDER_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    WORKING_DIRECTORY_FIELD_NUMBER: builtins.int
     bundle: builtins.str
     """SHA-256 of the code bundle; empty: none."""
     trainer: builtins.str
@@ -951,7 +956,9 @@ class RunProgram(google.protobuf.message.Message):
     runner serves run after run of the experiment.
     """
     interpreter: builtins.str
-    """Interpreter for trainer mode; empty: the agent's own."""
+    """The Python that runs the program: a path, or a virtual environment's folder; relative: in the working directory. It runs
+    a trainer, and stands for "python" and "python3" as first argument of a command. Empty: the agent's own.
+    """
     threads: builtins.int
     """CPU threads; 0: what the machine has. Set before anything is imported, the same at every resume."""
     snapshot_provider: builtins.str
@@ -959,6 +966,10 @@ class RunProgram(google.protobuf.message.Message):
     memory_bytes: builtins.int
     """Bytes of memory that a run's processes on one machine may use together; a run above it is ended as a failure of the
     user's code. 0: no limit.
+    """
+    working_directory: builtins.str
+    """Where the program is started: relative to the code bundle's root, or absolute on the node. Empty: the root. A script and a
+    log program get a copy of the bundle for each run; a trainer's runs share one.
     """
     @property
     def command(self) -> Global___CommandLine:
@@ -984,16 +995,19 @@ class RunProgram(google.protobuf.message.Message):
         threads: builtins.int = ...,
         snapshot_provider: builtins.str = ...,
         memory_bytes: builtins.int = ...,
+        working_directory: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["command", b"command", "kind", b"kind", "log", b"log", "trainer", b"trainer"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bundle", b"bundle", "command", b"command", "environment", b"environment", "interpreter", b"interpreter", "kind", b"kind", "log", b"log", "memory_bytes", b"memory_bytes", "snapshot_provider", b"snapshot_provider", "threads", b"threads", "trainer", b"trainer"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundle", b"bundle", "command", b"command", "environment", b"environment", "interpreter", b"interpreter", "kind", b"kind", "log", b"log", "memory_bytes", b"memory_bytes", "snapshot_provider", b"snapshot_provider", "threads", b"threads", "trainer", b"trainer", "working_directory", b"working_directory"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["trainer", "command", "log"] | None: ...
 
 Global___RunProgram: typing_extensions.TypeAlias = RunProgram
 
 @typing.final
 class CommandLine(google.protobuf.message.Message):
-    """Arguments of a program, the program itself first."""
+    """Arguments of a program, the program itself first. "{name}" stands for the job's value of that hyperparameter, "{{" and "}}"
+    for braces.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1033,20 +1047,26 @@ class LogProgram(google.protobuf.message.Message):
 
     COMMAND_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
+    METRIC_FIELD_NUMBER: builtins.int
+    metric: builtins.str
+    """The metric whose match ends an iteration: the position goes up by one, and the last values of the others are reported
+    with it.
+    """
     @property
     def command(self) -> Global___CommandLine: ...
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Pattern with one group, by metric name."""
+        """Pattern (of Python's re) with one group, which is the number, by metric name."""
 
     def __init__(
         self,
         *,
         command: Global___CommandLine | None = ...,
         metrics: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metric: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["command", b"command"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["command", b"command", "metrics", b"metrics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "metric", b"metric", "metrics", b"metrics"]) -> None: ...
 
 Global___LogProgram: typing_extensions.TypeAlias = LogProgram
 

@@ -295,7 +295,7 @@ class SnapshotStored:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The run's process has left its machine."""
+    """The run's process has left its machine; `finished`: it ended by itself and has nothing more to train."""
 
     reason: RunEndReason
     position: int
@@ -303,6 +303,7 @@ class Ended:
     user_code: bool = False
     message: str = ""
     snapshot_missing: bool = False
+    finished: bool = False
 
 
 RunBody = Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended

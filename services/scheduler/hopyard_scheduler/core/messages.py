@@ -360,7 +360,7 @@ def _outcome(x: Experiment, job: Job, run: Run, reason: RunEndReason, ended: End
         if job.losses > job.terms.max_losses:
             return JobState.FAILED, f"lost {job.losses} times in a row without progress: {ended.message}"
         return JobState.SUSPENDED, f"its run was lost: {ended.message}"
-    if run.mode is RunMode.TRAIN and (ended.position >= job.terms.max_position or run.finished):
+    if run.mode is RunMode.TRAIN and (ended.position >= job.terms.max_position or run.finished or ended.finished):
         return JobState.COMPLETED, "trained to its end"
     if reason is RunEndReason.UNTIL:
         return JobState.SUSPENDED, f"reached position {ended.position}"

@@ -1,0 +1,197 @@
+"""A script's side of its run: attached on the first word, driven by the script's own reports."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import grpc
+
+from hopyard.runner import messages
+from hopyard.runner.attachment import SPEAKER, Attachment
+from hopyard.runner.boundary import Boundary
+from hopyard.runner.control import End, Restate, Save, Train
+from hopyard.runner.failures import ended_by
+from hopyard.runner.watch import EXIT_HUNG, Leaving, die_with
+from hopyard.snapshotfile import SnapshotFileError, pack_entry, unpack
+from hopyard.trainer import Report
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import resource_manager_pb2
+
+
+class ScriptRun:
+    """The one run of a script's process."""
+
+    def __init__(self, boundary: Boundary) -> None:
+        """Take it over."""
+        self.boundary = boundary
+
+    def trouble(self, now: float) -> Leaving | None:
+        """Why the process has to end at once; `now` is monotonic."""
+        if self.boundary.hung(now):
+            return Leaving(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
+        return None
+
+    def forsake(self) -> None:
+        """The process ends now; what a script has started sees that itself."""
+
+
+class Session:
+    """A script that is attached to its agent.
+
+    The process that makes it speaks for the run; its children do not. How the script ends is for the agent to see: from its
+    exit code, unless the run was ended here.
+    """
+
+    def __init__(self, environment: Mapping[str, str], *, began: float, resume: bool) -> None:
+        """Attach, and take the run; `begin` follows.
+
+        Args:
+            environment: What the agent set.
+            began: When the script began, in monotonic seconds.
+            resume: Whether it goes on from the checkpoint that there may be; else its positions begin at 0.
+
+        Raises:
+            RuntimeError: Another process speaks for the run.
+        """
+        if "HOPYARD_TOKEN" not in environment:
+            raise RuntimeError(_elsewhere(environment[SPEAKER]))
+        self._process = os.getpid()
+        self._resume = resume
+        self._over: SystemExit | None = None
+        self._arrived: queue.SimpleQueue[tuple[wire.ApplicationStart, Boundary] | grpc.RpcError] = queue.SimpleQueue()
+        agent_pid = int(environment["HOPYARD_AGENT_PID"])
+        if os.getppid() == agent_pid:  # Else a shell, say, stands between them: the lease is what holds then.
+            die_with(agent_pid)
+        self._attachment = Attachment(
+            environment["HOPYARD_AGENT"],
+            environment["HOPYARD_TOKEN"],
+            take=self._take,
+            leave=lambda: None,
+            refused=self._arrived.put,
+        )
+        self._attachment.open()
+        arrived = self._arrived.get()
+        if isinstance(arrived, grpc.RpcError):
+            self._attachment.close()
+            raise RuntimeError(f"{_elsewhere('another')} (the run's agent says: {arrived.details()})")
+        self._start, self._boundary = arrived
+        self._checkpoint: Path | None = None
+        self._began = began
+        atexit.register(self._leave)
+
+    def begin(self) -> None:
+        """Load the state, and begin to train.
+
+        Raises:
+            SystemExit: There is nothing left to train, or the state could not be loaded.
+        """
+        began, start = self._began, self._start.start
+        if self._resume and start.HasField("snapshot"):
+            folder = Path(self._start.scratch_folder) / "checkpoint"
+            try:
+                unpack(Path(self._start.snapshot_file), folder, start.snapshot.sha256)
+            except (SnapshotFileError, OSError) as error:
+                self._fail(error)
+            self._checkpoint = next(folder.iterdir())
+        self._boundary.started(self.position, finished=False)
+        self._go_on(None)
+        self._began = began  # What it took to come here belongs to the first iteration.
+
+    @property
+    def position(self) -> int:
+        """The last position that was reached."""
+        return self._boundary.position
+
+    def need_own_process(self) -> None:
+        """Refuse to speak in a child of the process that does.
+
+        Raises:
+            RuntimeError: This is one.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError(_elsewhere(str(self._process)))
+
+    def report(self, position: int, metrics: Mapping[str, float], checkpoint: Path | None) -> None:
+        """Report a position above the last one, and wait until the script may train on.
+
+        Raises:
+            SystemExit: The run ends here.
+        """
+        if self._over is not None:  # It was caught, and the script went on.
+            raise self._over
+        now = time.monotonic()
+        self._boundary.iteration_began = None
+        self._boundary.report(Report(position, metrics, now - self._began), savable=checkpoint is not None)
+        self._go_on(checkpoint)
+
+    def checkpoint(self) -> Path | None:
+        """What to go on from.
+
+        Raises:
+            RuntimeError: Something was reported already.
+        """
+        if not self._resume:
+            raise RuntimeError(
+                "hopyard.checkpoint() was called after hopyard.report(); allowed: before the first report, which then "
+                "counts on from the checkpoint's position"
+            )
+        return self._checkpoint
+
+    def _take(self, start: wire.ApplicationStart) -> None:
+        plan = messages.plan(start)
+        boundary = Boundary(start, self._attachment.outbox, plan if self._resume else replace(plan, position=0))
+        self._attachment.run = ScriptRun(boundary)
+        self._arrived.put((start, boundary))
+
+    def _go_on(self, checkpoint: Path | None) -> None:
+        """Do what the boundary asks for until the next iteration begins."""
+        boundary = self._boundary
+        while True:
+            match boundary.next():
+                case Train():
+                    self._began = boundary.iteration_began = time.monotonic()
+                    return
+                case Restate():
+                    boundary.report(messages.restatement(self.position, finished=False), savable=False)
+                case Save():
+                    assert checkpoint is not None
+                    self._save(checkpoint)
+                case End(reason, with_snapshot):
+                    self._end(boundary.ended(reason, with_snapshot), 0)
+
+    def _save(self, checkpoint: Path) -> None:
+        try:
+            self._boundary.save(lambda file: pack_entry(checkpoint, file))
+        except (SnapshotFileError, OSError) as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> NoReturn:
+        ended, _ = ended_by(error, self.position, Path(self._start.scratch_folder))
+        sys.stderr.write(f"hopyard: {ended.message}\n")
+        self._end(ended, 1)
+
+    def _end(self, ended: resource_manager_pb2.RunEnded, code: int) -> NoReturn:
+        self._attachment.run = None
+        self._attachment.outbox.send(wire.AttachRequest(ended=ended))
+        self._over = SystemExit(code)
+        raise self._over
+
+    def _leave(self) -> None:
+        """The script ends: what it has said goes out first."""
+        if os.getpid() == self._process:
+            self._attachment.close()
+
+
+def _elsewhere(process: str) -> str:
+    return (
+        f"process {process} speaks for this run, and process {os.getpid()} cannot; allowed: one process of a run that calls "
+        "hopyard.report() and hopyard.checkpoint(), such as rank 0"
+    )

@@ -55,9 +55,9 @@ class DefaultPolicy(Policy):
     def __init__(self, barrier: bool = False, epoch: int = 1, width: int | None = None, ahead: int = 2) -> None:
         for name, value, least in (("epoch", epoch, 1), ("width", width, 1), ("ahead", ahead, 0)):
             if value is not None and value < least:
-                raise ValueError(f"policy default: {name} is {value}; it must be at least {least}")
+                raise ValueError(f"{name} is {value}; it must be at least {least}")
         if width is not None and not barrier:
-            raise ValueError("policy default: width is the number of jobs in a round; it needs barrier: true")
+            raise ValueError("width is the number of jobs in a round; it needs barrier: true")
         self._barrier = barrier
         self._epoch = epoch
         self._width = width
@@ -210,12 +210,16 @@ class DefaultPolicy(Policy):
 
     # ----------------------------------------------------------------------------------------------------------- actions
 
+    def _undisturbed(self, job: JobView) -> int:
+        """How far a run of the job trains without a decision; policies that stop jobs before their ends ask earlier."""
+        return job.max_position
+
     def _fill(self, cluster: Cluster, waiting: Sequence[JobView], until: int) -> int:
         """Starts waiting jobs on idle machines; returns how many still wait."""
         machines = cluster.idle_machines()
         for job, machine in zip(waiting, machines, strict=False):
             top = job.max_position
-            cluster.start_job(job.id, machine.id, until=min(until, top), allowed=top)
+            cluster.start_job(job.id, machine.id, until=min(until, top), allowed=self._undisturbed(job))
         return max(len(waiting) - len(machines), 0)
 
     def _fill_greedily(self, cluster: Cluster) -> int:
@@ -229,7 +233,7 @@ class DefaultPolicy(Policy):
             if view.position >= view.max_position:
                 able = [view for view in cluster.idle_jobs() if view.position < view.max_position]
                 return self._fill(cluster, able, cluster.experiment.max_position)
-            cluster.start_job(job, machine.id, until=view.max_position, allowed=view.max_position)
+            cluster.start_job(job, machine.id, until=view.max_position, allowed=self._undisturbed(view))
             left -= 1
         return left
 

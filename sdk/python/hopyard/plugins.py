@@ -99,7 +99,8 @@ def _module(group: str, path: str, name: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise PluginError(
-                f"{group}: {path!r}: there is no module {error.name} on the search path of {sys.executable}"
+                f"{group}: {path!r}: there is no module {error.name} on the search path of {sys.executable}; "
+                "call hopyard in the folder where it lies, add that to PYTHONPATH, or install it"
             ) from error
         raise PluginError(f"{group}: {path!r}: importing {name} failed: {type(error).__name__}: {error}") from error
 

@@ -130,6 +130,15 @@ def test_a_run_waits_at_allowed_and_trains_on_below_it() -> None:
     assert cluster.over == "the policy has nothing left to do"
 
 
+def test_a_run_with_nothing_more_to_train_ends_there() -> None:
+    cluster = VirtualCluster(
+        Scripted(create, start()), machines=1, jobs=1, max_position=5, curve=lambda _, p: Step({}, finished=p == 2)
+    )
+    cluster.run()
+    assert [(r.position, r.reason) for r in cluster.runs] == [(2, RunEndReason.UNTIL)]
+    assert cluster.jobs["1"].state is JobState.COMPLETED
+
+
 def test_park_amend_and_go_on_without_a_save() -> None:
     def decide(cluster: Cluster, event: IterationFinish) -> Decision:
         if event.at_until and event.position == 1:

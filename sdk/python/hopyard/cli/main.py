@@ -9,7 +9,12 @@ from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interru
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+
+    Policies named `module:Class` are found in the working directory, as the services that `hopyard run` starts find them.
+    """
+    if "" not in sys.path:
+        sys.path.append("")  # at the end: a file of the user's hides nothing that is installed
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
 
 

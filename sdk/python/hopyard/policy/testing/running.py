@@ -161,7 +161,7 @@ class Running:
                 self._end(job, run, RunEndReason.TERMINATED)
             case DecisionKind.CONTINUE:
                 run.allowed = max(run.allowed, decision.up_to or 0)
-                if call.at_until and run.until <= call.position:
+                if run.finished or (call.at_until and run.until <= call.position):
                     self._end(job, run, RunEndReason.UNTIL)
                 elif not run.training:
                     self._train(job, run)

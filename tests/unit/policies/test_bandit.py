@@ -1,0 +1,198 @@
+"""Schedules of the bandit policy, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pytest
+
+from hopyard.policy import TERMINATE, IterationFinish, JobState
+from hopyard.policy.testing import Step, VirtualCluster
+from hopyard.policy.vocabulary import Hyperparameters, RunEndReason, StartJob
+from hopyard_policies.bandit import BanditPolicy
+
+Levels = Mapping[int, float | Sequence[float]]
+
+UNTIL, TERMINATED, LOST = RunEndReason.UNTIL, RunEndReason.TERMINATED, RunEndReason.LOST
+
+
+def levels(values: Levels) -> Any:
+    """A curve on which configuration x reports `values[x]`: always, or one value after the other."""
+
+    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+        found = values[int(hyperparameters["x"])]
+        value = found[position - 1] if isinstance(found, Sequence) else found
+        return Step({"accuracy": value})
+
+    return curve
+
+
+def searched(policy: BanditPolicy, values: Levels, **changes: Any) -> VirtualCluster:
+    """The jobs of `values` on one machine, one after the other, four units each; run to its end."""
+    terms: dict[str, Any] = {"machines": 1, "jobs": len(values), "max_position": 4}
+    cluster = VirtualCluster(policy, curve=levels(values), **{**terms, **changes})
+    cluster.run()
+    return cluster
+
+
+def runs(cluster: VirtualCluster) -> list[tuple[object, ...]]:
+    """(job, machine, began, ended, position, reason) of each run, by beginning."""
+    logs = sorted(cluster.runs, key=lambda r: (r.began, r.machines))
+    return [(r.job, r.machines[0], r.began, r.ended, r.position, r.reason) for r in logs]
+
+
+def trained(cluster: VirtualCluster) -> dict[str, int]:
+    """How far each job came."""
+    return {
+        job.id: job.position if job.state is JobState.COMPLETED else job.high_water for job in cluster.jobs.values()
+    }
+
+
+def test_the_papers_numbers() -> None:
+    # 0.5 * 1.5 = 0.75 is not above 0.9; 0.65 * 1.5 = 0.975 is.
+    cluster = searched(BanditPolicy(), {1: 0.9, 2: 0.5, 3: 0.65}, max_position=25)
+    assert runs(cluster) == [
+        ("1", "m01", 0, 25, 25, UNTIL),
+        ("2", "m01", 25, 35, 10, TERMINATED),
+        ("3", "m01", 35, 60, 25, UNTIL),
+    ]
+
+
+def test_two_machines_fifo_and_no_idle_slot() -> None:
+    # Job 2 is judged at 2 s, when job 1 has 0.9 (0.3 * 1.5 is less), and job 3 takes its machine at once. Job 3 falls
+    # behind at its second boundary only: 0.6 is near to 0.9, and no more to 1.0, which job 1 reaches at 3 s.
+    values: Levels = {1: (0.9, 0.9, 1.0, 1.0), 2: 0.3, 3: 0.62, 4: 0.8, 5: 0.1}
+    cluster = searched(BanditPolicy(evaluation_boundary=2), values, machines=2)
+    assert runs(cluster) == [
+        ("1", "m01", 0, 4, 4, UNTIL),
+        ("2", "m02", 0, 2, 2, TERMINATED),
+        ("3", "m02", 2, 4, 2, TERMINATED),
+        ("4", "m01", 4, 8, 4, UNTIL),
+        ("5", "m02", 4, 6, 2, TERMINATED),
+    ]
+
+
+def test_the_best_of_a_job_counts_and_not_its_last_value() -> None:
+    cluster = searched(BanditPolicy(evaluation_boundary=2), {1: 0.9, 2: (0.7, 0.1, 0.1, 0.1)})
+    assert trained(cluster) == {"1": 4, "2": 4}
+
+
+@pytest.mark.parametrize(
+    ("mode", "best", "goes_on", "ends"),
+    [
+        ("max", 0.75, 0.501, 0.5),  # 0.5 * 1.5 = 0.75 is not above 0.75
+        ("max", -1.0, -1.499, -1.5),  # the mirror image of a loss
+        ("max", 0.0, 0.0, -1e-9),
+        ("max", 0.5, 0.4, -0.4),
+        ("max", 0.5, 0.5, 0.0),
+        ("min", 0.25, 0.374, 0.375),  # 0.375 is not below 0.25 * 1.5
+        ("min", -0.75, -0.501, -0.5),
+        ("min", 0.0, 0.0, 1e-9),
+        ("min", -0.5, -0.4, 0.4),
+        ("max", 5e-324, 5e-324, 0.0),
+        ("max", 1e308, 0.7e308, -1e308),  # the gap overflows
+    ],
+)
+def test_how_near_is_near_enough(mode: Literal["max", "min"], best: float, goes_on: float, ends: float) -> None:
+    values = {1: best, 2: goes_on, 3: ends}
+    cluster = searched(BanditPolicy(evaluation_boundary=2), values, mode=mode)
+    assert trained(cluster) == {"1": 4, "2": 4, "3": 2}
+
+
+def test_without_slack_only_those_as_good_as_the_best_go_on() -> None:
+    values = {1: 0.5, 2: 0.499, 3: 0.5, 4: 0.6, 5: 0.5}
+    cluster = searched(BanditPolicy(evaluation_boundary=2, epsilon=0), values)
+    assert trained(cluster) == {"1": 4, "2": 2, "3": 4, "4": 4, "5": 2}
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("worst", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_worst(mode: Literal["max", "min"], worst: float) -> None:
+    # Job 1 goes on, since nobody has anything better; job 3 because of the one finite value it had.
+    values: Levels = {1: worst, 2: 0.5, 3: (0.5, worst, worst, worst), 4: worst}
+    cluster = searched(BanditPolicy(evaluation_boundary=2), values, mode=mode)
+    assert trained(cluster) == {"1": 4, "2": 4, "3": 4, "4": 2}
+
+
+def test_no_report_between_boundaries_waits() -> None:
+    cluster = searched(BanditPolicy(evaluation_boundary=3), {1: 0.5, 2: 0.5}, max_position=8)
+    starts = [c for entry in cluster.history for c in entry.commands if isinstance(c, StartJob)]
+    assert [(start.until, start.allowed) for start in starts] == [(8, 3), (8, 3)]
+    finishes = [entry for entry in cluster.history if isinstance(entry.call, IterationFinish)]
+    up_to = [entry.decision.up_to for entry in finishes if entry.decision is not None and entry.moment.now <= 8]
+    assert up_to == [3, 3, 6, 6, 6, 8, 8, None]
+
+
+def test_a_boundary_that_no_report_meets_is_judged_at_the_next_report() -> None:
+    cluster = searched(BanditPolicy(evaluation_boundary=4), {1: 0.9, 2: 0.1}, interval=3, max_position=12)
+    assert runs(cluster) == [
+        ("1", "m01", 0, 4, 12, UNTIL),
+        ("2", "m01", 4, 6, 6, TERMINATED),
+    ]
+
+
+def test_a_job_that_trains_again_is_not_judged_again() -> None:
+    # Job 1 passes its boundary at 2, and is lost before it can save at its end, when job 2 is long the better one.
+    policy = BanditPolicy(evaluation_boundary=2)
+    cluster = VirtualCluster(
+        policy, machines=2, jobs=2, max_position=4, curve=levels({1: 0.5, 2: (0.5, 0.5, 0.9, 0.9)}), snapshot_every=0
+    )
+    cluster.at(3.5, cluster.lose_run, "1")
+    cluster.run()
+    assert runs(cluster) == [
+        ("1", "m01", 0, 3.5, 3, LOST),
+        ("2", "m02", 0, 4, 4, UNTIL),
+        ("1", "m01", 3.5, 7.5, 4, UNTIL),
+    ]
+
+
+def test_a_boundary_at_which_a_run_took_no_decision_is_made_up_for() -> None:
+    # Job 2 reaches its boundary at 2 while it is being suspended. Resumed, it is judged at its next report, not at 4.
+    policy = BanditPolicy(evaluation_boundary=2)
+    cluster = VirtualCluster(policy, machines=1, jobs=2, max_position=8, curve=levels({1: 0.9, 2: 0.1}))
+    cluster.at(9.5, cluster.pause)
+    cluster.at(12, cluster.resume)
+    cluster.run()
+    assert runs(cluster) == [
+        ("1", "m01", 0, 8, 8, UNTIL),
+        ("2", "m01", 8, 10, 2, RunEndReason.SUSPENDED),
+        ("2", "m01", 12, 13, 3, TERMINATED),
+    ]
+
+
+def test_training_that_ends_by_itself_at_a_boundary_is_complete() -> None:
+    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+        last = hyperparameters["x"] == 2 and position == 2
+        return Step({"accuracy": 0.1 if hyperparameters["x"] == 2 else 0.9}, finished=last)
+
+    cluster = VirtualCluster(BanditPolicy(evaluation_boundary=2), machines=1, jobs=2, max_position=4, curve=curve)
+    cluster.run()
+    assert [job.state for job in cluster.jobs.values()] == [JobState.COMPLETED, JobState.COMPLETED]
+
+
+def test_an_extended_experiment_goes_on_by_the_same_rule() -> None:
+    policy = BanditPolicy(evaluation_boundary=3)
+    cluster = searched(policy, {1: (0.9,) * 8, 2: (0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8)})
+    cluster.at(cluster.now + 1, cluster.extend, 0, 8)
+    cluster.run()
+    assert trained(cluster) == {"1": 8, "2": 8}
+    assert not any(entry.decision == TERMINATE for entry in cluster.history)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"evaluation_boundary": 0}, "evaluation_boundary is 0; it must be a whole number of at least 1"),
+        ({"evaluation_boundary": 2.5}, r"evaluation_boundary is 2\.5; it must be a whole number"),
+        ({"epsilon": -0.1}, r"epsilon is -0\.1; it must be a finite number of at least 0"),
+        ({"epsilon": math.nan}, "epsilon is nan; it must be a finite number"),
+        ({"epsilon": math.inf}, "epsilon is inf; it must be a finite number"),
+        ({"epsilon": "half"}, "epsilon is 'half'; it must be a finite number"),
+        ({"ahead": -1}, "ahead is -1; it must be at least 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BanditPolicy(**parameters)

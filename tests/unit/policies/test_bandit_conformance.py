@@ -1,0 +1,37 @@
+"""The bandit policy passes the suite, with boundaries that jobs meet, never reach, and jump over."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from hopyard.policy import Policy
+from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.testing import VirtualCluster
+from hopyard_policies.bandit import BanditPolicy
+
+
+class TestPapersBoundary(PolicyConformance):
+    max_position: ClassVar[int] = 25
+
+    def make_policy(self) -> Policy:
+        return BanditPolicy()
+
+
+class TestEachUnit(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return BanditPolicy(evaluation_boundary=1, epsilon=0.1, ahead=0)
+
+
+class TestOnlyTheBest(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return BanditPolicy(evaluation_boundary=2, epsilon=0)
+
+
+class TestReportsBetweenBoundaries(PolicyConformance):
+    max_position: ClassVar[int] = 12
+
+    def make_policy(self) -> Policy:
+        return BanditPolicy(evaluation_boundary=5, epsilon=0.2)
+
+    def cluster(self, policy: Policy | None = None, **changes: Any) -> VirtualCluster:
+        return super().cluster(policy, **{"interval": 3, **changes})

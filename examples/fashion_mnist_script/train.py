@@ -73,9 +73,10 @@ if (saved := hopyard.checkpoint()) is not None:  # (*)
 with tempfile.TemporaryDirectory() as folder:
     for epoch in range(first, options.epochs):
         model.train()
-        for batch in torch.randperm(5000).split(options.batch_size):
+        for batch in torch.split(torch.randperm(5000), options.batch_size):
             optimizer.zero_grad()
-            F.cross_entropy(model(images[batch]), labels[batch]).backward()
+            loss = F.cross_entropy(model(images[batch]), labels[batch])
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         scheduler.step()
 

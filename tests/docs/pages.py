@@ -12,7 +12,7 @@ ROOT: Final = Path(__file__).parents[2]
 _FENCE: Final = re.compile(r"(?P<indent> *)(?P<fence>```+)(?P<language>[\w-]*)\s*")
 _COMMENT: Final = re.compile(r"<!-- docs: (?P<words>.*?) ?-->", re.DOTALL)
 _FILE: Final = re.compile(r"`(?P<name>[\w./-]+\.\w+)`( \([^)`]*\))?:(\s|$)")
-_COMMAND: Final = re.compile(r"\s*(\$ )?(hopyard|python3?|pip|pytest|make|sudo|perl|buf) \S")
+_COMMAND: Final = re.compile(r"\s*(\$ )?(hopyard|python3?|pip|pytest|make|sudo|perl|buf) [\w./-]")
 _FORMS: Final = {
     "not run": re.compile(r"not run: (.+)", re.DOTALL),
     "interrupt": re.compile(r'Ctrl-C after "(.+)"'),

@@ -20,12 +20,12 @@ _NEEDS_FASHION_MNIST = (
 )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_does_what_the_page_says(page: str, tmp_path: Path) -> None:
     if page in _NEEDS_FASHION_MNIST:
         require_system_package("dataset-fashion-mnist", "/usr/share/datasets/fashion-mnist")
-    Run(tmp_path).blocks(read_page((ROOT / page).read_text(), page))
+    Run(tmp_path, page).blocks(read_page((ROOT / page).read_text(), page))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -48,7 +48,8 @@ step "import-linter" lint-imports --no-logo --no-cache
 step "buf lint" buf lint
 step "generated code" python scripts/generate_protos.py --check
 if [ "$what" = all ]; then
-  step "pytest" python -m pytest -q
+  # Some workers side by side: much of what tests wait for is other processes.
+  step "pytest" python -m pytest -q -n logical --maxprocesses 4 --dist worksteal
 fi
 
 if [ -n "$failed" ]; then

@@ -52,6 +52,8 @@ class DefaultPolicy(Policy):
         ValueError: An argument is out of range.
     """
 
+    every_iteration = False
+
     def __init__(self, barrier: bool = False, epoch: int = 1, width: int | None = None, ahead: int = 2) -> None:
         for name, value, least in (("epoch", epoch, 1), ("width", width, 1), ("ahead", ahead, 0)):
             if value is not None and value < least:

@@ -19,7 +19,7 @@ from hopyard_appstat.domain import (
 )
 
 
-def append_from_proto(request: appstat_pb2.AppendJournalRequest) -> Append:
+def append_from_proto(request: appstat_pb2.AppendJournalRequest | appstat_pb2.ImportJournalRequest) -> Append:
     """An append; raises InvalidInput for a projection without a row or with a report that is out of range."""
     return Append(
         request.epoch,

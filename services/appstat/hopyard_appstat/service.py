@@ -33,7 +33,7 @@ class AppStatService:
         port: 0 takes a free one.
         insecure: Listen beyond this machine without encryption.
         database: URL of the database; None: SQLite in the data folder.
-        synchronous: When SQLite waits for the disk.
+        synchronous: When SQLite waits for the disk; a `Synchronous` or its value.
         store: URL of the blob store; None: `store/` in the data folder.
         max_blob_bytes: Size of the largest blob that is taken.
 
@@ -50,13 +50,13 @@ class AppStatService:
         port: int = 0,
         insecure: bool = False,
         database: str | None = None,
-        synchronous: Synchronous = Synchronous.NORMAL,
+        synchronous: Synchronous | str = Synchronous.NORMAL,
         store: str | None = None,
         max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
     ) -> None:
         self._data = data
         self._url = database_url(database, data)
-        self._synchronous = synchronous
+        self._synchronous = Synchronous(synchronous)
         self._server = Server("appstat", host=host, port=port, data=data, insecure=insecure)
         self._blobs = BlobStore(open_backend(store, data), data / "incoming", max_bytes=max_blob_bytes)
         self._alone = store is None
@@ -89,7 +89,8 @@ class AppStatService:
             self._store = Store(await asyncio.to_thread(self._open))
             self._writing = self._background.start(self._store.run(), name="writer")
             self._background.start(self._clear_partials(), name="partials")
-            servicer = AppStatServicer(self._store, OwnedBlobs(self._store, self._blobs, alone=self._alone))
+            owned = OwnedBlobs(self._store, self._blobs, alone=self._alone)
+            servicer = AppStatServicer(self._store, owned, self._data)
             self._server.add(add_AppStatServiceServicer_to_server, servicer, SERVICE)
             return await self._server.start()
         except BaseException:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
@@ -14,6 +16,7 @@ from hopyard_appstat import converters
 from hopyard_appstat.backends import CHUNK_BYTES
 from hopyard_appstat.owned import OwnedBlobs
 from hopyard_appstat.paging import Paging
+from hopyard_appstat.spool import Spool
 from hopyard_appstat.store import Store
 
 SERVICE: Final = "hopyard.v1.AppStatService"
@@ -22,11 +25,12 @@ _HASHES: Final = 1000
 
 
 class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
-    """The wire's side of a store and a blob store."""
+    """The wire's side of a store and a blob store; long imports wait on the disk of `scratch`, a folder."""
 
-    def __init__(self, store: Store, blobs: OwnedBlobs) -> None:
+    def __init__(self, store: Store, blobs: OwnedBlobs, scratch: Path) -> None:
         self._store = store
         self._blobs = blobs
+        self._scratch = scratch
 
     async def BeginEpoch(self, request: pb.BeginEpochRequest, context: Any) -> pb.BeginEpochResponse:
         """Begin a new scheduler epoch."""
@@ -36,6 +40,28 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         """Append records and apply projections."""
         await self._store.append(converters.append_from_proto(request))
         return pb.AppendJournalResponse()
+
+    async def ImportJournal(
+        self, request_iterator: AsyncIterator[pb.ImportJournalRequest], context: Any
+    ) -> pb.ImportJournalResponse:
+        """Write whole streams."""
+        spool, writing, complete = Spool(self._scratch), None, False
+        try:
+            async for request in request_iterator:
+                await asyncio.to_thread(spool.add, request)
+                complete = request.complete
+            if not complete:  # A call that is cut looks like one that has ended.
+                raise InvalidInput(
+                    "ImportJournal: the last message does not say that it is complete; nothing is written"
+                )
+            writing = asyncio.create_task(self._store.import_journal(spool.parts), name="import")
+            await asyncio.shield(writing)
+        finally:
+            if writing is None or writing.done():
+                spool.close()
+            else:  # The caller has left, and the writer still reads.
+                writing.add_done_callback(spool.close_after)
+        return pb.ImportJournalResponse()
 
     async def ReadJournal(self, request: pb.ReadJournalRequest, context: Any) -> AsyncIterator[pb.ReadJournalResponse]:
         """Stream the records of one stream."""

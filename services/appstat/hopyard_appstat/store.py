@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -81,6 +81,18 @@ class Store:
             Aborted: A stream does not stand where the batch begins, and the batch is not there already.
         """
         await self._writer.do(lambda transaction: transaction.append(append))
+
+    async def import_journal(self, parts: Callable[[], Iterable[Append]]) -> None:
+        """Write streams that are not there yet, with their projections, all or none; committed when this returns.
+
+        Args:
+            parts: Each call begins anew with the first; called in the writer's thread.
+
+        Raises:
+            StaleEpoch, Conflict, InvalidInput: As `append`.
+            Aborted: One of the streams is there with other records.
+        """
+        await self._writer.do(lambda transaction: transaction.import_journal(parts))
 
     async def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
         """Note that the blob store has these blobs (sizes in bytes by hash) and that an owner needs them."""

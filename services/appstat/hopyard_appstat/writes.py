@@ -7,7 +7,7 @@ transaction alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection, Table, bindparam, delete, func, select, update
@@ -88,6 +88,32 @@ class Transaction:
                 )
         self._write_records(batches)
         self._project(append.projections)
+
+    def import_journal(self, parts: Callable[[], Iterable[Append]]) -> None:
+        """Write streams that are not there yet. Everything is looked at once before anything is written.
+
+        Raises:
+            StaleEpoch, Conflict, InvalidInput: As `append`.
+            Aborted: One of the streams is there with other records.
+        """
+        ends: dict[str, int] = {}
+        for part in parts():
+            self._check_epoch(part.epoch)
+            _check_projections(part.projections)
+            for stream, records in _by_stream(part.records).items():
+                if records[0].position != ends.get(stream, 0) + 1:
+                    raise InvalidInput(
+                        f"stream {stream!r}: found position {records[0].position}, allowed is "
+                        f"{ends.get(stream, 0) + 1}: an import begins at 1 and has no gaps"
+                    )
+                ends[stream] = records[-1].position
+        if any(self._length(stream) for stream in ends):
+            for part in parts():
+                self._check_repeated(_by_stream(part.records))
+            return
+        for part in parts():
+            self._write_records(_by_stream(part.records))
+            self._project(part.projections)
 
     def _length(self, stream: str) -> int:
         if stream not in self._lengths:

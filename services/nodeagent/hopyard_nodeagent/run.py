@@ -147,13 +147,16 @@ class Run:
             case "started":
                 self.training = True
                 message.started.CopyFrom(request.started)
-            case "report":
-                if refusal := _too_large(request.report):
+            case "report" | "reports" as kind:
+                reports = request.reports.reports if kind == "reports" else (request.report,)
+                if refusal := next(filter(None, map(_too_large, reports)), ""):
                     self.kill(self.failed(refusal))
                     return None
-                self.position = request.report.position
+                if not reports:
+                    return None
+                self.position = reports[-1].position
                 self.reported = True
-                message.reports.reports.append(request.report)
+                message.reports.reports.extend(reports)
             case "amended":
                 message.amended.CopyFrom(request.amended)
             case "snapshot_taken":

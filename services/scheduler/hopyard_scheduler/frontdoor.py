@@ -7,8 +7,9 @@ import hashlib
 import math
 import re
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
@@ -16,13 +17,14 @@ from google.protobuf.json_format import Parse
 
 from hopyard import __version__
 from hopyard.errors import Conflict, InvalidInput, NotFound
+from hopyard.policy import Policy, hears_statistics
 from hopyard.rpc.values import report_to_proto
 from hopyard.serving.threads import TooLong
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Updated
+from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Settings, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
@@ -65,6 +67,7 @@ class FrontDoor:
         self._stub = stub
         self._appstat_address = appstat_address
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._claimed: set[str] = set()  # Ids that are about to be taken, and those that were imported.
 
     # ------------------------------------------------------------------------------------------------------------ create
 
@@ -83,13 +86,20 @@ class FrontDoor:
     async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> str:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
-        await self._try_policy(spec)
+        policy = await self._try_policy(spec)
+        settings = replace(settings, statistics=hears_statistics(policy), every_iteration=policy.every_iteration)
         if bundle:
             await self._need_bundle(bundle)
         payload = _payload(spec, bundle, interpreter, request)
         known, name = await self._named(_slug(spec.name), payload)
         if known:
             return name
+        try:
+            return await self._begin(name, spec, settings, payload)
+        finally:
+            self.give_back([name])
+
+    async def _begin(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> str:
         if spec.share is None:
             await self._generators.validate(name, payload["spec"])
             await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload))
@@ -118,7 +128,7 @@ class FrontDoor:
         return None
 
     async def _named(self, slug: str, payload: Mapping[str, str]) -> tuple[bool, str]:
-        """Whether an earlier call with this request id made an experiment, and its id or one that is free.
+        """Whether an earlier call with this request id made an experiment, and its id or one that is free, now claimed.
 
         Ids end with the beginning of their request id's hash, longer where two hashes begin alike.
 
@@ -134,15 +144,28 @@ class FrontDoor:
                 if earlier["request"] == payload["request"]:
                     _need_equal(name, earlier, payload)
                     return True, name
-        length = _SUFFIX
+        length, taken = _SUFFIX, taken | self._claimed
         while f"{slug}-{digest[:length]}" in taken:
             length += 1
-        return False, f"{slug}-{digest[:length]}"
+        name = f"{slug}-{digest[:length]}"
+        self._claimed.add(name)
+        return False, name
 
-    async def _try_policy(self, spec: ExperimentSpec) -> None:
+    async def claim(self, name: str) -> bool:
+        """Keeps an id for an experiment that is about to be there. False: it is taken."""
+        if name in self._claimed or name in {found.id for found in await self.show_all()} or name in self._claimed:
+            return False
+        self._claimed.add(name)
+        return True
+
+    def give_back(self, names: Iterable[str]) -> None:
+        """These ids are not claimed any more: the experiments are known by now, or there will be none."""
+        self._claimed.difference_update(names)
+
+    async def _try_policy(self, spec: ExperimentSpec) -> Policy:
         policy, patience = spec.policy, self._live.patience
         try:
-            await patience.threads.call(lambda: new_policy(policy.name, policy.parameters), patience.seconds)
+            return await patience.threads.call(lambda: new_policy(policy.name, policy.parameters), patience.seconds)
         except TooLong as error:
             raise InvalidInput(took_too_long(policy.name, patience.seconds, None)) from error
 
@@ -348,7 +371,7 @@ class FrontDoor:
             raise Conflict(refused)
 
     async def loaded(self, name: str) -> tuple[Experiment, Member]:
-        """The experiment in the core, with its stream: a finished one is replayed from its journal first.
+        """The experiment in the core, with its stream: one that is not there is replayed from its journal first.
 
         Raises:
             NotFound: There is none.

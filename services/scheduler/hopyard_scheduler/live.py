@@ -257,10 +257,14 @@ class Live:
         return name not in self._changing
 
     def install(self, x: Experiment, found: Recovered) -> None:
-        """Takes a stream that was replayed apart."""
-        self.core.install(x)
+        """Takes a stream that was replayed apart, and holds no machines."""
+        outstanding = self.core.admit(x)
         self.hosts.update(found.hosts)
         self.given_up.update(found.given_up)
+        for event in found.unanswered:
+            self.post(event)
+        for effect in outstanding:
+            self.carrier.carry(effect)
 
     def _let_finished_go(self, changes: Changes) -> None:
         """Finished experiments keep no policy and no generator, and the oldest of them no place in memory."""

@@ -64,17 +64,7 @@ class Changes:
                     )
                 )
             )
-        for accepted in self.reports:
-            rows.append(
-                appstat_pb2.Projection(
-                    statistic=appstat_pb2.Statistic(
-                        experiment=accepted.experiment,
-                        job=accepted.job,
-                        attempt=accepted.attempt,
-                        report=report_to_proto(accepted.report, at=at),
-                    )
-                )
-            )
+        rows += [statistic_row(accepted, at) for accepted in self.reports]
         return rows
 
 
@@ -82,6 +72,17 @@ def _found(core: Core, name: str) -> tuple[Experiment, Member]:
     found = core.find(name)
     assert found is not None, f"a change of {name}, which the core does not have"
     return found
+
+
+def statistic_row(accepted: ReportAccepted, at: float) -> appstat_pb2.Projection:
+    """The row of a report that was accepted at a time."""
+    statistic = appstat_pb2.Statistic(
+        experiment=accepted.experiment,
+        job=accepted.job,
+        attempt=accepted.attempt,
+        report=report_to_proto(accepted.report, at=at),
+    )
+    return appstat_pb2.Projection(statistic=statistic)
 
 
 def failed_row(row: appstat_pb2.ExperimentRow, reason: str) -> appstat_pb2.Projection:

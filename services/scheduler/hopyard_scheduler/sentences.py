@@ -19,6 +19,7 @@ from hopyard_scheduler.core.events import (
     Ended,
     Event,
     ExperimentCreated,
+    Imported,
     JobOperated,
     MachineGranted,
     MachineRecalled,
@@ -114,6 +115,9 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part("", f"the experiment was created: {_terms(event.settings)}")]
         case MemberJoined():
             return [Part("", f"experiment {event.member} joined the group: {_terms(event.settings)}")]
+        case Imported():
+            came = f"{count(len(event.snapshots), 'snapshot')} came along"
+            return [Part("", f"the experiment was brought here from another cluster; {came}")]
         case MachineGranted():
             return [Part("", f"machine {event.machine} on node {event.node} was granted")]
         case MachineRecalled():

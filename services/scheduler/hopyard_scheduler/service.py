@@ -23,6 +23,7 @@ from hopyard_scheduler.carrying import Carrier
 from hopyard_scheduler.core.events import NodeExpired
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.garbage import Garbage
+from hopyard_scheduler.importing import Importer
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS, Live
 from hopyard_scheduler.outside import Generators
@@ -87,6 +88,7 @@ class SchedulerService:
         self._live = Live(journal, self._carrier, policy_seconds=policy_seconds)
         self._door = FrontDoor(self._live, self._generators, self._appstat_stub, appstat)
         self._garbage = Garbage(self._live, self._sessions, self._door, self._appstat_stub, self._background)
+        self._importer = Importer(self._live, self._door, self._appstat_stub)
         self._carrier.stranger = self._garbage.stranger
         self._add_servicers()
 
@@ -94,7 +96,7 @@ class SchedulerService:
         add = self._server.add
         add(
             experiment_pb2_grpc.add_ExperimentServiceServicer_to_server,
-            ExperimentServicer(self._door, self._garbage),
+            ExperimentServicer(self._door, self._garbage, self._importer),
             "hopyard.v1.ExperimentService",
         )
         add(

@@ -223,3 +223,39 @@ async def test_a_data_folder_has_one_appstat_and_is_reopened(service: AppStatSer
         streams = await stub.ListStreams(pb.ListStreamsRequest())
         assert list(streams.streams) == [pb.StreamInfo(stream="e1", length=1)]
     await again.stop()
+
+
+async def test_an_import_through_the_wire_is_whole_or_not_at_all(
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, service: AppStatService, tmp_path: Path
+) -> None:
+    epoch = await begin(stub)
+
+    async def imported(*messages: pb.ImportJournalRequest, cut: bool = False) -> None:
+        call = stub.ImportJournal()
+        for message in messages:
+            await call.write(message)
+        if cut:
+            call.cancel()
+        else:
+            await call.done_writing()
+            await call
+
+    first = pb.ImportJournalRequest(epoch=epoch, records=[record(1), record(2)], projections=[point(1)])
+    second = pb.ImportJournalRequest(records=[record(3)], projections=[point(2)])
+    last = pb.ImportJournalRequest(complete=True)
+    await imported(first, second, cut=True)
+    with pytest.raises(InvalidInput, match="does not say that it is complete"):
+        await imported(first, second)
+    with pytest.raises(InvalidInput, match=r"projections\[0\]: found no row"):
+        await imported(first, pb.ImportJournalRequest(projections=[pb.Projection()]), last)
+    assert not (await stub.ListStreams(pb.ListStreamsRequest())).streams
+    commits = service.commits
+    for _ in range(2):
+        await imported(first, second, last)
+    assert service.commits == commits + 2
+    assert [s.length for s in (await stub.ListStreams(pb.ListStreamsRequest())).streams] == [3]
+    found = await stub.QueryStatistics(pb.QueryStatisticsRequest(experiment="e1"))
+    assert [s.report.position for s in found.statistics] == [1, 2]
+    await stub.AppendJournal(pb.AppendJournalRequest(epoch=epoch, records=[record(4)]))
+    with pytest.raises(Conflict, match="was never begun"):
+        await imported(pb.ImportJournalRequest(epoch=epoch + 1, records=[record(1, "e2")]), last)

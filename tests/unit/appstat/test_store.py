@@ -311,3 +311,68 @@ async def test_a_stop_ends_watches_and_refuses_writes(store: Store) -> None:
     await last  # it waited already, so it is committed
     with pytest.raises(Unavailable, match="stopping"):
         await store.append(Append(epoch, records("e1", 2)))
+
+
+# ---------------------------------------------------------------------------------------------------------------- import
+
+
+async def imported(store: Store, *parts: Append) -> None:
+    await store.import_journal(lambda: iter(parts))
+
+
+async def test_an_import_is_there_with_its_projections(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    row = ExperimentRow("e1", "one", "PAUSED", 3.0)
+    await imported(
+        store,
+        Append(epoch, records("e1", 1, 3), (statistic("1", 1),)),
+        Append(epoch, records("e1", 4, 2), (statistic("1", 2), JobRow("e1", "1", 1, "SUSPENDED"), row)),
+    )
+    assert await journal(store, "e1") == list(records("e1", 1, 5))
+    assert [s.report.position for s in await curves(store)] == [1, 2]
+    assert (await store.query_experiments("", Paging.of(0, "", "x"))).items == (row,)
+    await store.append(Append(epoch, records("e1", 6)))
+
+
+async def test_an_import_again_changes_nothing(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    parts = (Append(epoch, records("e1", 1, 3), (statistic("1", 1, 0.5),)), Append(epoch, records("e1", 4)))
+    await imported(store, *parts)
+    await store.append(Append(epoch, records("e1", 5), (ExperimentRow("e1", "one", "RUNNING"),)))
+    await imported(store, *parts)
+    assert len(await journal(store, "e1")) == 5
+    assert len(await curves(store)) == 1
+
+
+async def test_a_refused_import_leaves_nothing(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    good = Append(epoch, records("e1", 1, 3), (statistic("1", 1),))
+    with pytest.raises(InvalidInput, match="'e1': found position 5, allowed is 4"):
+        await imported(store, good, Append(epoch, records("e1", 5)))
+    with pytest.raises(InvalidInput, match="'e1': found position 2, allowed is 1"):
+        await imported(store, Append(epoch, records("e1", 2)))
+    with pytest.raises(InvalidInput, match=r"projections\[0\].id"):
+        await imported(store, good, Append(epoch, (), (ExperimentRow("", "one", "PAUSED"),)))
+    with pytest.raises(Conflict, match="was never begun"):
+        await imported(store, good, Append(epoch + 1, records("e1", 4)))
+    assert await journal(store, "e1") == []
+    assert await curves(store) == []
+    await store.append(Append(epoch, records("e1", 1)))
+
+
+async def test_an_import_over_another_stream_is_refused(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+    await store.append(Append(epoch, records("e1", 1, 2)))
+    with pytest.raises(Aborted, match="another record at position 1"):
+        await imported(store, Append(epoch, records("e1", 1, 2, text="y")))
+    with pytest.raises(Aborted, match="stands at 2"):
+        await imported(store, Append(epoch, records("e1", 1, 3)))
+    assert await journal(store, "e1") == list(records("e1", 1, 2))
+
+
+async def test_an_import_of_an_older_epoch_is_fenced_off(store: Store) -> None:
+    first = await store.begin_epoch("first")
+    await store.begin_epoch("second")
+    with pytest.raises(StaleEpoch):
+        await imported(store, Append(first, records("e1", 1)))
+    assert await journal(store, "e1") == []

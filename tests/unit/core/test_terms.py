@@ -8,6 +8,7 @@ import pytest
 from hopyard.policy.vocabulary import (
     SUSPEND,
     AmendRun,
+    ApplicationStat,
     Call,
     Command,
     CreateJob,
@@ -25,7 +26,7 @@ from hopyard.policy.vocabulary import (
     WakeAt,
 )
 from hopyard_scheduler.core import outstanding, quarantine
-from hopyard_scheduler.core.effects import Amend, AskOutside, FinalPerformance, Noted
+from hopyard_scheduler.core.effects import Amend, AskOutside, Decide, FinalPerformance, Noted
 from hopyard_scheduler.core.events import Amended, Answered, Operated, Reports, Requested, Updated
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import GeneratorCall
@@ -244,3 +245,44 @@ def test_a_priority_that_is_not_a_number_is_refused(rig: Rig) -> None:
     rig.create()
     rig.command(LabelJob("2", math.nan))
     assert rig.job("2").priority is None
+
+
+def test_a_message_with_many_reports_brings_as_many_up_calls_and_is_fine() -> None:
+    rig = Rig(max_position=1_000)
+    rig.create()
+    rig.start("1", allowed=1_000)
+    reports = tuple(Report(position, {"score": 0.5}) for position in range(1, 501))
+    rig.say(rig.key(), Reports(reports))
+    assert len(rig.called(IterationFinish)) == len(rig.called(ApplicationStat)) == 500
+    assert rig.x.phase is Phase.RUNNING, rig.x.reason
+
+
+# ------------------------------------------------------------------------------------------------ what policies do not hear
+
+
+def test_a_policy_that_wants_neither_is_asked_only_where_a_run_waits() -> None:
+    rig = Rig(max_position=10, statistics=False, every_iteration=False)
+    rig.create()
+    rig.start("1", allowed=3)
+    rig.say(rig.key(), Reports((Report(1, {"score": 0.5}), Report(2, {"score": 0.6}))))
+    assert not rig.called(IterationFinish)
+    rig.report(3)
+    rig.report(10, at_until=True)
+    assert [(call.position, call.at_until) for call in rig.called(IterationFinish)] == [(3, False), (10, True)]
+    assert not rig.called(ApplicationStat)
+    assert rig.job().high_water == 10
+    assert rig.job().best == (0.6, 2)
+
+
+def test_a_job_that_trains_again_what_it_reported_does_not_wait_for_a_policy_that_is_not_asked() -> None:
+    rig = Rig(max_position=10, statistics=False, every_iteration=False)
+    rig.create()
+    rig.start("1", allowed=3)
+    rig.report(3)
+    rig.expire("n1")
+    rig.join("n2")
+    rig.start("1", "n2/0")
+    assert rig.run().allowed == 3
+    rig.report(3)  # Again: at the high-water mark nobody is asked, and it goes on.
+    assert [body.position for body in rig.sent(Decide)] == [3]
+    assert len(rig.called(IterationFinish)) == 1

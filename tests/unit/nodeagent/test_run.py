@@ -15,8 +15,8 @@ from hopyard_nodeagent.run import Run
 @pytest.mark.parametrize(
     ("metrics", "says"),
     [
-        ({str(number): 0.0 for number in range(1001)}, "report at position 3: found 1001 metrics; allowed: 1000"),
-        ({"x" * 257: 0.0}, "report at position 3: found a metric name of 257 characters; allowed: 256"),
+        ({str(number): 0.0 for number in range(1001)}, "report at position 4: found 1001 metrics; allowed: 1000"),
+        ({"x" * 257: 0.0}, "report at position 4: found a metric name of 257 characters; allowed: 256"),
     ],
 )
 async def test_a_report_that_no_journal_can_hold_fails_its_run(metrics: dict[str, float], says: str) -> None:
@@ -29,7 +29,8 @@ async def test_a_report_that_no_journal_can_hold_fails_its_run(metrics: dict[str
     largest = {f"{number:0256}": 0.0 for number in range(1000)}
     run.relay(wire.AttachRequest(report=common_pb2.Report(position=2, metrics=largest)))
     assert (len(run.outgoing), run.position, run.killed) == (1, 2, None)
-    run.relay(wire.AttachRequest(report=common_pb2.Report(position=3, metrics=metrics)))
+    both = [common_pb2.Report(position=3), common_pb2.Report(position=4, metrics=metrics)]
+    run.relay(wire.AttachRequest(reports=resource_manager_pb2.RunReports(reports=both)))
     await asyncio.wait([run.task])
     assert (len(run.outgoing), run.position, run.task.cancelled()) == (1, 2, True)
     assert run.killed is not None

@@ -12,7 +12,6 @@ from hopyard.policy import CONTINUE, CommandError, IterationFinish, JobState
 from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster, counting, replay
 from hopyard.policy.vocabulary import (
     AmendRun,
-    ApplicationStat,
     CreateJob,
     ExperimentChange,
     Hyperparameters,
@@ -188,7 +187,7 @@ def test_round_one_waits_for_all_configurations_or_the_end_of_the_generator() ->
     )
     cluster.run()
     second_round = [
-        e.moment.now for e in cluster.history if isinstance(e.call, ApplicationStat) and e.call.report.position == 2
+        e.moment.now for e in cluster.history if isinstance(e.call, IterationFinish) and e.call.position == 2
     ]
     assert len(cluster.jobs) == 3
     assert min(second_round) == 3  # Two jobs in the first second, the third in the next; then round 2.
@@ -214,8 +213,8 @@ def test_no_job_is_ahead_of_the_barrier(seed: int) -> None:
     for entry in cluster.run():
         if isinstance(entry.call, ExperimentChange) and entry.call.change == "extended":
             break  # New jobs are behind what is in flight at that moment.
-        if isinstance(entry.call, ApplicationStat):
-            before = entry.call.report.position - 1
+        if isinstance(entry.call, IterationFinish) and not entry.call.repeated:
+            before = entry.call.position - 1
             behind = [j.id for j in entry.moment.jobs.values() if not j.state.ended and j.high_water < before]
             assert not behind, f"{entry}: jobs {behind} have not finished round {before}"
 

@@ -43,6 +43,7 @@ from hopyard.policy.vocabulary import (
     ShareChange,
     StartJob,
 )
+from hopyard_policies.default import DefaultPolicy
 
 Act = Callable[[Cluster], object]
 
@@ -59,6 +60,9 @@ class Scripted(Policy):
     def allocate_jobs(self, cluster: Cluster) -> None:
         if self.acts:
             self.acts.pop(0)(cluster)
+
+    def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        """Wanted, so that the tests see it."""
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         return self.decide(cluster, event) if self.decide else super().on_iteration_finish(cluster, event)
@@ -406,3 +410,19 @@ def test_a_replay_shows_a_different_answer() -> None:
     found = difference(history, replay(Scripted(create, start(until=2)), history))
     assert found.startswith("up-call 5 (AllocateJobs at 0 s)")
     assert isinstance(history[4].call, AllocateJobs)
+
+
+def test_a_policy_hears_no_more_than_it_wants() -> None:
+    class Deaf(Policy):
+        def allocate_jobs(self, cluster: Cluster) -> None:
+            create(cluster) if not cluster.jobs else start(allowed=2)(cluster)
+
+    class Deciding(DefaultPolicy):
+        def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+            return super().on_iteration_finish(cluster, event)
+
+    assert (Deaf().every_iteration, Deciding().every_iteration, DefaultPolicy().every_iteration) == (False, True, False)
+    cluster = VirtualCluster(Deaf(), machines=1, jobs=1, max_position=3)
+    cluster.run()
+    assert [call.position for call in calls(cluster) if isinstance(call, IterationFinish)] == [2, 3]
+    assert "ApplicationStat" not in names(cluster)

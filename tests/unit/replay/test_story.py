@@ -44,6 +44,7 @@ from hopyard_scheduler.core.events import (
     Ended,
     Event,
     ExperimentEvent,
+    Imported,
     JobOperated,
     MachineRecalled,
     MachineSpec,
@@ -128,6 +129,7 @@ def _eventful() -> Rig:
     rig.hold = True
     rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
     rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "Mine on up-call 9: ValueError: no"))
+    rig.feed(Imported(rig.now, "x", "import", ("s2",)))
     return rig
 
 
@@ -436,3 +438,10 @@ def test_evicted_copies_are_told() -> None:
     rig.stored(1)
     rig.feed(NodeEvicted(rig.now, "n1", ("s1",)))
     assert last(rig, CopiesEvicted) == "node n1 deleted its copies of 1 snapshot in the store, to make room"
+
+
+def test_an_import_is_told_with_what_came_along() -> None:
+    rig = Rig(machines=1)
+    assert quiet(rig, Imported(rig.now, "x", "r", ("s1",))).startswith(
+        "the experiment was brought here from another cluster; 1 snapshot came along"
+    )

@@ -288,3 +288,25 @@ def test_the_training_loop_is_held_to_its_order() -> None:
         control.next()
     with pytest.raises(RunControlError, match="from position 0 to 0"):
         control.reached(0, finished=False)
+
+
+def test_where_no_snapshot_can_be_taken_a_run_ends_without_one() -> None:
+    for decision, reason in ((SUSPEND, RunEndReason.SUSPENDED), (CONTINUE, RunEndReason.UNTIL)):
+        control = run(RunPlan(until=1, snapshot_every=1))
+        assert isinstance(control.next(), Train)
+        control.began()
+        assert control.reached(1, finished=False, savable=False)
+        assert control.next() == Wait()
+        control.decide(decision, 1, 0)
+        assert control.next() == End(reason, snapshot=False)
+
+
+def test_a_save_point_waits_for_the_next_boundary_at_which_a_snapshot_can_be_taken() -> None:
+    control = run(RunPlan(allowed=9, snapshot_at=frozenset({1})))
+    control.next()
+    control.began()
+    control.reached(1, finished=False, savable=False)
+    assert isinstance(control.next(), Train)
+    control.began()
+    control.reached(2, finished=False, savable=True)
+    assert isinstance(save(control), Train)

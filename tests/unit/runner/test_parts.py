@@ -18,7 +18,7 @@ from hopyard.runner.watch import LeaseWatch
 from hopyard.snapshotfile import SnapshotCorruptError, SnapshotRefusedError
 from hopyard.trainer import Phase, Trainer, UserCodeError
 from hopyard.v1 import application_pb2 as wire
-from hopyard.v1 import common_pb2
+from hopyard.v1 import common_pb2, resource_manager_pb2
 
 TRAINER = """
 from hopyard import Trainer
@@ -51,6 +51,33 @@ def test_the_outbox_is_never_silent() -> None:
     assert next(requests).HasField("heartbeat")
     outbox.send(message(1))
     assert next(requests).hello.pid == 1
+
+
+def test_reports_that_wait_go_out_together_and_nothing_overtakes() -> None:
+    outbox = Outbox()
+    saved = wire.AttachRequest(snapshot_taken=resource_manager_pb2.SnapshotTaken())
+    for number in range(1, 4):
+        outbox.send(common_pb2.Report(position=number))
+    outbox.send(saved)
+    outbox.send(common_pb2.Report(position=4))
+    outbox.close()
+    together, taken, alone = outbox.requests()
+    assert [report.position for report in together.reports.reports] == [1, 2, 3]
+    assert taken == saved
+    assert alone.report.position == 4
+
+
+@pytest.mark.parametrize(("count", "size"), [(1_200, 10), (5, 400_000)])
+def test_messages_of_reports_are_bounded(count: int, size: int) -> None:
+    outbox = Outbox()
+    for number in range(count):
+        outbox.send(common_pb2.Report(position=number, part="x" * size))
+    outbox.close()
+    requests = list(outbox.requests())
+    assert all(len(r.reports.reports) <= 500 and r.ByteSize() <= 1024 * 1024 + 100 for r in requests)
+    positions = [p.position for r in requests for p in (r.reports.reports if r.HasField("reports") else [r.report])]
+    assert positions == list(range(count))
+    assert len(requests) == 3
 
 
 def test_the_watch_expires_only_when_it_could_hear() -> None:

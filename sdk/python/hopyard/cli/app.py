@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from hopyard.cli.commands import act, files, garbage, look, services, training
+from hopyard.cli.commands import act, files, garbage, look, results, services, training, travel
 from hopyard.cli.errors import WrongUse
 from hopyard.plugins import COMMANDS
 
@@ -54,7 +54,7 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for module in (training, look, act, files, garbage, services):
+    for module in (training, look, results, act, files, travel, garbage, services):
         module.register(app)
     for name, text in _SERVICE_HELP.items():
         _add_service(app, name, text)

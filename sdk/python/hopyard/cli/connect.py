@@ -80,12 +80,13 @@ async def running_server(data: Path) -> str | None:
 
 @asynccontextmanager
 async def connected(
-    server: str | None, data: Path | None, *, purpose: str, agent: bool = False
+    server: str | None, data: Path | None, *, purpose: str, agent: bool = False, fresh: bool = False
 ) -> AsyncIterator[AsyncClient]:
     """A client for a command that looks or acts.
 
     When nothing serves the data directory its services are opened for the moment, without an agent: so nothing trains.
     With `agent`, what lies on the node can be read too; it is left out while an experiment could train on it.
+    With `fresh`, a data directory in which no cluster has run yet is made.
 
     Raises:
         NotFound: No cluster has ever run in the data directory.
@@ -97,7 +98,8 @@ async def connected(
         async with AsyncClient(server) as client:
             yield client
         return
-    _need_cluster(folder)
+    if not fresh:
+        _need_cluster(folder)
     # Usually it takes a moment and needs no words.
     told = asyncio.get_running_loop().call_later(_QUIET_SECONDS, say, f"opening {folder} (no cluster runs there)")
     cluster = EmbeddedCluster(folder, slots=0, purpose=purpose)
@@ -133,11 +135,12 @@ def with_client(
     work: Callable[[AsyncClient], Awaitable[T]],
     *,
     agent: bool = False,
+    fresh: bool = False,
 ) -> T:
     """Run `work` with a client; see `connected`."""
 
     async def main() -> T:
-        async with connected(server, data, purpose=purpose, agent=agent) as client:
+        async with connected(server, data, purpose=purpose, agent=agent, fresh=fresh) as client:
             return await work(client)
 
     return asyncio.run(main())

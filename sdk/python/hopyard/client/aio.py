@@ -25,7 +25,9 @@ from hopyard.client.types import (
     Download,
     Experiment,
     ExperimentState,
+    Exported,
     Garbage,
+    Imported,
     Job,
     JobState,
     LogChunk,
@@ -41,6 +43,7 @@ from hopyard.v1 import appstat_pb2, experiment_pb2, job_manager_pb2, resource_ma
 if TYPE_CHECKING:
     from hopyard.client.embedded import EmbeddedCluster
     from hopyard.client.submission import SpecLike, Submission
+    from hopyard.results import Results
 
 PATIENCE_SECONDS: Final = 30.0
 """How long a call is tried again while the cluster is not reachable, unless the client is told otherwise."""
@@ -356,6 +359,18 @@ class AsyncClient:
                 return found
             request.page_token = answer.next_page_token
 
+    async def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
+        """What it found as a table: a row a job in order of creation; with `reports`, a row a report.
+
+        `results(...).rows` are plain values, `results(...).frame()` is a pandas DataFrame.
+        """
+        from hopyard.results import job_results, report_results
+
+        present = await self.get(experiment)
+        if reports:
+            return report_results(present, await self.statistics(present))
+        return job_results(present, await self.jobs(present))
+
     async def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
         """A job's curve, in order of position.
 
@@ -429,6 +444,44 @@ class AsyncClient:
             best_position=chosen.best_position,
             best_missing=all(one.position != chosen.best_position for one in chosen.snapshots),
         )
+
+    async def export_experiment(
+        self, experiment: str | Experiment, to: str | Path | None = None, *, snapshots: bool = True
+    ) -> Exported:
+        """Write an experiment to one file, from which another cluster can go on with it (docs/exporting.md).
+
+        An experiment of a group takes the group with it: they share one journal.
+
+        Args:
+            experiment: Which; paused, or over.
+            to: The file to make; None: one named after the experiment in the current directory.
+            snapshots: Whether its snapshots travel too. Without them jobs begin anew elsewhere.
+
+        Raises:
+            Conflict: It runs, or went on meanwhile.
+            AlreadyExists: The file is there.
+        """
+        from hopyard.client.travelling import write
+
+        present = await self.get(experiment)
+        return await write(self, await self._connection(), present, Path(to) if to is not None else None, snapshots)
+
+    async def import_experiment(self, file: str | Path, name: str | None = None) -> Imported:
+        """Bring an experiment from a file: it is there as it was, and goes on when it is resumed or extended.
+
+        Args:
+            file: What `export_experiment` made.
+            name: Id that it gets; None: its own.
+
+        Raises:
+            NotFound: There is no such file.
+            InvalidInput: It is none of an export, or of a newer version.
+            DataLoss: It is truncated or was altered; nothing was changed.
+            AlreadyExists: Its id is taken here.
+        """
+        from hopyard.client.travelling import read
+
+        return await read(self, await self._connection(), Path(file), name)
 
     # -------------------------------------------------------------------------------------------------------- cluster
 

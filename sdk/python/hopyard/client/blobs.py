@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -38,6 +38,32 @@ async def put_blob(connection: Connection, sha256: str, data: bytes) -> bool:
         return True
 
     return await connection.with_appstat(put)
+
+
+async def put_chunks(connection: Connection, sha256: str, owner: str, chunks: Callable[[], Iterable[bytes]]) -> None:
+    """Put a blob for an owner unless it is there.
+
+    Args:
+        connection: Where to.
+        sha256: Its hash.
+        owner: Who needs it.
+        chunks: Its bytes from the beginning, each time it is called; a chunk is at most 1 MiB.
+
+    Raises:
+        DataLoss: The bytes do not have that hash.
+    """
+
+    async def requests() -> AsyncIterator[appstat_pb2.PutBlobRequest]:
+        yield appstat_pb2.PutBlobRequest(sha256=sha256, owner=owner)
+        for chunk in chunks():
+            yield appstat_pb2.PutBlobRequest(data=chunk)
+
+    async def put(stub: AppStatServiceAsyncStub) -> None:
+        there = await stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[sha256], owner=owner))
+        if sha256 not in there.sha256:
+            await stub.PutBlob(requests(), timeout=_TRANSFER_SECONDS)
+
+    await connection.with_appstat(put)
 
 
 async def fetch_stored(connection: Connection, sha256: str, file: Path) -> None:

@@ -51,7 +51,7 @@ async def download(
     await asyncio.to_thread(_make_room, target)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
         packed = Path(scratch) / "packed"
-        await _fetch(connection, snapshot, nodes, packed)
+        await fetch(connection, snapshot, nodes, packed)
         try:
             await asyncio.to_thread(snapshotfile.unpack, packed, target, snapshot.sha256)
         except snapshotfile.SnapshotFileError as error:
@@ -65,7 +65,13 @@ def _make_room(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
 
 
-async def _fetch(connection: Connection, snapshot: Snapshot, nodes: Sequence[Node], file: Path) -> None:
+async def fetch(connection: Connection, snapshot: Snapshot, nodes: Sequence[Node], file: Path) -> None:
+    """Write a snapshot's packed bytes to a file: from the store, or from a node that holds it.
+
+    Raises:
+        NotFound, Unavailable: Nobody who could be reached has it.
+        DataLoss: Its bytes are not what its hash promises.
+    """
     missed: NotFound | Unavailable | DataLoss
     try:
         return await fetch_stored(connection, snapshot.sha256, file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from hopyard.client.lock import DataLock, acquire_when_free
 from hopyard.client.processes import LOCK_SECONDS, STOP_SECONDS, Service, ServiceProcess
@@ -16,9 +16,10 @@ _log = logging.getLogger(__name__)
 NODE: Final = "local"
 
 
-def scheduler_service(data: Path) -> Service:
-    """The process that serves scheduler, AppStat and hpgen together."""
-    return Service("scheduler", "hopyard.serving.embedded", ("--data", str(data)), data, "scheduler")
+def scheduler_service(data: Path, synchronous: str = "normal") -> Service:
+    """The process that serves scheduler, AppStat and hpgen together; `synchronous` as in `EmbeddedCluster`."""
+    arguments = ("--data", str(data), "--synchronous", synchronous)
+    return Service("scheduler", "hopyard.serving.embedded", arguments, data, "scheduler")
 
 
 def agent_service(
@@ -57,14 +58,24 @@ class EmbeddedCluster:
         data: The directory; made where it is missing.
         slots: Machines of the node agent; 0: no agent, so nothing trains.
         purpose: For whoever finds the directory locked.
+        synchronous: When the database waits for the disk. `normal`: what was acknowledged survives the death of any process;
+            `full`: a power failure too.
     """
 
-    def __init__(self, data: str | Path, *, slots: int = 1, purpose: str = "an embedded cluster") -> None:
+    def __init__(
+        self,
+        data: str | Path,
+        *,
+        slots: int = 1,
+        purpose: str = "an embedded cluster",
+        synchronous: Literal["normal", "full"] = "normal",
+    ) -> None:
         if slots < 0:
             raise InvalidInput(f"slots: found {slots}, allowed is 0 or more")
         self.data = Path(data).absolute()
         self.slots = slots
         self._purpose = purpose
+        self._synchronous = synchronous
         self._lock: DataLock | None = None
         self._processes: list[ServiceProcess] = []
         self._scheduler = ""
@@ -78,7 +89,7 @@ class EmbeddedCluster:
         """
         self._lock = await acquire_when_free(self.data, self._purpose, patience=LOCK_SECONDS, note=_log.info)
         try:
-            scheduler = self._scheduler = await self._run(scheduler_service(self.data))
+            scheduler = self._scheduler = await self._run(scheduler_service(self.data, self._synchronous))
             if self.slots:
                 await self.start_agent(self.slots)
         except BaseException:

@@ -17,7 +17,9 @@ from hopyard.client.types import (
     Download,
     Experiment,
     ExperimentState,
+    Exported,
     Garbage,
+    Imported,
     Job,
     JobState,
     LogChunk,
@@ -29,6 +31,7 @@ from hopyard.rpc import DEFAULT_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from hopyard.client.submission import SpecLike
+    from hopyard.results import Results
 
 
 class Client:
@@ -145,6 +148,10 @@ class Client:
         """All accepted reports, ordered by job and position; of one job, or of all."""
         return self._loop.run(self._client.statistics(experiment, job))
 
+    def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
+        """What it found as a table; see `AsyncClient.results`."""
+        return self._loop.run(self._client.results(experiment, reports=reports))
+
     def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
         """A job's curve, in order of position; see `AsyncClient.curve`."""
         return self._loop.run(self._client.curve(experiment, job, metric))
@@ -165,6 +172,16 @@ class Client:
     ) -> Download:
         """Fetch a snapshot, verify its hash, and unpack it; see `AsyncClient.download`."""
         return self._loop.run(self._client.download(experiment, job, to=to, which=which))
+
+    def export_experiment(
+        self, experiment: str | Experiment, to: str | Path | None = None, *, snapshots: bool = True
+    ) -> Exported:
+        """Write an experiment to one file; see `AsyncClient.export_experiment`."""
+        return self._loop.run(self._client.export_experiment(experiment, to, snapshots=snapshots))
+
+    def import_experiment(self, file: str | Path, name: str | None = None) -> Imported:
+        """Bring an experiment from a file; see `AsyncClient.import_experiment`."""
+        return self._loop.run(self._client.import_experiment(file, name))
 
     def nodes(self) -> list[Node]:
         """The cluster's nodes with their machines."""

@@ -17,8 +17,10 @@ __all__ = [
     "Download",
     "Experiment",
     "ExperimentState",
+    "Exported",
     "Garbage",
     "GarbageKind",
+    "Imported",
     "Job",
     "JobReport",
     "JobState",
@@ -323,6 +325,37 @@ class Download:
     best_value: float | None = None
     best_position: int | None = None
     best_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An experiment, or a group of them, in a file.
+
+    Attributes:
+        file: The file.
+        experiments: Ids of the experiments in it.
+        size_bytes: Its size.
+        events: Events of their journal.
+        statistics: Their accepted reports.
+        snapshots: How many snapshots are in it.
+        left_behind: Those that could not be read, or were not wanted: jobs cannot go on from them elsewhere.
+    """
+
+    file: Path
+    experiments: tuple[str, ...]
+    size_bytes: int
+    events: int
+    statistics: int
+    snapshots: int
+    left_behind: tuple[Snapshot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """An experiment from a file, and how many snapshots it has here. Of a group it is the one that the group began with."""
+
+    experiment: Experiment
+    snapshots: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 `hopyard.policy.conformance` holds the test suite that every policy passes.
 """
 
-from hopyard.policy.base import Policy, make_up_call
+from hopyard.policy.base import Policy, hears_statistics, make_up_call
 from hopyard.policy.cluster import (
     Cluster,
     CommandError,
@@ -69,5 +69,6 @@ __all__ = [
     "ShareChange",
     "TimerFired",
     "Verdict",
+    "hears_statistics",
     "make_up_call",
 ]

@@ -35,14 +35,27 @@ class Policy(abc.ABC):
     making the same up-calls again, the simulator run it in virtual time, and a replay show that it decides the same.
 
     Parameters of the experiment file's `policy` block arrive as keyword arguments of `__init__`.
+
+    Attributes:
+        every_iteration: Whether `on_iteration_finish` is called after each iteration; so it is for a class that overrides it
+            and does not say otherwise. False: only where the run waits for the decision, at or beyond its `allowed` and at
+            its `until`; then reports below `allowed` cost next to nothing. Read when the experiment is created.
     """
+
+    every_iteration: bool = False
+
+    def __init_subclass__(cls, **options: object) -> None:
+        """Whoever decides after iterations wants to hear of all of them, unless the same class says that it does not."""
+        super().__init_subclass__(**options)
+        if "on_iteration_finish" in cls.__dict__ and "every_iteration" not in cls.__dict__:
+            cls.every_iteration = True
 
     @abc.abstractmethod
     def allocate_jobs(self, cluster: Cluster) -> None:
         """Machines are idle within the experiment's share, or jobs are idle that were not."""
 
     def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """A job reported statistics at a position above its high-water mark."""
+        """A job reported statistics at a position above its high-water mark. Called only for policies that override it."""
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """A job finished an iteration: what shall its run do? By default it trains on to its `until`, and ends there."""
@@ -92,6 +105,11 @@ class Policy(abc.ABC):
         experiments never wait for each other's. `demand` should be a whole number of gangs, too.
         """
         return 1
+
+
+def hears_statistics(policy: Policy) -> bool:
+    """Whether a policy wants `application_stat`: it overrides it."""
+    return type(policy).application_stat is not Policy.application_stat
 
 
 def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | None:

@@ -14,6 +14,8 @@ def main() -> int:
         sys.stderr.write(f"{error.args[0]} is not set: a runner is started by a node agent (hopyard agent)\n")
         return 2
     die_with(parent)
+    # Children that a trainer forks (data loaders) do not use gRPC, which would warn of them otherwise.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     # After the kernel knows: what follows takes a while, and the agent could die meanwhile.
     from hopyard.runner.process import RunnerProcess
 

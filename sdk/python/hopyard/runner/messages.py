@@ -52,7 +52,7 @@ def rendezvous(place: common_pb2.GangPlace) -> str:
     return f"{host}:{place.rendezvous_port}"
 
 
-def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bool, at: float) -> wire.AttachRequest:
+def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bool, at: float) -> common_pb2.Report:
     """A report, as made at time `at`."""
     message = common_pb2.Report(
         position=report.position,
@@ -66,7 +66,7 @@ def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bo
     )
     if report.in_force is not None:
         message.in_force.CopyFrom(hyperparameters_to_proto(report.in_force, "in_force"))
-    return wire.AttachRequest(report=message)
+    return message
 
 
 def restatement(position: int, *, finished: bool) -> Report:

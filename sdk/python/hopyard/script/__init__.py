@@ -132,6 +132,8 @@ def _attached(*, resume: bool) -> Session | None:
         _session.need_own_process()
         return _session
     if "HOPYARD_TOKEN" in os.environ or "HOPYARD_SPEAKER" in os.environ:
+        # Children that a script forks (data loaders) do not use gRPC, which would warn of them otherwise.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
         # Only now: a script that runs alone needs no gRPC.
         from hopyard.script.session import Session
 

@@ -62,7 +62,7 @@ class Session:
             RuntimeError: Another process speaks for the run.
         """
         if "HOPYARD_TOKEN" not in environment:
-            raise RuntimeError(_elsewhere(environment[SPEAKER]))
+            raise RuntimeError(_elsewhere(f"process {environment[SPEAKER]}"))
         self._process = os.getpid()
         self._resume = resume
         self._over: SystemExit | None = None
@@ -81,7 +81,7 @@ class Session:
         arrived = self._arrived.get()
         if isinstance(arrived, grpc.RpcError):
             self._attachment.close()
-            raise RuntimeError(f"{_elsewhere('another')} (the run's agent says: {arrived.details()})")
+            raise RuntimeError(f"{_elsewhere('another process')} (the run's agent says: {arrived.details()})")
         self._start, self._boundary = arrived
         self._checkpoint: Path | None = None
         self._began = began
@@ -117,7 +117,7 @@ class Session:
             RuntimeError: This is one.
         """
         if os.getpid() != self._process:
-            raise RuntimeError(_elsewhere(str(self._process)))
+            raise RuntimeError(_elsewhere(f"process {self._process}"))
 
     def report(self, position: int, metrics: Mapping[str, float], checkpoint: Path | None) -> None:
         """Report a position above the last one, and wait until the script may train on.
@@ -190,8 +190,8 @@ class Session:
             self._attachment.close()
 
 
-def _elsewhere(process: str) -> str:
+def _elsewhere(speaker: str) -> str:
     return (
-        f"process {process} speaks for this run, and process {os.getpid()} cannot; allowed: one process of a run that calls "
+        f"{speaker} speaks for this run, and process {os.getpid()} cannot; allowed: one process of a run that calls "
         "hopyard.report() and hopyard.checkpoint(), such as rank 0"
     )

@@ -17,6 +17,9 @@ from hopyard.serving.running import run_service
 
 SERVICES: Final = "hopyard.services"
 
+SYNCHRONOUS: Final = ("normal", "full")
+"""When SQLite waits for the disk: what was committed survives the death of any process, or a power failure too."""
+
 
 class Service(Protocol):
     """What a service's class offers to whoever runs it."""
@@ -38,17 +41,21 @@ class Embedded:
         data: The directory.
         lease_seconds: Passed to the scheduler.
         heartbeat_seconds: Passed to the scheduler.
+        synchronous: Passed to AppStat: when SQLite waits for the disk, one of `SYNCHRONOUS`.
     """
 
-    def __init__(self, data: Path, *, lease_seconds: float, heartbeat_seconds: float) -> None:
+    def __init__(
+        self, data: Path, *, lease_seconds: float, heartbeat_seconds: float, synchronous: str = "normal"
+    ) -> None:
         self._data = data
+        self._synchronous = synchronous
         self._timing = {"lease_seconds": lease_seconds, "heartbeat_seconds": heartbeat_seconds}
         self._running: list[Service] = []
 
     async def start(self) -> str:
         """Starts all; answers the scheduler's address."""
         self._data.mkdir(parents=True, exist_ok=True)
-        appstat = await self._start("appstat")
+        appstat = await self._start("appstat", synchronous=self._synchronous)
         hpgen = await self._start("hpgen")
         return await self._start("scheduler", appstat=appstat, hpgen=hpgen, **self._timing)
 
@@ -88,10 +95,16 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="the cluster's directory")
     parser.add_argument("--lease", type=float, default=10.0, help="seconds after which a silent agent loses its runs")
     parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between signs of life")
+    parser.add_argument("--synchronous", choices=SYNCHRONOUS, default="normal", help="when SQLite waits for the disk")
     arguments = parser.parse_args()
 
     async def serve(stop: asyncio.Event) -> None:
-        embedded = Embedded(arguments.data, lease_seconds=arguments.lease, heartbeat_seconds=arguments.heartbeat)
+        embedded = Embedded(
+            arguments.data,
+            lease_seconds=arguments.lease,
+            heartbeat_seconds=arguments.heartbeat,
+            synchronous=arguments.synchronous,
+        )
         try:
             await embedded.start()
             await embedded.wait(stop)

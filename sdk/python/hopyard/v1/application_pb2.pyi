@@ -36,6 +36,7 @@ class AttachRequest(google.protobuf.message.Message):
     ENDED_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
     GANG_OPENED_FIELD_NUMBER: builtins.int
+    REPORTS_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> Global___AttachHello: ...
     @property
@@ -60,6 +61,10 @@ class AttachRequest(google.protobuf.message.Message):
     def gang_opened(self) -> hopyard.v1.common_pb2.GangPlace:
         """Rank 0 of a gang, once, before anything else of its run: where the other ranks join it."""
 
+    @property
+    def reports(self) -> hopyard.v1.resource_manager_pb2.RunReports:
+        """Reports that were made while an earlier message was under way, in order: as good as one message for each of them."""
+
     def __init__(
         self,
         *,
@@ -71,10 +76,11 @@ class AttachRequest(google.protobuf.message.Message):
         ended: hopyard.v1.resource_manager_pb2.RunEnded | None = ...,
         heartbeat: Global___AttachHeartbeat | None = ...,
         gang_opened: hopyard.v1.common_pb2.GangPlace | None = ...,
+        reports: hopyard.v1.resource_manager_pb2.RunReports | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["amended", b"amended", "ended", b"ended", "gang_opened", b"gang_opened", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "report", b"report", "snapshot_taken", b"snapshot_taken", "started", b"started"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["amended", b"amended", "ended", b"ended", "gang_opened", b"gang_opened", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "report", b"report", "snapshot_taken", b"snapshot_taken", "started", b"started"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "started", "report", "amended", "snapshot_taken", "ended", "heartbeat", "gang_opened"] | None: ...
+    def HasField(self, field_name: typing.Literal["amended", b"amended", "ended", b"ended", "gang_opened", b"gang_opened", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "report", b"report", "reports", b"reports", "snapshot_taken", b"snapshot_taken", "started", b"started"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["amended", b"amended", "ended", b"ended", "gang_opened", b"gang_opened", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "report", b"report", "reports", b"reports", "snapshot_taken", b"snapshot_taken", "started", b"started"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "started", "report", "amended", "snapshot_taken", "ended", "heartbeat", "gang_opened", "reports"] | None: ...
 
 Global___AttachRequest: typing_extensions.TypeAlias = AttachRequest
 

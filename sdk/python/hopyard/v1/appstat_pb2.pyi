@@ -122,6 +122,46 @@ class AppendJournalResponse(google.protobuf.message.Message):
 Global___AppendJournalResponse: typing_extensions.TypeAlias = AppendJournalResponse
 
 @typing.final
+class ImportJournalRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: builtins.int
+    RECORDS_FIELD_NUMBER: builtins.int
+    PROJECTIONS_FIELD_NUMBER: builtins.int
+    COMPLETE_FIELD_NUMBER: builtins.int
+    epoch: builtins.int
+    """In the first message only."""
+    complete: builtins.bool
+    """In the last message only, where it is true: a call that ends without it was cut, and nothing is written."""
+    @property
+    def records(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JournalRecord]:
+        """Contiguous within each stream over all messages, from position 1 on."""
+
+    @property
+    def projections(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Projection]: ...
+    def __init__(
+        self,
+        *,
+        epoch: builtins.int = ...,
+        records: collections.abc.Iterable[Global___JournalRecord] | None = ...,
+        projections: collections.abc.Iterable[Global___Projection] | None = ...,
+        complete: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["complete", b"complete", "epoch", b"epoch", "projections", b"projections", "records", b"records"]) -> None: ...
+
+Global___ImportJournalRequest: typing_extensions.TypeAlias = ImportJournalRequest
+
+@typing.final
+class ImportJournalResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ImportJournalResponse: typing_extensions.TypeAlias = ImportJournalResponse
+
+@typing.final
 class ReadJournalRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -45,6 +45,11 @@ class AppStatServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.AppendJournalRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_appstat__pb2.AppendJournalResponse.FromString,
                 _registered_method=True)
+        self.ImportJournal = channel.stream_unary(
+                '/hopyard.v1.AppStatService/ImportJournal',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.ImportJournalRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.ImportJournalResponse.FromString,
+                _registered_method=True)
         self.ReadJournal = channel.unary_stream(
                 '/hopyard.v1.AppStatService/ReadJournal',
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.ReadJournalRequest.SerializeToString,
@@ -122,6 +127,14 @@ class AppStatServiceServicer(object):
         """Appends records to streams, all or none, durably when it returns. FAILED_PRECONDITION when the epoch is not the newest,
         ABORTED when a stream does not stand at the expected position. Projections are applied in the same transaction.
         Idempotent: a batch that is already there, at the same positions with the same bytes, is answered with success.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportJournal(self, request_iterator, context):
+        """Writes streams that are not there yet, however long, with what follows from them: all or none, durably when it returns.
+        Errors and idempotence are those of one AppendJournal with all messages' records and projections in their order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -224,6 +237,11 @@ def add_AppStatServiceServicer_to_server(servicer, server):
                     servicer.AppendJournal,
                     request_deserializer=hopyard_dot_v1_dot_appstat__pb2.AppendJournalRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_appstat__pb2.AppendJournalResponse.SerializeToString,
+            ),
+            'ImportJournal': grpc.stream_unary_rpc_method_handler(
+                    servicer.ImportJournal,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.ImportJournalRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.ImportJournalResponse.SerializeToString,
             ),
             'ReadJournal': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadJournal,
@@ -341,6 +359,33 @@ class AppStatService(object):
             '/hopyard.v1.AppStatService/AppendJournal',
             hopyard_dot_v1_dot_appstat__pb2.AppendJournalRequest.SerializeToString,
             hopyard_dot_v1_dot_appstat__pb2.AppendJournalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportJournal(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/hopyard.v1.AppStatService/ImportJournal',
+            hopyard_dot_v1_dot_appstat__pb2.ImportJournalRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.ImportJournalResponse.FromString,
             options,
             channel_credentials,
             insecure,

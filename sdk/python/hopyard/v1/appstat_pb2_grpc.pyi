@@ -57,6 +57,22 @@ _AppStatServiceAppendJournalType = typing_extensions.TypeVar(
     ],
 )
 
+_AppStatServiceImportJournalType = typing_extensions.TypeVar(
+    '_AppStatServiceImportJournalType',
+    grpc.StreamUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ImportJournalRequest,
+        hopyard.v1.appstat_pb2.ImportJournalResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ImportJournalRequest,
+        hopyard.v1.appstat_pb2.ImportJournalResponse,
+    ],
+    default=grpc.StreamUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ImportJournalRequest,
+        hopyard.v1.appstat_pb2.ImportJournalResponse,
+    ],
+)
+
 _AppStatServiceReadJournalType = typing_extensions.TypeVar(
     '_AppStatServiceReadJournalType',
     grpc.UnaryStreamMultiCallable[
@@ -249,7 +265,7 @@ _AppStatServiceSweepBlobsType = typing_extensions.TypeVar(
     ],
 )
 
-class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
+class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
     """Where everything that must survive lives. The scheduler is its only writer of the journal."""
 
     @typing.overload
@@ -261,6 +277,10 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.AppendJournalRequest,
             hopyard.v1.appstat_pb2.AppendJournalResponse,
+        ],
+        grpc.StreamUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ImportJournalRequest,
+            hopyard.v1.appstat_pb2.ImportJournalResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             hopyard.v1.appstat_pb2.ReadJournalRequest,
@@ -322,6 +342,10 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
             hopyard.v1.appstat_pb2.AppendJournalRequest,
             hopyard.v1.appstat_pb2.AppendJournalResponse,
         ],
+        grpc.aio.StreamUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ImportJournalRequest,
+            hopyard.v1.appstat_pb2.ImportJournalResponse,
+        ],
         grpc.aio.UnaryStreamMultiCallable[
             hopyard.v1.appstat_pb2.ReadJournalRequest,
             hopyard.v1.appstat_pb2.ReadJournalResponse,
@@ -381,6 +405,11 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
     Idempotent: a batch that is already there, at the same positions with the same bytes, is answered with success.
     """
 
+    ImportJournal: _AppStatServiceImportJournalType
+    """Writes streams that are not there yet, however long, with what follows from them: all or none, durably when it returns.
+    Errors and idempotence are those of one AppendJournal with all messages' records and projections in their order.
+    """
+
     ReadJournal: _AppStatServiceReadJournalType
     """Records of one stream in order."""
 
@@ -427,6 +456,10 @@ AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.AppendJournalRequest,
         hopyard.v1.appstat_pb2.AppendJournalResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ImportJournalRequest,
+        hopyard.v1.appstat_pb2.ImportJournalResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.ReadJournalRequest,
@@ -498,6 +531,16 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         """Appends records to streams, all or none, durably when it returns. FAILED_PRECONDITION when the epoch is not the newest,
         ABORTED when a stream does not stand at the expected position. Projections are applied in the same transaction.
         Idempotent: a batch that is already there, at the same positions with the same bytes, is answered with success.
+        """
+
+    @abc.abstractmethod
+    def ImportJournal(
+        self,
+        request_iterator: _MaybeAsyncIterator[hopyard.v1.appstat_pb2.ImportJournalRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.ImportJournalResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.ImportJournalResponse]]:
+        """Writes streams that are not there yet, however long, with what follows from them: all or none, durably when it returns.
+        Errors and idempotence are those of one AppendJournal with all messages' records and projections in their order.
         """
 
     @abc.abstractmethod

@@ -655,6 +655,53 @@ class UpdateExperimentResponse(google.protobuf.message.Message):
 Global___UpdateExperimentResponse: typing_extensions.TypeAlias = UpdateExperimentResponse
 
 @typing.final
+class ImportExperimentRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOURNAL_FIELD_NUMBER: builtins.int
+    ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    journal: builtins.str
+    """SHA-256 of a blob: the journal as docs/exporting.md describes it."""
+    id: builtins.str
+    """Id that the experiment gets here; empty: the one that it has. A group keeps its ids."""
+    request_id: builtins.str
+    """Chosen by the client; makes the call idempotent. Required."""
+    def __init__(
+        self,
+        *,
+        journal: builtins.str = ...,
+        id: builtins.str = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "journal", b"journal", "request_id", b"request_id"]) -> None: ...
+
+Global___ImportExperimentRequest: typing_extensions.TypeAlias = ImportExperimentRequest
+
+@typing.final
+class ImportExperimentResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    SNAPSHOTS_FIELD_NUMBER: builtins.int
+    snapshots: builtins.int
+    """Snapshots that it has here."""
+    @property
+    def experiment(self) -> Global___Experiment:
+        """The experiment, or that with which its group began."""
+
+    def __init__(
+        self,
+        *,
+        experiment: Global___Experiment | None = ...,
+        snapshots: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["experiment", b"experiment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "snapshots", b"snapshots"]) -> None: ...
+
+Global___ImportExperimentResponse: typing_extensions.TypeAlias = ImportExperimentResponse
+
+@typing.final
 class CollectGarbageRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -80,6 +80,11 @@ class ExperimentServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentResponse.FromString,
                 _registered_method=True)
+        self.ImportExperiment = channel.unary_unary(
+                '/hopyard.v1.ExperimentService/ImportExperiment',
+                request_serializer=hopyard_dot_v1_dot_experiment__pb2.ImportExperimentRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_experiment__pb2.ImportExperimentResponse.FromString,
+                _registered_method=True)
         self.GetCluster = channel.unary_unary(
                 '/hopyard.v1.ExperimentService/GetCluster',
                 request_serializer=hopyard_dot_v1_dot_experiment__pb2.GetClusterRequest.SerializeToString,
@@ -162,6 +167,16 @@ class ExperimentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ImportExperiment(self, request, context):
+        """Takes an experiment, or a group of them, that another cluster wrote down: paused or over, it goes on here as it would
+        have there. Its journal was put as a blob before, and so were its snapshots; what is not in the store is lost to it.
+        All or nothing. INVALID_ARGUMENT names the event that this version cannot take, ALREADY_EXISTS an id that is taken here,
+        FAILED_PRECONDITION what has to be put first. Idempotent by request_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetCluster(self, request, context):
         """Where the cluster's other services answer: clients put code bundles into AppStat and read snapshots from it.
         """
@@ -224,6 +239,11 @@ def add_ExperimentServiceServicer_to_server(servicer, server):
                     servicer.UpdateExperiment,
                     request_deserializer=hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentResponse.SerializeToString,
+            ),
+            'ImportExperiment': grpc.unary_unary_rpc_method_handler(
+                    servicer.ImportExperiment,
+                    request_deserializer=hopyard_dot_v1_dot_experiment__pb2.ImportExperimentRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_experiment__pb2.ImportExperimentResponse.SerializeToString,
             ),
             'GetCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCluster,
@@ -480,6 +500,33 @@ class ExperimentService(object):
             '/hopyard.v1.ExperimentService/UpdateExperiment',
             hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentRequest.SerializeToString,
             hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportExperiment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.ExperimentService/ImportExperiment',
+            hopyard_dot_v1_dot_experiment__pb2.ImportExperimentRequest.SerializeToString,
+            hopyard_dot_v1_dot_experiment__pb2.ImportExperimentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -169,6 +169,22 @@ _ExperimentServiceUpdateExperimentType = typing_extensions.TypeVar(
     ],
 )
 
+_ExperimentServiceImportExperimentType = typing_extensions.TypeVar(
+    '_ExperimentServiceImportExperimentType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.ImportExperimentRequest,
+        hopyard.v1.experiment_pb2.ImportExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.ImportExperimentRequest,
+        hopyard.v1.experiment_pb2.ImportExperimentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.ImportExperimentRequest,
+        hopyard.v1.experiment_pb2.ImportExperimentResponse,
+    ],
+)
+
 _ExperimentServiceGetClusterType = typing_extensions.TypeVar(
     '_ExperimentServiceGetClusterType',
     grpc.UnaryUnaryMultiCallable[
@@ -201,7 +217,7 @@ _ExperimentServiceCollectGarbageType = typing_extensions.TypeVar(
     ],
 )
 
-class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentType, _ExperimentServiceGetExperimentType, _ExperimentServiceListExperimentsType, _ExperimentServiceWatchExperimentType, _ExperimentServicePauseExperimentType, _ExperimentServiceResumeExperimentType, _ExperimentServiceStopExperimentType, _ExperimentServiceExtendExperimentType, _ExperimentServiceUpdateExperimentType, _ExperimentServiceGetClusterType, _ExperimentServiceCollectGarbageType]):
+class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentType, _ExperimentServiceGetExperimentType, _ExperimentServiceListExperimentsType, _ExperimentServiceWatchExperimentType, _ExperimentServicePauseExperimentType, _ExperimentServiceResumeExperimentType, _ExperimentServiceStopExperimentType, _ExperimentServiceExtendExperimentType, _ExperimentServiceUpdateExperimentType, _ExperimentServiceImportExperimentType, _ExperimentServiceGetClusterType, _ExperimentServiceCollectGarbageType]):
     """Experiments: one search each (space, generator, policy, metric, budget)."""
 
     @typing.overload
@@ -241,6 +257,10 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.UpdateExperimentRequest,
             hopyard.v1.experiment_pb2.UpdateExperimentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.ImportExperimentRequest,
+            hopyard.v1.experiment_pb2.ImportExperimentResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.GetClusterRequest,
@@ -291,6 +311,10 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
             hopyard.v1.experiment_pb2.UpdateExperimentResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.ImportExperimentRequest,
+            hopyard.v1.experiment_pb2.ImportExperimentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.GetClusterRequest,
             hopyard.v1.experiment_pb2.GetClusterResponse,
         ],
@@ -331,6 +355,13 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
 
     UpdateExperiment: _ExperimentServiceUpdateExperimentType
     """Changes what may change while it runs: target, weight, slots."""
+
+    ImportExperiment: _ExperimentServiceImportExperimentType
+    """Takes an experiment, or a group of them, that another cluster wrote down: paused or over, it goes on here as it would
+    have there. Its journal was put as a blob before, and so were its snapshots; what is not in the store is lost to it.
+    All or nothing. INVALID_ARGUMENT names the event that this version cannot take, ALREADY_EXISTS an id that is taken here,
+    FAILED_PRECONDITION what has to be put first. Idempotent by request_id.
+    """
 
     GetCluster: _ExperimentServiceGetClusterType
     """Where the cluster's other services answer: clients put code bundles into AppStat and read snapshots from it."""
@@ -376,6 +407,10 @@ ExperimentServiceAsyncStub: typing_extensions.TypeAlias = ExperimentServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.UpdateExperimentRequest,
         hopyard.v1.experiment_pb2.UpdateExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.ImportExperimentRequest,
+        hopyard.v1.experiment_pb2.ImportExperimentResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.GetClusterRequest,
@@ -466,6 +501,18 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.experiment_pb2.UpdateExperimentResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.UpdateExperimentResponse]]:
         """Changes what may change while it runs: target, weight, slots."""
+
+    @abc.abstractmethod
+    def ImportExperiment(
+        self,
+        request: hopyard.v1.experiment_pb2.ImportExperimentRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.experiment_pb2.ImportExperimentResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.ImportExperimentResponse]]:
+        """Takes an experiment, or a group of them, that another cluster wrote down: paused or over, it goes on here as it would
+        have there. Its journal was put as a blob before, and so were its snapshots; what is not in the store is lost to it.
+        All or nothing. INVALID_ARGUMENT names the event that this version cannot take, ALREADY_EXISTS an id that is taken here,
+        FAILED_PRECONDITION what has to be put first. Idempotent by request_id.
+        """
 
     @abc.abstractmethod
     def GetCluster(

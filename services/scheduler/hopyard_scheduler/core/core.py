@@ -136,6 +136,18 @@ class Core:
         self.experiments[x.id] = x
         self._streams.update(dict.fromkeys(x.members, x.id))
 
+    def admit(self, x: Experiment) -> list[Effect]:
+        """Takes a stream that was restored elsewhere and holds nothing here; unless it is over, it wants machines from now on.
+
+        Returns:
+            What it waits for from the outside.
+        """
+        self.install(x)
+        if x.phase.over:
+            return []
+        self._enter(x)
+        return outstanding(x)
+
     def forget(self, name: str) -> None:
         """A stream that is over need not stay in memory."""
         x = self.experiments.pop(name, None)
@@ -238,8 +250,7 @@ class Core:
         for x in self.experiments.values():
             if x.phase.over:
                 continue
-            tenant = Tenant(*x.terms_told, x.claimed, x.share, gang=x.claimed_gang, need=need(x))
-            self.cluster.enter(x.id, tenant)
+            self._enter(x)
             for machine in x.machines.values():
                 self.cluster.adopt(x.id, machine.spec, machine.node, machine.id in x.draining)
             for entry in x.snapshots.entries():
@@ -258,6 +269,11 @@ class Core:
         x = Experiment(event)
         self.install(x)
         self.cluster.enter(x.id, Tenant(*x.terms_told, need=need(x)))
+
+    def _enter(self, x: Experiment) -> None:
+        """A restored stream competes for machines again."""
+        tenant = Tenant(*x.terms_told, x.claimed, x.share, gang=x.claimed_gang, need=need(x))
+        self.cluster.enter(x.id, tenant)
 
     def _joined(self, event: NodeJoined) -> None:
         before = self.cluster.nodes.get(event.node)

@@ -22,6 +22,7 @@ from hopyard_scheduler.core.events import (
     CopiesEvicted,
     ExperimentCreated,
     ExperimentEvent,
+    Imported,
     JobOperated,
     MachineGranted,
     MachineRecalled,
@@ -49,6 +50,10 @@ CALL_LIMIT = 500
 A policy that asks again and again, or proposes what cannot be done, would keep the core busy for ever.
 """
 
+CALLS_OF_AN_EVENT = 2
+"""Up-calls that an event from outside brings at most, as a rule; what it brings beyond them, such as a message with many reports,
+counts for nobody's restlessness."""
+
 
 def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
     """Takes one event.
@@ -60,9 +65,9 @@ def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
     if _is_news(x, event):
         x.now = event.at
         x.emit(Record(x.id, event))
-        if not isinstance(event, PolicyAnswered | PolicyFailed | MachineGranted | MachineRecalled | ShareSet):
-            x.answers, x.refusal = 0, ""
         _take(x, event)
+        if not isinstance(event, PolicyAnswered | PolicyFailed | MachineGranted | MachineRecalled | ShareSet):
+            x.answers, x.refusal = -max(len(x.calls) - CALLS_OF_AN_EVENT, 0), ""
         lifecycle.advance(x, event.at)
         x.next_call(event.at)
     effects, x.effects = x.effects, []
@@ -90,6 +95,8 @@ def _is_news(x: Experiment, event: ExperimentEvent) -> bool:
             return event.request not in x.requests
         case MemberJoined():
             return event.member not in x.members
+        case Imported():
+            return event.request not in x.requests
         case _:
             return True
 
@@ -116,6 +123,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             placement.node_draining(x, event)
         case CopiesEvicted():
             placement.copies_evicted(x, event)
+        case Imported():
+            placement.imported(x, event)
         case ShareSet():
             preemption.set_share(x, event)
         case Answered():

@@ -67,6 +67,8 @@ class Settings:
         grace: Seconds that a policy has to shrink to a smaller share.
         cpus: CPU threads that each of its machines must have (>= 1).
         gpus: GPUs that each of its machines must have (>= 0).
+        statistics: Whether its policy is told of each report (`ApplicationStat`).
+        every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
     """
 
     metric: str
@@ -89,6 +91,8 @@ class Settings:
     snapshot_quota: int | None = None
     cpus: int = 1
     gpus: int = 0
+    statistics: bool = True
+    every_iteration: bool = True
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events
@@ -436,9 +440,27 @@ class Updated:
     member: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The stream up to here was written in another cluster, whose nodes and machines are not here.
+
+    Attributes:
+        at: When.
+        experiment: The stream.
+        request: Names the import, so that a repeated one is recognised.
+        snapshots: Those that came along and are in the store; all others are lost.
+    """
+
+    at: float
+    experiment: str
+    request: str
+    snapshots: tuple[str, ...] = ()
+
+
 ExperimentEvent = (
     ExperimentCreated
     | MemberJoined
+    | Imported
     | MachineGranted
     | MachineRecalled
     | NodeLost

@@ -149,9 +149,9 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
         if report.at_until:
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     elif run.ending is None:
-        if new or report.at_until:
+        if report.at_until or (new and (x.settings.every_iteration or report.position >= run.allowed)):
             x.call(IterationFinish(job.id, report, repeated=not new), run)
-        elif report.position >= run.allowed:
+        elif not new and report.position >= run.allowed:
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     if value is not None:
         lifecycle.check_target(x, job, report.position, value, at)
@@ -169,7 +169,8 @@ def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
     value = point.metrics.get(x.settings.metric)
     _judge(x, job, report.position, value)
     x.changed(job)
-    x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
+    if x.settings.statistics:
+        x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
     return value
 
 

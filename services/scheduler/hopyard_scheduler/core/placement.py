@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from hopyard.policy.vocabulary import MachinesChange, RunEndReason
 from hopyard_scheduler.core import commands, losses, messages
+from hopyard_scheduler.core.effects import ExperimentChanged
 from hopyard_scheduler.core.events import (
     CopiesEvicted,
     Ended,
+    Imported,
     MachineGranted,
     MachineRecalled,
     NodeBack,
@@ -121,6 +123,27 @@ def copies_evicted(x: Experiment, event: CopiesEvicted) -> None:
     """A node made room: who needs these snapshots gets them from the store, or from another node."""
     for job in dict.fromkeys(x.snapshots.evicted(event.node, frozenset(event.snapshots))):
         x.changed(x.jobs[job])
+
+
+def imported(x: Experiment, event: Imported) -> None:
+    """The experiment is in another cluster now: nothing is here of what it held but the snapshots that came along."""
+    x.requests.add(event.request)
+    lost_snapshots = x.snapshots.moved(frozenset(event.snapshots))
+    gone = tuple(sorted(x.machines))
+    for machine in gone:
+        x.give_up(machine)
+    for run in list(x.live.values()):
+        for rank in run.ranks:
+            if not rank.gone:
+                lost = Ended(RunEndReason.LOST, run.position, message="it ran in another cluster")
+                messages.rank_ended(x, x.jobs[run.job], run, rank, lost, event.at)
+    losses.rewind_all(x, lost_snapshots)
+    if gone:
+        x.call(MachinesChange(lost=gone))
+    for job in x.jobs.values():
+        x.changed(job)
+    for member in x.members.values():
+        x.emit(ExperimentChanged(member.id))
 
 
 def node_draining(x: Experiment, event: NodeDraining) -> None:

@@ -298,6 +298,23 @@ class SnapshotBook:
                 jobs.append(entry.job)
         return jobs
 
+    def moved(self, here: frozenset[str]) -> list[Entry]:
+        """The experiment is in another cluster: no node has anything, the store has what is `here` (by hash).
+
+        Returns:
+            The snapshots that are lost, to be given to `released`.
+        """
+        lost = []
+        for entry in list(self.entries()):
+            entry.nodes.clear()
+            entry.shipper = None
+            entry.stored = entry.info.sha256 in here
+            self._note(entry)
+            if not entry.stored:
+                self.remove(entry)
+                lost.append(entry)
+        return lost
+
     def node_holds(self, node: str, sha256s: frozenset[str]) -> None:
         """A node said what its disk holds."""
         for entry in self.entries():

@@ -12,6 +12,7 @@ from hopyard.v1 import experiment_pb2_grpc
 from hopyard_scheduler.converters import PHASES
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.garbage import DEFAULT_SECONDS, Garbage
+from hopyard_scheduler.importing import Importer
 from hopyard_scheduler.pages import page
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     """Serves experiments."""
 
-    def __init__(self, door: FrontDoor, garbage: Garbage) -> None:
+    def __init__(self, door: FrontDoor, garbage: Garbage, importer: Importer) -> None:
         self._door = door
         self._garbage = garbage
+        self._importer = importer
 
     async def CreateExperiment(
         self,
@@ -138,6 +140,15 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             for (kind, place), (count, size) in report.found.items()
         ]
         return pb.CollectGarbageResponse(garbage=garbage, notes=report.notes, unneeded=report.unneeded)
+
+    async def ImportExperiment(
+        self,
+        request: pb.ImportExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.ImportExperimentRequest, pb.ImportExperimentResponse],
+    ) -> pb.ImportExperimentResponse:
+        """Takes what another cluster wrote down."""
+        name, snapshots = await self._importer.take(request.journal, request.id, request.request_id)
+        return pb.ImportExperimentResponse(experiment=await self._door.show(name), snapshots=snapshots)
 
     async def _operate(self, name: str, action: Literal["pause", "resume", "stop"]) -> pb.Experiment:
         await self._door.operate(name, action)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hopyard.policy.base import Policy, hears_statistics
 from hopyard.policy.cluster import ExperimentView, Incumbent
 from hopyard.policy.testing.world import Curve, Job, Machine, Run, RunLog, Step, TrainingFailed, World
 from hopyard.policy.vocabulary import (
@@ -32,6 +33,8 @@ _SAVING = (RunEndReason.UNTIL, RunEndReason.SUSPENDED, RunEndReason.PREEMPTED)
 
 class Running:
     """Time, runs and machines of the virtual cluster; what happens to them becomes up-calls in `_calls`."""
+
+    policy: Policy
 
     def __init__(self, terms: ExperimentView, world: World, curve: Curve) -> None:
         self.now = 0.0
@@ -128,13 +131,14 @@ class Running:
             job.add(position, step, part)
             self._judge(job, position)
             source = run.command.inputs.get(run.command.machines[0], "")
-            self._calls.append((ApplicationStat(job.id, report, source, run.command.mode), None))
+            if hears_statistics(self.policy):
+                self._calls.append((ApplicationStat(job.id, report, source, run.command.mode), None))
         if run.ending is not None:
             self._leave(job, run, run.ending)
         elif not run.trains:
             self._end(job, run, RunEndReason.UNTIL)
         else:
-            if new or at_until:
+            if at_until or (new and (self.policy.every_iteration or position >= run.allowed)):
                 self._calls.append((IterationFinish(job.id, report, repeated=not new), run))
             if not at_until and (position < run.allowed or not new):
                 self._train(job, run)

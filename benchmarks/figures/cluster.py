@@ -1,0 +1,108 @@
+"""Clusters as users start them, and what their processes use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from hopyard.cli.cluster import Cluster
+from hopyard.client import AsyncClient
+from hopyard.client.embedded import EmbeddedCluster
+from hopyard.client.types import Experiment
+
+NOOP = Path(__file__).parent / "noop"
+"""Code folder of a trainer that trains nothing."""
+
+_POLL_SECONDS = 0.02
+
+
+@asynccontextmanager
+async def embedded(data: Path, slots: int, **options: Any) -> AsyncIterator[tuple[EmbeddedCluster, AsyncClient]]:
+    """What `hopyard run` starts: the services in one process, an agent with `slots` machines in another; and a client."""
+    cluster = EmbeddedCluster(data, slots=slots, purpose="a benchmark", **options)
+    server = await cluster.start()
+    try:
+        async with AsyncClient(server=server) as client:
+            yield cluster, client
+    finally:
+        await cluster.stop()
+
+
+@asynccontextmanager
+async def up(data: Path, agents: int, slots: int) -> AsyncIterator[tuple[Cluster, AsyncClient]]:
+    """What `hopyard up` starts: each service a process of its own, `agents` of them with `slots` machines; and a client."""
+    cluster = Cluster(data, agents=agents, slots=slots, note=lambda text: None)
+    try:
+        server = await cluster.start()
+        async with AsyncClient(server=server) as client:
+            yield cluster, client
+    finally:
+        await cluster.stop()
+
+
+def noop_spec(jobs: int, iterations: int, **changes: Any) -> Mapping[str, Any]:
+    """An experiment of the trainer that trains nothing; a job is saved at its end only, and not by the way."""
+    return {
+        "name": "noop",
+        "trainer": "train.py:Noop",
+        "metric": {"name": "score", "mode": "max"},
+        "space": {"x": {"uniform": [0.0, 1.0]}},
+        "stop": {"jobs": jobs, "max_iterations": iterations},
+        "snapshot": {"every": 1_000_000, "keep_best": 0},
+    } | changes
+
+
+async def ended(client: AsyncClient, experiment: Experiment, limit: float = 300.0) -> Experiment:
+    """The experiment once it has completed. It is asked for now and then: a watch would stream its reports here, too."""
+    end = time.monotonic() + limit
+    while not (found := await client.get(experiment)).state.ended:
+        if time.monotonic() > end:
+            raise TimeoutError(f"experiment {found.id}: still {found.state.value} after {limit:g} s: {found.jobs}")
+        await asyncio.sleep(_POLL_SECONDS)
+    if found.state.value != "COMPLETED":
+        raise RuntimeError(f"experiment {found.id}: {found.state.value}: {found.reason}")
+    return found
+
+
+def processes() -> list[psutil.Process]:
+    """All processes that this one started, and theirs."""
+    return psutil.Process().children(recursive=True)
+
+
+def cpu_seconds() -> float:
+    """CPU time of all processes that this one started and theirs, those that have ended included as far as they were awaited."""
+    total = 0.0
+    for process in processes():
+        with suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
+def pss_bytes() -> dict[str, int]:
+    """Proportional set size of each process that this one started, by its name and id."""
+    found = {}
+    for process in processes():
+        with suppress(psutil.NoSuchProcess):
+            found[f"{_called(process)} {process.pid}"] = process.memory_full_info().pss
+    return found
+
+
+def _called(process: psutil.Process) -> str:
+    return next((part for part in reversed(process.cmdline()) if part.startswith("hopyard")), process.name())
+
+
+def kill_all() -> None:
+    """Ends all processes that this one started, and theirs, as `kill -9` does; returns when they are gone."""
+    found = processes()
+    for process in found:
+        with suppress(psutil.NoSuchProcess):
+            os.kill(process.pid, signal.SIGKILL)
+    psutil.wait_procs(found, timeout=30)

@@ -1,0 +1,99 @@
+"""What a figure is, and what several runs of it say."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+FIGURES: Final = {
+    "reports": "figures.reports",
+}
+"""Module of each figure, in the order in which they are measured. It has `async def measure(folder: Path) -> list[Sample]`."""
+
+Measure = Callable[[Path], Awaitable[list["Sample"]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One number of one run, beside the baseline of the same run.
+
+    Attributes:
+        name: What was measured; the same in every run.
+        value: The number.
+        unit: Of the number and its baseline.
+        least: Target: it shall be at least this.
+        most: Target: it shall be at most this.
+        baseline: What the bare substrate gives for the same, in the same run.
+        against: What that substrate is.
+        beside: Further numbers of the run, by what they are.
+    """
+
+    name: str
+    value: float
+    unit: str
+    least: float | None = None
+    most: float | None = None
+    baseline: float | None = None
+    against: str = ""
+    beside: Mapping[str, float] = field(default_factory=dict)
+
+
+def figure(name: str) -> Measure:
+    """What measures a figure once, in an empty folder."""
+    measure: Measure = import_module(FIGURES[name]).measure
+    return measure
+
+
+def summary(figure: str, runs: list[list[Sample]]) -> list[dict[str, Any]]:
+    """The medians over runs, one row a number: its target, whether it is met, its baseline and their ratio."""
+    rows: list[dict[str, Any]] = []
+    for same in zip(*runs, strict=True):
+        first = same[0]
+        if any(other.name != first.name for other in same):
+            raise ValueError(f"figure {figure}: the runs have different samples: {[one.name for one in same]}")
+        value = statistics.median(one.value for one in same)
+        bases = [one.baseline for one in same if one.baseline is not None]
+        baseline = statistics.median(bases) if bases else None
+        met = None
+        if first.least is not None or first.most is not None:
+            met = (first.least is None or value >= first.least) and (first.most is None or value <= first.most)
+        rows.append(
+            {
+                "figure": figure,
+                "name": first.name,
+                "unit": first.unit,
+                "median": value,
+                "runs": [one.value for one in same],
+                "least": first.least,
+                "most": first.most,
+                "met": met,
+                "baseline": baseline,
+                "against": first.against,
+                "ratio": value / baseline if baseline else None,
+                "beside": {name: statistics.median(one.beside[name] for one in same) for name in first.beside},
+            }
+        )
+    return rows
+
+
+def machine() -> dict[str, Any]:
+    """Where it was measured."""
+    model = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_average": [round(one, 2) for one in os.getloadavg()],
+    }

@@ -1,0 +1,27 @@
+"""Trains nothing: what is left is the overhead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from hopyard import Trainer
+
+
+class Noop(Trainer):
+    """An iteration does nothing and reports one metric."""
+
+    def build(self, hyperparameters: Mapping[str, Any]) -> None: ...
+
+    def setup(self, hyperparameters: Mapping[str, Any], changed: Set[str]) -> None:
+        self.score = float(hyperparameters["x"])
+
+    def train(self) -> dict[str, float]:
+        return {"score": self.score}
+
+    def save(self, directory: Path) -> None:
+        (directory / "state").write_text(str(self.position))
+
+    def load(self, directory: Path) -> None:
+        assert (directory / "state").read_text() == str(self.position)

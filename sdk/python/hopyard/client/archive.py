@@ -1,0 +1,272 @@
+"""The file that an experiment travels in (docs/exporting.md): a zip of compressed members, with a manifest that names their hashes.
+
+The manifest is written last and found first. A reader verifies every member before it uses any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Self
+
+import zstandard
+
+from hopyard.errors import AlreadyExists, DataLoss, InvalidInput, NotFound
+
+FORMAT: Final = "hopyard experiment"
+VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+SUFFIX: Final = ".hopyard"
+
+_CHUNK: Final = 1024 * 1024
+_MAX_MANIFEST_BYTES: Final = 256 * 1024 * 1024
+_TIME: Final = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of an archive.
+
+    Attributes:
+        sha256: Of its bytes as they lie in the archive, compressed.
+        packed_bytes: How many these are.
+        size_bytes: How many they are when they are unpacked.
+    """
+
+    sha256: str
+    packed_bytes: int
+    size_bytes: int
+
+
+class ArchiveWriter:
+    """Writes an archive. The file gets its name when all is written and flushed; before, and after an error, it is not there.
+
+        with ArchiveWriter(path) as archive:
+            archive.add("journal.jsonl", chunks)
+            archive.finish({...})
+
+    Args:
+        path: The file to make.
+
+    Raises:
+        AlreadyExists: It is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.exists():
+            raise AlreadyExists(f"{path} exists already; choose another name (-o FILE)")
+        self._path = path
+        self._partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._file = self._partial.open("xb")
+        self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
+        self._members: dict[str, Member] = {}
+        self._finished = False
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the file its name if it was finished, else leave nothing."""
+        try:
+            if self._finished and error is None:
+                self._zip.close()
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                os.replace(self._partial, self._path)
+        finally:
+            # Closing what could not be written must not hide why.
+            with suppress(OSError, ValueError):
+                self._zip.close()
+            with suppress(OSError):
+                self._file.close()
+            self._partial.unlink(missing_ok=True)
+
+    @contextmanager
+    def member(self, name: str) -> Iterator[MemberWriter]:
+        """Write a member; what is written to it is compressed."""
+        info = zipfile.ZipInfo(f"{name}.zst", _TIME)
+        with self._zip.open(info, "w", force_zip64=True) as raw:
+            writer = MemberWriter(raw)
+            yield writer
+            self._members[name] = writer.close()
+
+    def add(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write a member from chunks."""
+        with self.member(name) as writer:
+            for chunk in chunks:
+                writer.write(chunk)
+
+    def finish(self, about: Mapping[str, Any]) -> None:
+        """Write the manifest: what the archive is about, and its members. Nothing comes after it."""
+        members = {
+            name: {field: getattr(one, field) for field in Member.__slots__} for name, one in self._members.items()
+        }
+        manifest = {"format": FORMAT, "version": VERSION, **about, "members": members}
+        text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False)
+        self._zip.writestr(zipfile.ZipInfo(MANIFEST, _TIME), text)
+        self._finished = True
+
+
+class MemberWriter:
+    """Compresses and hashes what is written to a member."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._zstd = zstandard.ZstdCompressor(level=3).compressobj()
+        self._hash = hashlib.sha256()
+        self._packed = 0
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Write some bytes."""
+        self._size += len(data)
+        self._put(self._zstd.compress(data))
+
+    def close(self) -> Member:
+        """Write the rest; answers what was written."""
+        self._put(self._zstd.flush())
+        return Member(self._hash.hexdigest(), self._packed, self._size)
+
+    def _put(self, packed: bytes) -> None:
+        self._hash.update(packed)
+        self._packed += len(packed)
+        self._raw.write(packed)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an archive says of itself.
+
+    Attributes:
+        about: All of it, as it was read.
+        members: Its members by name.
+    """
+
+    about: Mapping[str, Any]
+    members: Mapping[str, Member] = field(default_factory=dict)
+
+
+class ArchiveReader:
+    """Reads an archive that may be truncated, altered, or none at all.
+
+    Raises:
+        NotFound: The file is not there.
+        InvalidInput: It is no archive, or one of a newer format.
+        DataLoss: It is truncated or altered.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file: BinaryIO = path.open("rb")
+        except FileNotFoundError:
+            raise NotFound(f"{path}: there is no such file") from None
+        try:
+            self._zip = zipfile.ZipFile(self._file)
+            self.manifest = self._read_manifest()
+        except BaseException as error:
+            self._file.close()
+            if isinstance(error, zipfile.BadZipFile | EOFError):
+                raise DataLoss(
+                    f"{path}: it is not what hopyard export wrote, or only a part of it ({error}); copy it again"
+                ) from error
+            raise
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self._zip.close()
+        self._file.close()
+
+    def verify(self) -> None:
+        """Look at every member.
+
+        Raises:
+            DataLoss: One is missing, or its bytes are not those that the manifest promises.
+        """
+        for name, member in self.manifest.members.items():
+            digest, size = hashlib.sha256(), 0
+            for chunk in self.packed(name):
+                digest.update(chunk)
+                size += len(chunk)
+            if digest.hexdigest() != member.sha256 or size != member.packed_bytes:
+                raise self._damaged(f"member {name} is not what the manifest promises")
+
+    def packed(self, name: str) -> Iterator[bytes]:
+        """A member's bytes as they lie in the archive, in chunks.
+
+        Raises:
+            DataLoss: They are not there, or damaged.
+        """
+        try:
+            with self._zip.open(f"{name}.zst") as raw:
+                while chunk := raw.read(_CHUNK):
+                    yield chunk
+        except (KeyError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+            raise self._damaged(f"member {name} cannot be read: {error}") from error
+
+    def unpacked(self, name: str) -> Iterator[bytes]:
+        """A member's contents in chunks, no more of them than the manifest says.
+
+        Raises:
+            DataLoss: They are not there, or damaged.
+        """
+        left = self.manifest.members[name].size_bytes
+        zstd = zstandard.ZstdDecompressor(max_window_size=2**27)
+        try:
+            with self._zip.open(f"{name}.zst") as raw, zstd.stream_reader(raw) as reader:
+                while chunk := reader.read(_CHUNK):
+                    left -= len(chunk)
+                    if left < 0:
+                        break
+                    yield chunk
+        except (KeyError, zipfile.BadZipFile, EOFError, zstandard.ZstdError, RuntimeError) as error:
+            raise self._damaged(f"member {name} cannot be read: {error}") from error
+        if left:
+            raise self._damaged(f"member {name} has not the size that the manifest promises")
+
+    def _read_manifest(self) -> Manifest:
+        try:
+            info = self._zip.getinfo(MANIFEST)
+        except KeyError:
+            raise InvalidInput(f"{self._path}: it is a zip, but no experiment: it has no {MANIFEST}") from None
+        if info.file_size > _MAX_MANIFEST_BYTES:
+            raise InvalidInput(f"{self._path}: its {MANIFEST} has {info.file_size} bytes, which is too much")
+        try:
+            about = json.loads(self._zip.read(info))
+        except (ValueError, RuntimeError, NotImplementedError) as error:
+            raise self._damaged(f"{MANIFEST}: {error}") from error
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise InvalidInput(f"{self._path}: it is a zip, but no experiment that hopyard export wrote")
+        if about.get("version") != VERSION:
+            raise InvalidInput(
+                f"{self._path}: its format is version {about.get('version')}, written by Hopyard {about.get('hopyard')}; "
+                f"this Hopyard reads version {VERSION}: use a newer one"
+            )
+        try:
+            members = {str(name): _member(one) for name, one in about["members"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._damaged(f"{MANIFEST}: members: {type(error).__name__}: {error}") from error
+        return Manifest(about, members)
+
+    def _damaged(self, what: str) -> DataLoss:
+        return DataLoss(f"{self._path}: it is truncated or was altered: {what}; copy or export it again")
+
+
+def _member(raw: Mapping[str, Any]) -> Member:
+    return Member(str(raw["sha256"]), int(raw["packed_bytes"]), int(raw["size_bytes"]))

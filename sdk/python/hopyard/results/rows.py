@@ -1,0 +1,179 @@
+"""Results as rows of plain values with one type a column."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hopyard.client.types import Experiment, Job, Statistic
+from hopyard.results.extras import need
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HYPERPARAMETER: Final = "hp."
+METRIC: Final = "metric."
+
+
+class Kind(enum.Enum):
+    """What all values of a column are, those that are missing aside."""
+
+    BOOL = "bool"
+    INT = "int"
+    FLOAT = "float"
+    TEXT = "text"
+
+
+_JOB: Final = {
+    "experiment": Kind.TEXT,
+    "job": Kind.TEXT,
+    "state": Kind.TEXT,
+    "best": Kind.FLOAT,
+    "best_position": Kind.INT,
+    "last": Kind.FLOAT,
+    "position": Kind.INT,
+    "seconds": Kind.FLOAT,
+    "attempt": Kind.INT,
+    "failures": Kind.INT,
+    "suspends": Kind.INT,
+    "priority": Kind.FLOAT,
+    "parent": Kind.TEXT,
+    "fork_position": Kind.INT,
+    "reason": Kind.TEXT,
+}
+_REPORT: Final = {
+    "experiment": Kind.TEXT,
+    "job": Kind.TEXT,
+    "attempt": Kind.INT,
+    "position": Kind.INT,
+    "part": Kind.TEXT,
+    "examples": Kind.INT,
+    "seconds": Kind.FLOAT,
+    "at": Kind.FLOAT,
+}
+_DTYPES: Final = {Kind.BOOL: "boolean", Kind.INT: "Int64", Kind.FLOAT: "float64", Kind.TEXT: "string"}
+
+
+@dataclass(frozen=True)
+class Results:
+    """A table: a row a job, or a row a report.
+
+    Attributes:
+        experiment: Whose results these are.
+        columns: Names of the columns in their order, and what their values are. Fixed ones come first, then those of the
+            hyperparameters (`hp.`) or metrics (`metric.`) by name.
+        rows: Each has all columns; what is missing is None. Floats may be NaN or infinite.
+    """
+
+    experiment: Experiment
+    columns: Mapping[str, Kind]
+    rows: tuple[Mapping[str, Any], ...]
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """The rows in order."""
+        return iter(self.rows)
+
+    def column(self, name: str) -> list[Any]:
+        """A column's values, one a row."""
+        return [row[name] for row in self.rows]
+
+    def frame(self) -> pd.DataFrame:
+        """The table as a pandas DataFrame (extra `pandas`).
+
+        Integers, booleans and texts are of pandas' nullable types, so that missing ones stay missing; a missing float is NaN.
+
+        Raises:
+            Unsupported: pandas is not installed.
+        """
+        pandas = need("pandas", "pandas")
+        series = {name: pandas.Series(self.column(name), dtype=_DTYPES[kind]) for name, kind in self.columns.items()}
+        frame: pd.DataFrame = pandas.DataFrame(series)
+        return frame
+
+
+def job_results(experiment: Experiment, jobs: Iterable[Job]) -> Results:
+    """A row a job, in their order.
+
+    Nested hyperparameters become columns of their own, as in `hp.optimizer.name`; what a job does not have is missing. A dot in a
+    name gets a backslash in front. Lists, and values of several types in one column, are written as JSON.
+    """
+    rows = []
+    for job in jobs:
+        row: dict[str, Any] = {name: getattr(job, name, None) for name in _JOB}
+        scored = job.best_value is not None
+        row |= {
+            "job": job.id,
+            "state": job.state.value,
+            "best": job.best_value,
+            "best_position": job.best_position if scored else None,
+            "last": job.last_value,
+            "fork_position": job.fork_position if job.parent is not None else None,
+            "reason": job.reason or None,
+        }
+        row |= flatten(HYPERPARAMETER, job.hyperparameters)
+        rows.append(row)
+    return _table(experiment, _JOB, rows)
+
+
+def report_results(experiment: Experiment, statistics: Iterable[Statistic]) -> Results:
+    """A row a report, ordered by job and position as they come; `seconds` is training time since the run's previous report."""
+    rows = []
+    for one in statistics:
+        report = one.report
+        row = {
+            "experiment": experiment.id,
+            "job": one.job,
+            "attempt": one.attempt,
+            "position": report.position,
+            "part": report.part or None,
+            "examples": report.examples or None,
+            "seconds": report.seconds,
+            "at": report.at,
+        }
+        rows.append(row | {METRIC + name: float(value) for name, value in report.metrics.items()})
+    return _table(experiment, _REPORT, rows)
+
+
+def flatten(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as one, whose names are paths with dots; an empty mapping stays a value."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        path = prefix + name.replace("\\", "\\\\").replace(".", "\\.")
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(path + ".", value)
+        else:
+            flat[path] = value
+    return flat
+
+
+def _table(experiment: Experiment, fixed: Mapping[str, Kind], rows: Sequence[dict[str, Any]]) -> Results:
+    more = sorted({name for row in rows for name in row} - fixed.keys())
+    columns = dict(fixed)
+    for name in more:
+        columns[name] = Kind.FLOAT if name.startswith(METRIC) else _kind(row.get(name) for row in rows)
+    cells = tuple({name: _cell(row.get(name), kind) for name, kind in columns.items()} for row in rows)
+    return Results(experiment, columns, cells)
+
+
+def _kind(values: Iterable[Any]) -> Kind:
+    types = {type(value) for value in values if value is not None}
+    if types and types <= {int, float}:
+        return Kind.INT if types == {int} else Kind.FLOAT
+    return Kind.BOOL if types == {bool} else Kind.TEXT
+
+
+def _cell(value: Any, kind: Kind) -> Any:
+    if value is None:
+        return None
+    if kind is Kind.FLOAT:
+        return float(value)
+    if kind is Kind.TEXT and not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return value

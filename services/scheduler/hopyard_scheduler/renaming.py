@@ -1,0 +1,54 @@
+"""An experiment's events under another id: the id stands in each of them, and in some more than once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from hopyard.policy.vocabulary import CreateJob, ForkJob
+from hopyard_scheduler.core.events import (
+    ExperimentEvent,
+    JobOperated,
+    NodeBack,
+    Operated,
+    PolicyAnswered,
+    RunKey,
+    TimerElapsed,
+    Updated,
+)
+from hopyard_scheduler.core.lifecycle import END_TIMER
+
+C = TypeVar("C")
+
+
+def renamed(event: ExperimentEvent, old: str, new: str) -> ExperimentEvent:
+    """An event of an experiment that is alone in its stream, as it would be if its id were `new` instead of `old`.
+
+    What a person or a policy wrote (reasons, tickets, parameters) stays as it is.
+    """
+    changes: dict[str, Any] = {"experiment": new}
+    match event:
+        case NodeBack():
+            changes |= {"runs": _keys(event.runs, new), "lost": _keys(event.lost, new)}
+        case Operated() | Updated() if event.member == old:
+            changes["member"] = new
+        case TimerElapsed() if event.ticket == END_TIMER + old:
+            changes["ticket"] = END_TIMER + new
+        case PolicyAnswered():
+            commands = tuple(_command(command, old, new) for command in event.answer.commands)
+            changes["answer"] = replace(event.answer, commands=commands)
+        case JobOperated():
+            changes["command"] = _command(event.command, old, new)
+        case _:
+            pass
+    return replace(event, **changes)
+
+
+def _keys(keys: tuple[RunKey, ...], new: str) -> tuple[RunKey, ...]:
+    return tuple(key._replace(experiment=new) for key in keys)
+
+
+def _command(command: C, old: str, new: str) -> C:
+    if isinstance(command, CreateJob | ForkJob) and command.experiment == old:
+        return replace(command, experiment=new)
+    return command

@@ -1,0 +1,1 @@
+"""Experiments that leave a cluster in a file, and come to another."""

@@ -1,0 +1,241 @@
+"""An experiment goes from one cluster to another, and is there what it was."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.archive import ArchiveReader, ArchiveWriter
+from hopyard.client.blobs import put_chunks
+from hopyard.client.types import Experiment, ExperimentState, JobState
+from hopyard.errors import AlreadyExists, Conflict, DataLoss, InvalidInput, NotFound
+from hopyard.v1 import appstat_pb2, experiment_pb2
+from tests.integration.scheduler.conftest import experiment
+from tests.integration.travel.conftest import Cluster
+
+PAUSED = {ExperimentState.PAUSED}
+
+
+async def told(client: AsyncClient, name: str) -> dict[str, Any]:
+    """What people see of an experiment, but for the places where things lie and how long it took."""
+    found = await client.get(name)
+    jobs = await client.jobs(name)
+    return {
+        "state": found.state,
+        "name": found.name,
+        "best": (found.best_job, found.best_value, found.best_position),
+        "created": found.created_at,
+        "spec": found.spec,
+        "jobs": [
+            (j.id, j.state, j.position, j.hyperparameters, j.best_value, j.seconds, j.attempt, j.last_value)
+            for j in jobs
+        ],
+        "snapshots": [(s.job, s.position, s.sha256) for j in jobs for s in j.snapshots],
+        "statistics": await client.statistics(name),
+    }
+
+
+async def run_to_the_end(client: AsyncClient, file: Path) -> Experiment:
+    return await client.wait(await client.create(file), 60)
+
+
+async def test_a_finished_experiment_is_there_as_it_was_and_can_be_extended(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "it.hopyard"
+    async with cluster("old") as client:
+        made = await run_to_the_end(client, experiment(tmp_path / "code", jobs=2, length=3))
+        before = await told(client, made.id)
+        exported = await client.export_experiment(made, file)
+    assert exported.experiments == (made.id,)
+    assert exported.left_behind == ()
+    assert exported.statistics == len(before["statistics"]) == 6
+    async with cluster("new") as client:
+        imported = await client.import_experiment(file)
+        assert imported.experiment.id == made.id
+        assert await told(client, made.id) == before
+        got = await client.download(made.id, to=tmp_path / "best")
+        assert (got.folder / "state.json").exists() or any(got.folder.rglob("state.json"))
+        await client.extend(made.id, jobs=1, max_iterations=5)
+        after = await client.wait(made.id, 60)
+        jobs = await client.jobs(made.id)
+    assert after.state is ExperimentState.COMPLETED
+    assert [(j.state, j.position) for j in jobs] == [(JobState.COMPLETED, 5)] * 3
+    # They went on from the snapshots that came along: nothing was trained again.
+    assert [j.attempt for j in jobs] == [2, 2, 1]
+
+
+async def test_a_paused_experiment_goes_on_in_another_cluster_and_survives_its_restart(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "it.hopyard"
+    async with cluster("old") as client:
+        made = await client.create(experiment(tmp_path / "code", jobs=2, length=30, pace=0.02))
+        async for change in client.watch(made):
+            if getattr(change, "position", 0) > 3:
+                break
+        await client.pause(made)
+        await client.wait(made, 60, until=PAUSED)
+        before = await told(client, made.id)
+        await client.export_experiment(made, file)
+    async with cluster("new") as client:
+        imported = await client.import_experiment(file)
+        assert imported.experiment.state is ExperimentState.PAUSED
+        assert await told(client, made.id) == before
+    async with cluster("new") as client:
+        assert await told(client, made.id) == before
+        await client.resume(made.id)
+        after = await client.wait(made.id, 60)
+        statistics = await client.statistics(made.id)
+    assert after.state is ExperimentState.COMPLETED
+    assert [s.report.position for s in statistics] == [*range(1, 31)] * 2
+    assert statistics[: len(before["statistics"])][0] == before["statistics"][0]
+
+
+async def test_another_id_beside_the_original_trains_on_its_own(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "it.hopyard"
+    async with cluster("one") as client:
+        made = await run_to_the_end(client, experiment(tmp_path / "code", jobs=2, length=3))
+        await client.export_experiment(made, file)
+        imported = await client.import_experiment(file, "again-2")
+        assert imported.experiment.id == "again-2"
+        one, two = await told(client, made.id), await told(client, "again-2")
+        assert one == two
+        await client.extend("again-2", max_iterations=6)
+        await client.wait("again-2", 60)
+        assert await told(client, made.id) == one
+        assert [j.position for j in await client.jobs("again-2")] == [6, 6]
+
+
+async def test_without_snapshots_results_are_there_and_jobs_begin_anew(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "it.hopyard"
+    async with cluster("old") as client:
+        made = await run_to_the_end(client, experiment(tmp_path / "code", jobs=1, length=3))
+        before = await told(client, made.id)
+        exported = await client.export_experiment(made, file, snapshots=False)
+        assert len(exported.left_behind) == len(before["snapshots"]) > 0
+    async with cluster("new") as client:
+        imported = await client.import_experiment(file)
+        assert imported.snapshots == 0
+        assert await told(client, made.id) == {**before, "snapshots": []}
+        await client.extend(made.id, max_iterations=4)
+        await client.wait(made.id, 60)
+        assert [s.report.position for s in await client.statistics(made.id)] == [1, 2, 3, 4]
+
+
+# -------------------------------------------------------------------------------------------------------- what is refused
+
+
+async def everything(client: AsyncClient) -> tuple[list[str], list[str]]:
+    """Ids of the experiments, and hashes of all blobs."""
+    connection = await client._connection()
+    blobs = await connection.with_appstat(lambda stub: stub.ListBlobs(appstat_pb2.ListBlobsRequest()))
+    return sorted(one.id for one in await client.experiments()), [blob.sha256 for blob in blobs.blobs]
+
+
+async def test_what_runs_is_not_exported(cluster: Cluster, tmp_path: Path) -> None:
+    async with cluster("old") as client:
+        made = await client.create(experiment(tmp_path / "code", jobs=1, length=1000, pace=0.02))
+        with pytest.raises(Conflict, match=f"{made.id} is RUNNING; only what is paused or over .*: hopyard pause"):
+            await client.export_experiment(made, tmp_path / "it.hopyard")
+        await client.stop(made)
+    assert not [name for name in os.listdir(tmp_path) if "hopyard" in name or "export" in name]
+
+
+async def test_nothing_is_changed_by_what_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    file, other = tmp_path / "it.hopyard", tmp_path / "other.hopyard"
+    async with cluster("old") as client:
+        made = await run_to_the_end(client, experiment(tmp_path / "code", jobs=1, length=3))
+        await client.export_experiment(made, file)
+        before = await everything(client)
+        with pytest.raises(AlreadyExists, match=f"experiment {made.id} is here already; .* --as ID"):
+            await client.import_experiment(file)
+        assert await everything(client) == before
+    async with cluster("new") as client:
+        whole = file.read_bytes()
+        other.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(DataLoss):
+            await client.import_experiment(other)
+        with pytest.raises(InvalidInput, match=r"id: found '\.\./up'"):
+            await client.import_experiment(file, "../up")
+        other.unlink()
+        _rewrite(file, other, b'"kind":"Answered"', b'"kind":"Answeped"')
+        with pytest.raises(InvalidInput, match=r"journal: event \d+: ValueError: .* unknown kind 'Answeped'"):
+            await client.import_experiment(other)
+        assert await everything(client) == ([], [bundle_of(made)])
+        # What was refused stands in nobody's way.
+        assert (await client.import_experiment(file)).experiment.id == made.id
+
+
+def bundle_of(made: Experiment) -> str:
+    """Code stays for a while: the garbage collector takes it."""
+    return made.bundle
+
+
+def _rewrite(file: Path, other: Path, old: bytes, new: bytes) -> None:
+    """The same archive with another journal, as one who means harm would make it."""
+    with ArchiveReader(file) as archive, ArchiveWriter(other) as changed:
+        for name in archive.manifest.members:
+            data = b"".join(archive.unpacked(name))
+            changed.add(name, [data.replace(old, new) if name == "journal.jsonl" else data])
+        about = archive.manifest.about
+        changed.finish({key: about[key] for key in about if key not in ("format", "version", "members")})
+
+
+async def test_a_call_again_is_answered_with_what_the_first_one_made(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "it.hopyard"
+    async with cluster("old") as client:
+        made = await run_to_the_end(client, experiment(tmp_path / "code", jobs=1, length=3))
+        await client.export_experiment(made, file)
+    async with cluster("new") as client:
+        connection = await client._connection()
+        with ArchiveReader(file) as archive:
+            journal = archive.manifest.members["journal.jsonl"].sha256
+            request = experiment_pb2.ImportExperimentRequest(journal=journal, request_id="r")
+            await put_chunks(connection, journal, "o", lambda: archive.packed("journal.jsonl"))
+            with pytest.raises(Conflict, match=f"its code {made.bundle} is not in the store"):
+                await connection.experiments.ImportExperiment(request)
+            assert await client.experiments() == []
+            await put_chunks(connection, made.bundle, "bundle", lambda: archive.unpacked(f"bundles/{made.bundle}"))
+        first = await connection.experiments.ImportExperiment(request)
+        assert (first.experiment.id, first.snapshots) == (made.id, 0)
+        assert await connection.experiments.ImportExperiment(request) == first
+        with pytest.raises(AlreadyExists):
+            await connection.experiments.ImportExperiment(
+                experiment_pb2.ImportExperimentRequest(journal=journal, request_id="another")
+            )
+        with pytest.raises(InvalidInput, match="request_id: is required"):
+            await connection.experiments.ImportExperiment(experiment_pb2.ImportExperimentRequest(journal=journal))
+        with pytest.raises(NotFound):
+            await connection.experiments.ImportExperiment(
+                experiment_pb2.ImportExperimentRequest(journal="0" * 64, request_id="x")
+            )
+
+
+async def test_a_group_travels_as_one_and_keeps_its_ids(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "it.hopyard"
+    async with cluster("old") as client:
+        more = "share: us"
+        one = await client.create(experiment(tmp_path / "a", jobs=1, length=2, pace=0.05, more=more))
+        two = await client.create(experiment(tmp_path / "b", jobs=1, length=2, more=more))
+        assert two.group in (one.id, two.id)
+        for each in (one, two):
+            await client.wait(each, 60)
+        before = [await told(client, each.id) for each in (one, two)]
+        group = {e.id for e in await client.experiments() if e.group == two.group}
+        exported = await client.export_experiment(two, file)
+        assert set(exported.experiments) == group
+    async with cluster("new") as client:
+        if len(group) == 2:
+            with pytest.raises(InvalidInput, match="so they keep their ids"):
+                await client.import_experiment(file, "another")
+        await client.import_experiment(file)
+        names = [each for each in (one, two) if each.id in group]
+        assert [await told(client, each.id) for each in names] == [
+            b for b, each in zip(before, (one, two), strict=True) if each.id in group
+        ]
+        await client.extend(names[-1].id, jobs=1)
+        after = await client.wait(names[-1].id, 60)
+        assert after.jobs == {"COMPLETED": 2}

@@ -1,0 +1,232 @@
+"""A journal that comes from elsewhere: taken as it was, or refused with the place of what cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import zstandard
+
+from hopyard.errors import Conflict, InvalidInput
+from hopyard.policy.vocabulary import Answer, CreateJob, RunEndReason
+from hopyard.spec import canonical_json, load_spec
+from hopyard.v1 import appstat_pb2
+from hopyard_scheduler import arriving
+from hopyard_scheduler.arriving import ArrivingStream, Lines, check_id
+from hopyard_scheduler.codec import decode, encode, kind_of
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.events import (
+    Event,
+    ExperimentCreated,
+    Imported,
+    JobOperated,
+    MemberJoined,
+    NodeBack,
+    NodeJoined,
+    Operated,
+    PolicyAnswered,
+    RunKey,
+    TimerElapsed,
+    Updated,
+)
+from hopyard_scheduler.renaming import renamed
+from tests.simulation import dump
+from tests.unit.core.rig import Rig, settings, snapshot
+
+SPEC_DATA = {
+    "name": "small",
+    "trainer": "train.py:Small",
+    "metric": {"name": "score", "mode": "max"},
+    "space": {"lr": {"uniform": [0.0, 1.0]}},
+    "stop": {"jobs": 8, "max_iterations": 10},
+}
+SPEC = canonical_json(load_spec(json.dumps(SPEC_DATA)))
+PAYLOAD = {"name": "small", "spec": SPEC, "bundle": "", "interpreter": "", "request": "r0"}
+
+
+def line(event: Event, at: float = 5.0, **changes: Any) -> bytes:
+    raw = {"position": 1, "at": at, "kind": kind_of(event), "payload": json.loads(encode(event)), **changes}
+    return json.dumps(raw).encode()
+
+
+def travelled(rig: Rig) -> list[bytes]:
+    """A rig's journal as an export writes it."""
+    first = rig.journal[0]
+    assert isinstance(first, ExperimentCreated)
+    events = [ExperimentCreated(first.at, "x", first.settings, PAYLOAD), *rig.journal[1:]]
+    return [line(event, at=event.at) for event in events]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """A paused experiment with reports and a snapshot, on whose journal much has happened."""
+    made = Rig(max_seconds=1e6)
+    made.create()
+    made.create(0.2)
+    made.start("1", "n1/0")
+    made.report(1)
+    made.report(2)
+    made.join("n1", 2, runs=(made.key(),))
+    made.feed(Updated(made.now, "x", "u", more_jobs=1, member="x"))
+    made.feed(Operated(made.now, "x", "pause", "x"))
+    made.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
+    made.stored(2)
+    return made
+
+
+def rows(parts: Iterable[appstat_pb2.ImportJournalRequest]) -> list[appstat_pb2.Projection]:
+    return [row for part in parts for row in part.projections]
+
+
+def test_records_and_what_follows_from_them_come_out(rig: Rig) -> None:
+    stream = ArrivingStream()
+    part = stream.take(travelled(rig))
+    stream.at_rest()
+    assert stream.experiments == ["x"]
+    assert [r.position for r in part.records] == list(range(1, len(rig.journal) + 1))
+    assert [decode(r.kind, r.payload) for r in part.records[1:]] == rig.journal[1:]
+    statistics = [row.statistic for row in part.projections]
+    assert [(s.job, s.report.position, s.attempt) for s in statistics] == [("1", 1, 1), ("1", 2, 1)]
+    last = list(stream.finish(Imported(rig.now, "x", "r", ("s2",))))
+    assert last[0].records[0].position == len(rig.journal) + 1
+    kinds = [row.WhichOneof("row") for row in rows(last)]
+    assert kinds == ["experiment", "job", "job"]
+    assert rows(last)[0].experiment.state == "PAUSED"
+
+
+def test_under_another_id_the_state_is_the_same(rig: Rig) -> None:
+    one, two = ArrivingStream(), ArrivingStream("other")
+    one.take(travelled(rig))
+    part = two.take(travelled(rig))
+    assert {r.stream for r in part.records} == {"other"}
+    assert {row.statistic.experiment for row in part.projections} == {"other"}
+    assert str(dump.picture(two.experiment)).replace("other", "x") == str(dump.picture(one.experiment))
+
+
+def test_every_place_of_an_id_is_renamed() -> None:
+    key = RunKey("x", "1", 2)
+    created = CreateJob("3", None, experiment="x")
+    events: list[Any] = [
+        NodeBack(1.0, "x", "n", (key,), lost=(key,)),
+        Operated(1.0, "x", "pause", "x"),
+        Updated(1.0, "x", "u", member="x"),
+        TimerElapsed(1.0, "x", "core/end/x"),
+        PolicyAnswered(1.0, "x", Answer(1, None, (created,))),
+        JobOperated(1.0, "x", created),
+    ]
+    for event in events:
+        there = renamed(event, "x", "a-new-one")
+        assert there.experiment == "a-new-one"
+        assert b'"x"' not in encode(there)
+        assert b"core/end/x" not in encode(there)
+        assert renamed(there, "a-new-one", "x") == event
+    assert renamed(TimerElapsed(1.0, "x", "policy/x"), "x", "y") == TimerElapsed(1.0, "y", "policy/x")
+
+
+@pytest.mark.parametrize("name", ["", "cluster", "../x", "a b", "A", "-a", "a" * 101, "ä"])
+def test_an_id_that_could_be_a_path_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="allowed is an id of small letters"):
+        check_id(name, "id")
+
+
+def refused(lines: list[bytes], target: str = "") -> str:
+    with pytest.raises(InvalidInput) as caught:
+        ArrivingStream(target).take(lines)
+    return str(caught.value)
+
+
+def test_what_is_no_journal_is_refused_with_its_place(rig: Rig) -> None:
+    good = travelled(rig)
+    assert "event 1: JSONDecodeError" in refused([b"{"])
+    assert "event 1: a journal begins with ExperimentCreated" in refused(good[1:])
+    assert f"event {len(good) + 1}: a journal begins with ExperimentCreated" in refused([*good, good[0]])
+    assert "event 2: ValueError: journal record of unknown kind 'Later'" in refused(
+        [good[0], good[1].replace(json.loads(good[1])["kind"].encode(), b"Later")]
+    )
+    assert "may be from a newer version" in refused([good[0], b"[]"])
+    assert "event 2: NodeJoined belongs to a cluster" in refused([good[0], line(NodeJoined(1.0, "n", "a", ()))])
+    assert "event 2: found an event of experiment 'y', the stream is 'x''s" in refused(
+        [good[0], line(Operated(1.0, "y", "pause"))]
+    )
+    created = ExperimentCreated(1.0, "../up", settings(), PAYLOAD)
+    assert "event 1: experiment: found '../up'" in refused([line(created)])
+    assert "payload: needed are texts called name, spec" in refused([line(ExperimentCreated(1.0, "x", settings(), 3))])
+    broken = ExperimentCreated(1.0, "x", settings(), {**PAYLOAD, "spec": "{}"})
+    assert "event 1" in refused([line(broken)])
+
+
+def test_events_that_cannot_have_happened_are_refused(rig: Rig) -> None:
+    good = travelled(rig)
+    answered = next(n for n, raw in enumerate(good) if json.loads(raw)["kind"] == "RunMessage")
+    never = Operated(1.0, "x", "pause", "nobody")
+    said = refused([*good[:answered], line(never)])
+    assert said.startswith(f"journal: event {answered + 1} cannot be applied: KeyError")
+
+
+def test_a_specification_that_does_not_fit_its_events_is_refused(rig: Rig) -> None:
+    first = ExperimentCreated(100.0, "x", settings(), {**PAYLOAD, "spec": json.dumps(SPEC_DATA)})
+    stream = ArrivingStream()
+    stream.take([line(first), *travelled(rig)[1:]])
+    with pytest.raises(InvalidInput, match="journal: what follows from it cannot be written: KeyError: 'resources'"):
+        list(stream.finish(Imported(rig.now, "x", "r")))
+
+
+def test_a_group_keeps_its_ids(rig: Rig) -> None:
+    joined = MemberJoined(rig.now, "x", "y-2", settings(), PAYLOAD)
+    stream = ArrivingStream()
+    stream.take([*travelled(rig), line(joined)])
+    assert stream.experiments == ["x", "y-2"]
+    assert "share a journal that names each of them, so they keep their ids" in refused(
+        [*travelled(rig), line(joined)], "other"
+    )
+
+
+def test_one_that_runs_at_the_end_is_refused() -> None:
+    stream = ArrivingStream()
+    stream.take(travelled(Rig()))
+    with pytest.raises(Conflict, match="ends while x is RUNNING: pause it"):
+        stream.at_rest()
+
+
+def test_an_empty_journal_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no events"):
+        ArrivingStream().at_rest()
+
+
+def fed(packed: bytes, size: int) -> list[bytes]:
+    text = Lines()
+    found = [one for start in range(0, len(packed), size) for one in text.feed(packed[start : start + size])]
+    text.end()
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096, 1 << 20])
+def test_lines_come_out_whole_however_they_come_in(size: int) -> None:
+    lines = [f"line {n} {'x' * (n % 50)}".encode() for n in range(2000)]
+    packed = zstandard.compress(b"".join(one + b"\n" for one in lines))
+    assert fed(packed, size) == lines
+
+
+def test_text_that_is_cut_or_altered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = zstandard.compress(b"one\ntwo\n" * 100, 3)
+    with pytest.raises(InvalidInput, match="ends in the middle"):
+        fed(packed[:-1], 64)
+    with pytest.raises(InvalidInput, match="ends in the middle"):
+        fed(zstandard.compress(b"one\ntwo"), 64)
+    with pytest.raises(InvalidInput, match="not compressed"):
+        fed(b"one\n", 64)
+    monkeypatch.setattr(arriving, "MAX_LINE_BYTES", 100)
+    with pytest.raises(InvalidInput, match="a line of more than 100 bytes"):
+        fed(zstandard.compress(b"x" * 1000), 64)
+
+
+def test_the_state_is_that_of_a_core_which_was_always_here(rig: Rig) -> None:
+    stream = ArrivingStream()
+    stream.take(travelled(rig))
+    stream.experiment.founder.payload = None
+    other = Core()
+    for event in rig.journal:
+        other.restore(event)  # type: ignore[arg-type]
+    assert dump.picture(stream.experiment) == dump.picture(other.experiments["x"])

@@ -1,0 +1,58 @@
+"""Scripts off the cluster: the same calls, the same checks, no agent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import hopyard
+from hopyard import script
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if nothing was reported yet, without a cluster."""
+    for name in ("HOPYARD_TOKEN", "HOPYARD_SPEAKER", "HOPYARD_HYPERPARAMETERS", "HOPYARD_SEED"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(script, "_alone_at", 0)
+
+
+def test_a_report_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    hopyard.report(accuracy=0.5)
+    hopyard.report({"val/loss": float("nan")}, accuracy=1, position=7)
+    hopyard.report()
+    assert capsys.readouterr().out == "position 1: accuracy=0.5\nposition 7: val/loss=nan accuracy=1\nposition 8: \n"
+
+
+def test_it_checks_as_a_cluster_does() -> None:
+    with pytest.raises(ValueError, match=r"metric 'x' is True \(bool\); allowed: a float"):
+        hopyard.report(x=True)
+    hopyard.report(position=3)
+    with pytest.raises(ValueError, match="position is 3; allowed: a whole number above the last one's, 3"):
+        hopyard.report(position=3)
+    with pytest.raises(ValueError, match=r"position is 1\.5; allowed"):
+        hopyard.report(position=1.5)  # type: ignore[arg-type]  # what the test is about
+
+
+def test_values_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (hopyard.hyperparameters(), hopyard.seed(), hopyard.checkpoint()) == ({}, 0, None)
+    monkeypatch.setenv("HOPYARD_HYPERPARAMETERS", '{"lr": 0.1}')
+    monkeypatch.setenv("HOPYARD_SEED", "5")
+    assert (hopyard.hyperparameters(), hopyard.seed()) == ({"lr": 0.1}, 5)
+    monkeypatch.setenv("HOPYARD_HYPERPARAMETERS", "[1]")
+    monkeypatch.setenv("HOPYARD_SEED", "x")
+    with pytest.raises(ValueError, match="needs a JSON object"):
+        hopyard.hyperparameters()
+    with pytest.raises(ValueError, match="HOPYARD_SEED needs a whole number, found 'x'"):
+        hopyard.seed()
+    monkeypatch.setenv("HOPYARD_HYPERPARAMETERS", "{")
+    with pytest.raises(ValueError, match="HOPYARD_HYPERPARAMETERS is no JSON"):
+        hopyard.hyperparameters()
+
+
+def test_alone_it_needs_neither_grpc_nor_pydantic() -> None:
+    code = "import sys, hopyard; hopyard.report(x=1); print([m for m in ('grpc', 'pydantic', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

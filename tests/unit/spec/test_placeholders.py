@@ -1,0 +1,96 @@
+"""Hyperparameters in a command's arguments, and the other fields of programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.placeholders import PlaceholderError, filled, problems
+from hopyard.spec import SpecError, canonical_json, load_spec, spec_from_json
+
+VALUES = {"lr": 1e-05, "units": 32, "act": "re lu", "deep": True, "sizes": [1, 2], "none": None}
+
+FILE = """\
+name: e
+{program}
+metric: {{name: acc, mode: max}}
+space: {{lr: {{uniform: [0, 1]}}, units: {{choice: [1, 2]}}}}
+stop: {{jobs: 3}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("{lr}", "1e-05"),
+        ("--units={units}", "--units=32"),
+        ("{act}", "re lu"),
+        ("{deep}{none}", "truenull"),
+        ("{sizes}", "[1, 2]"),
+        ("{{lr}}", "{lr}"),
+        ('{{"lr": {lr}}}', '{"lr": 1e-05}'),
+        ("{{{units}}}", "{32}"),
+        ("a } b", "a } b"),
+        ("", ""),
+    ],
+)
+def test_values_stand_in_their_place(argument: str, expected: str) -> None:
+    assert filled(["x", argument], VALUES) == ["x", expected]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("{print $1}", "found {print $1}; allowed: the space's names in braces (lr, units), and {{ and }} for braces"),
+        ("{}", "found {}; allowed: the space's names"),
+        ("a {lr", "needs a } behind {lr; write {{ for a brace"),
+    ],
+)
+def test_what_names_nothing_is_told_with_the_names(argument: str, message: str) -> None:
+    ((index, found),) = problems(["x", "{lr}", argument], ["lr", "units"])
+    assert index == 2
+    assert found.startswith(message)
+    with pytest.raises(PlaceholderError):
+        filled([argument], {"lr": 1, "units": 2})
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (
+            'command: [train, "{depth}"]',
+            "f.yaml:2: command[1]: found {depth}; allowed: the space's names in braces (lr, units)",
+        ),
+        ("log: {command: [awk, '{print}'], metrics: 'acc=(.*)'}", "f.yaml:2: log.command[1]: found {print}; allowed"),
+        (
+            "log: {command: [a], metrics: '(acc)=(.*)'}",
+            "f.yaml:2: log.metrics.acc: needs exactly one group, around the number",
+        ),
+        (
+            "log: {command: [a], metrics: '(?P<a>.)=(?P<b>.*)'}",
+            "f.yaml:2: log.metrics.acc: needs exactly one group, around the number",
+        ),
+        ("command: [a]\nenvironment: {HOPYARD_X: y}", "f.yaml:3: environment.HOPYARD_X"),
+        ("command: [a]\nenvironment: {A-B: y}", "f.yaml:3: environment.A-B"),
+        (
+            "command: [a]\nenvironment: {A: 1}",
+            "f.yaml:3: environment.A: needs text, found 1 (quote it to make it text)",
+        ),
+        (
+            "command: [a]\nworking_directory: ../x",
+            "f.yaml:3: working_directory: needs a folder inside the experiment's code",
+        ),
+        ("command: [a]\ninterpreter: ''", 'f.yaml:3: interpreter: needs a path, found ""'),
+    ],
+)
+def test_mistakes_name_their_place(program: str, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_spec(FILE.format(program=program), "f.yaml")
+    assert str(caught.value).startswith(message)
+
+
+def test_the_fields_of_programs_survive_the_canonical_form() -> None:
+    program = 'command: [python, t.py, "{lr}", "{{x}}"]\ninterpreter: /v\nenvironment: {B: "2", A: "1"}\nworking_directory: src/a'
+    spec = load_spec(FILE.format(program=program))
+    assert (spec.interpreter, spec.environment, spec.working_directory) == ("/v", {"A": "1", "B": "2"}, "src/a")
+    assert spec_from_json(canonical_json(spec)) == spec
+    assert spec.stop.max_iterations is None

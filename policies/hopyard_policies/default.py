@@ -40,7 +40,8 @@ class DefaultPolicy(Policy):
 
     Everything is derived from the view in each up-call, so lost runs, refused commands, failed jobs, an extended
     experiment and machines that come and go need no treatment of their own. Kept in memory are only the amendments under
-    way. The experiments of a group are served alike; the jobs of one that is paused close no barrier.
+    way. The experiments of a group are served alike; the jobs of one that is paused close no barrier, nor do jobs that a
+    person has paused.
 
     Args:
         barrier: Schedule in rounds.
@@ -177,18 +178,18 @@ class DefaultPolicy(Policy):
         """
         running = {name for name, experiment in cluster.experiments.items() if experiment.running}
         if self._width is None:
-            return [job for job in cluster.open_jobs() if job.experiment in running]
+            return [job for job in cluster.open_jobs() if job.experiment in running and _counts(job)]
         jobs = [job for job in cluster.jobs.values() if job.experiment in running]
         if not jobs:
             return jobs
         groups = [jobs[first : first + self._width] for first in range(0, len(jobs), self._width)]
-        open_groups = (group for group in groups if not all(job.state.ended for job in group))
+        open_groups = (group for group in groups if any(map(_counts, group)))
         return next(open_groups, groups[-1] if len(groups[-1]) < self._width else [])
 
     def _target(self, cluster: Cluster, cohort: Sequence[JobView]) -> int:
         """Where the present round ends: what a job once reported counts, even if it must train it again."""
         top = max((job.max_position for job in cohort), default=cluster.experiment.max_position)
-        reached = [max(job.high_water, job.position) for job in cohort if not job.state.ended]
+        reached = [max(job.high_water, job.position) for job in cohort if _counts(job)]
         if self._coming(cluster, cohort):
             reached.append(0)
         return min((min(reached, default=0) // self._epoch + 1) * self._epoch, top)
@@ -247,3 +248,8 @@ class DefaultPolicy(Policy):
 
     def _amend(self, cluster: Cluster, job: str, until: int) -> None:
         self._amended[job] = cluster.amend_run(job, until=until)
+
+
+def _counts(job: JobView) -> bool:
+    """Whether a barrier waits for a job."""
+    return not job.state.ended and job.state is not JobState.HELD

@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
 # The documented state table, written down a second time: the core's own may be patched by a seeded bug.
 LEGAL = {
-    "CREATING": "PENDING COMPLETED TERMINATED FAILED",
-    "PENDING": "STARTING COMPLETED TERMINATED FAILED",
-    "STARTING": "RUNNING SUSPENDING SUSPENDED PENDING COMPLETED TERMINATED FAILED",
-    "RUNNING": "SUSPENDING SUSPENDED PENDING COMPLETED TERMINATED FAILED",
-    "SUSPENDING": "SUSPENDED PENDING COMPLETED TERMINATED FAILED",
-    "SUSPENDED": "STARTING PENDING COMPLETED TERMINATED FAILED",
+    "CREATING": "PENDING HELD COMPLETED TERMINATED FAILED",
+    "PENDING": "STARTING HELD COMPLETED TERMINATED FAILED",
+    "STARTING": "RUNNING SUSPENDING SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
+    "RUNNING": "SUSPENDING SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
+    "SUSPENDING": "SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
+    "SUSPENDED": "STARTING PENDING HELD COMPLETED TERMINATED FAILED",
+    "HELD": "PENDING SUSPENDED COMPLETED TERMINATED FAILED",
     "COMPLETED": "SUSPENDED PENDING",
     "TERMINATED": "",
     "FAILED": "",
@@ -68,6 +69,7 @@ class Invariants:
         self._core: Core | None = None
         self._stored: dict[tuple[str, str], int] = {}
         self._held: dict[str, set[tuple[str, int]]] = {}
+        self._live: dict[str, int] = {}
         self.reports = 0
 
     # ------------------------------------------------------------------------------------------------- after each event
@@ -98,6 +100,9 @@ class Invariants:
             if x.id not in touched and x.phase.over:
                 continue
             _check_runs(x, used)
+            before, self._live[x.id] = self._live.get(x.id, 0), len(x.live)
+            may = x.concurrency if x.concurrency is not None else len(x.live)
+            require(len(x.live) <= max(before, may), f"{x.id} trains {len(x.live)} jobs, {may} may at a time")
             if not core.thinks(x.id):  # Else it does not know yet what has happened to nodes and shares.
                 _check_shares(core, x)
                 self._check_snapshots(core, x)
@@ -302,6 +307,10 @@ def _check_jobs(x: Experiment) -> None:
         live = job.state.live
         require((job.run is not None) == live, f"job {job.id} is {job.state.value} with run {job.run}")
         require((job.id in x.live) == live, f"job {job.id} is {job.state.value}, live: {job.id in x.live}")
+        fits = job.state in (JobState.HELD, JobState.CREATING, JobState.SUSPENDING) or live
+        require(fits if job.held else job.state is not JobState.HELD, f"job {job.id} is {job.state.value}: {job.held}")
+        if job.state is JobState.HELD:
+            _check_idle(x, job)
         if job.state.idle:
             if not losses.held(x, job):
                 withheld = job.id in job.member.withheld

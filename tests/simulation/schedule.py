@@ -9,13 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from hopyard.policy.vocabulary import TerminateJob
 from hopyard_scheduler.core.events import (
     ExperimentCreated,
+    JobHeld,
+    JobOperated,
     MemberJoined,
     NodeDrained,
     Operated,
     Requested,
     Settings,
+    Updated,
 )
 from hopyard_scheduler.core.member import Phase
 from tests.simulation import faults
@@ -63,6 +67,7 @@ class Schedule:
         self._choices = random.Random(
             f"snapshots of {self.seed}"
         )  # Its own, so that the other choices stay what they were.
+        self._more = random.Random(f"people of {self.seed}")
         self.paused: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------------- run
@@ -103,6 +108,8 @@ class Schedule:
                 self._again(every, action)
         if self._choices.random() < 0.5:
             self._make_room_again()
+        if self._more.random() < 0.5:
+            self.world.later(self._more.uniform(2.0, 10.0), self._hold_again)
         if self.probe == "tree":
             self.world.later(6.0, self._request)
 
@@ -184,6 +191,7 @@ class Schedule:
             seed=rng.randrange(1000),
             grace=rng.choice([2.0, 10.0]),
             snapshot_quota=self._choices.choice([None, None, 0, 200, 500, 900]),
+            concurrency=self._more.choice([None, None, None, 1, 2]),
         )
         name = f"x{self.created + 1}"
         core = self.scheduler.core
@@ -293,6 +301,41 @@ class Schedule:
             found = self.scheduler.core.find(member) if self.scheduler.core is not None else None
             if found is None or found[1].phase in (Phase.PAUSED, Phase.PAUSING) or core.thinks(experiment):
                 self.world.later(1.0, self._resume, experiment, member)
+
+    def _hold_again(self) -> None:
+        """A person pauses a job for a while, or changes a limit."""
+        if not self.world.faulty:
+            return
+        self.world.later(self._more.uniform(2.0, 15.0), self._hold_again)
+        core = self.scheduler.core
+        there = [x for x in core.experiments.values() if x.open and not x.phase.over] if core is not None else []
+        if not there:
+            return
+        x = self._more.choice(there)
+        if self._more.random() < 0.2:
+            self.world.fault("limit changed by a person", x.id)
+            limit = self._more.choice([1, 2, None])
+            cleared = ("concurrency",) if limit is None else ()
+            request = f"u{self.world.now}"
+            self.scheduler.handle(Updated(self.world.now, x.id, request, concurrency=limit, cleared=cleared))
+            return
+        job = self._more.choice(list(x.open))
+        self.world.fault("job paused by a person", f"{x.id} {job}")
+        self.scheduler.handle(JobHeld(self.world.now, x.id, job, True))
+        self.world.later(self._more.uniform(0.2, 20.0), self._let_go, x.id, job)
+
+    def _let_go(self, experiment: str, job: str) -> None:
+        """The person resumes the job, and looks whether that was heard; sometimes ends it instead."""
+        core = self.scheduler.core
+        x = core.experiments.get(experiment) if core is not None else None
+        if core is None or (x is not None and core.thinks(experiment)):
+            self.world.later(1.0, self._let_go, experiment, job)
+        elif x is not None and job in x.jobs and x.jobs[job].held:
+            now = self.world.now
+            end = self._more.random() < 0.1
+            event = JobOperated(now, experiment, TerminateJob(job)) if end else JobHeld(now, experiment, job, False)
+            self.scheduler.handle(event)
+            self.world.later(1.0, self._let_go, experiment, job)  # It may have been lost in a crash.
 
     def _request(self) -> None:
         core = self.scheduler.core

@@ -19,6 +19,8 @@ POLICIES: Final = "hopyard.policies"
 GENERATORS: Final = "hopyard.generators"
 PREDICTORS: Final = "hopyard.predictors"
 COMMANDS: Final = "hopyard.commands"
+KINDS: Final = {"policy": POLICIES, "generator": GENERATORS, "predictor": PREDICTORS, "command": COMMANDS}
+"""The groups that third parties add to, by what is found there."""
 
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 

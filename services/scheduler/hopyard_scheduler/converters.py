@@ -256,7 +256,7 @@ def _spec_json(member: Member) -> str:
     spec["stop"].update({name: value for name, value in stop.items() if value is not None and value != ENDLESS})
     spec["metric"]["target"] = settings.target
     spec["weight"] = settings.weight
-    spec["resources"]["slots"] = settings.slots
+    spec["resources"].update(slots=settings.slots, concurrency=settings.concurrency)
     return json.dumps(spec, sort_keys=True, separators=(",", ":"))
 
 

@@ -312,6 +312,7 @@ class FrontDoor:
             appstat_address=self._appstat_address,
             version=__version__,
             trouble=self._live.journal.trouble,
+            now=self._live.clock(),
         )
 
     # --------------------------------------------------------------------------------------------------------------- act
@@ -349,21 +350,55 @@ class FrontDoor:
         now = self._live.clock()
         await self._change(Updated(now, x.id, request, jobs, max_iterations or None, seconds, member=name))
 
-    async def update(self, name: str, target: float | None, weight: float | None, slots: int | None) -> None:
-        """Changes target, weight or slots.
+    async def update(
+        self,
+        name: str,
+        target: float | None,
+        weight: float | None,
+        slots: int | None,
+        concurrency: int | None,
+        clear: tuple[str, ...],
+        request: str,
+    ) -> None:
+        """Changes target, weight, slots or concurrency; those in `clear` hold no more.
 
         Raises:
-            InvalidInput: A term that cannot be.
+            InvalidInput: A term that cannot be, or nothing to change.
         """
-        x, _ = await self.loaded(name)
-        for term, value in (("target", target), ("weight", weight)):
-            if value is not None and not math.isfinite(value):
-                raise InvalidInput(f"{term} must be a finite number, found {value}")
-        if (weight is not None and weight <= 0) or (slots is not None and slots < 1):
-            raise InvalidInput(f"weight must be above 0 and slots at least 1, found {weight} and {slots}")
-        request = f"update-{uuid.uuid4()}"
+        x, member = await self.loaded(name)
+        given = {"target": target, "weight": weight, "slots": slots, "concurrency": concurrency}
+        terms = {term: value for term, value in given.items() if value is not None}
+        if not (terms or clear):
+            raise InvalidInput(f"change at least one of {', '.join(given)}")
+        for term in ("target", "weight"):
+            if not math.isfinite(terms.get(term, 0.0)):
+                raise InvalidInput(f"{term} must be a finite number, found {terms[term]}")
+        if terms.get("weight", 1.0) <= 0:
+            raise InvalidInput(f"weight must be above 0, found {weight}")
+        for term in ("slots", "concurrency"):
+            if terms.get(term, 1) < 1:
+                raise InvalidInput(f"{term} must be at least 1, found {terms[term]}")
+        for term in clear:
+            if term not in ("target", "slots", "concurrency") or term in terms:
+                raise InvalidInput(
+                    f"clear: found {term!r}, allowed are target, slots, concurrency, and none that is set"
+                )
+        request = request or f"update-{uuid.uuid4()}"
         now = self._live.clock()
-        await self._change(Updated(now, x.id, request, target=target, weight=weight, slots=slots, member=name))
+        _need_sense(target, member)
+        await self._change(
+            Updated(
+                now,
+                x.id,
+                request,
+                target=target,
+                weight=weight,
+                slots=slots,
+                member=name,
+                concurrency=concurrency,
+                cleared=clear,
+            )
+        )
 
     async def _change(self, event: Updated) -> None:
         refused = await self._live.operate(event)
@@ -395,6 +430,13 @@ def _need_equal(name: str, earlier: Mapping[str, str], now: Mapping[str, str]) -
             f"request_id: {now['request']!r} made experiment {name}, with another {' and '.join(other)}; a new experiment "
             "needs a request_id of its own"
         )
+
+
+def _need_sense(target: float | None, member: Member) -> None:
+    threshold, mode = member.settings.kill_threshold, member.settings.mode
+    if target is not None and threshold is not None and (target <= threshold if mode == "max" else target >= threshold):
+        side = "above" if mode == "max" else "below"
+        raise InvalidInput(f"target must be {side} the kill_threshold {threshold:g} (mode {mode}), found {target:g}")
 
 
 def _slug(name: str) -> str:

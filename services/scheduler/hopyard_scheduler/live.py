@@ -18,6 +18,7 @@ from hopyard_scheduler.core.effects import Effect, Noted, UpCall
 from hopyard_scheduler.core.events import (
     ClusterEvent,
     Event,
+    JobHeld,
     JobOperated,
     PolicyAnswered,
     PolicyFailed,
@@ -115,7 +116,7 @@ class Live:
         self._queue.put_nowait(Item(event, done=done))
         return await done
 
-    async def operate(self, event: JobOperated | Updated) -> str:
+    async def operate(self, event: JobHeld | JobOperated | Updated) -> str:
         """Takes what a person wants. Returns what stood against it; empty: it was carried out."""
         effects = await self.apply(event)
         return next((e.text for e in effects if isinstance(e, Noted) and e.text.startswith("refused")), "")

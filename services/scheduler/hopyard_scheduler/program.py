@@ -111,6 +111,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         keep_best=spec.snapshot.keep_best,
         snapshot_quota=spec.snapshot.quota,
         slots=spec.resources.slots,
+        concurrency=spec.resources.concurrency,
         weight=spec.weight,
         seed=spec.generator.seed,
         cpus=spec.resources.per_job.cpus,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
 from hopyard.cli.text import count, duration, hyperparameters, number, size
-from hopyard.policy.vocabulary import Report, RunEndReason
+from hopyard.policy.vocabulary import JobState, Report, RunEndReason
 from hopyard_scheduler import words
 from hopyard_scheduler.core import placement
 from hopyard_scheduler.core.commands import CREATE, KILL, POLICY
@@ -20,6 +20,7 @@ from hopyard_scheduler.core.events import (
     Event,
     ExperimentCreated,
     Imported,
+    JobHeld,
     JobOperated,
     MachineGranted,
     MachineRecalled,
@@ -166,6 +167,9 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
         case JobOperated():
             job = words.job_of_command(event.command)
             return [Part(job, f"a person {words.command(event.command)}{_notes(effects, job)}")]
+        case JobHeld():
+            done = "paused" if event.held else "resumed"
+            return [Part(event.job, f"a person {done} job {event.job}{_notes(effects, event.job)}")]
         case Updated():
             return [Part("", _updated(x, event))]
         case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted():
@@ -203,9 +207,9 @@ def _updated(x: Experiment, event: Updated) -> str:
     changes = [f"{event.more_jobs} more jobs"] if event.more_jobs else []
     changes += [f"{event.max_position} positions"] if event.max_position is not None else []
     changes += [f"{duration(event.more_seconds)} more"] if event.more_seconds else []
-    for name in ("target", "weight", "slots"):
+    for name in ("target", "weight", "slots", "concurrency"):
         value = getattr(event, name)
-        changes += [f"{name} {value:g}"] if value is not None else []
+        changes += [f"{name} {value:g}"] if value is not None else [f"no {name}"] if name in event.cleared else []
     whose = "" if len(x.members) == 1 else f" of {name_of(x, event.member or x.id)}"
     return f"a person changed the terms{whose}: {', '.join(changes) or 'nothing'}"
 
@@ -352,7 +356,7 @@ def runs_over(x: Experiment, before: Before) -> list[Part]:
             continue
         job = x.jobs[name]
         text = f"job {name} is {job.state.value}"
-        if job.state.idle:
+        if job.state.idle or job.state is JobState.HELD:
             text += f" and goes on {_source(job.position)}"
         reason = job.reason.splitlines()[0] if job.reason else ""
         parts.append(Part(name, text if reason.startswith("its run was lost") or not reason else f"{text}: {reason}"))

@@ -278,6 +278,41 @@ class FakeCluster(_Services):
         self.background.start(self._train(search), name=f"{search.experiment.id} again")
         return experiment_pb2.ExtendExperimentResponse(experiment=search.experiment)
 
+    async def UpdateExperiment(self, request: Any, context: Context) -> experiment_pb2.UpdateExperimentResponse:
+        search = self.search(request.experiment)
+        spec = json.loads(search.experiment.spec_json)
+        for term in ("slots", "concurrency"):
+            if request.HasField(term) or term in request.clear:
+                spec["resources"][term] = getattr(request, term) if request.HasField(term) else None
+        if request.HasField("weight"):
+            spec["weight"] = request.weight
+        if request.HasField("target"):
+            search.experiment.metric.target = request.target
+        if "target" in request.clear:
+            search.experiment.metric.ClearField("target")
+        search.experiment.spec_json = json.dumps(spec)
+        return experiment_pb2.UpdateExperimentResponse(experiment=search.experiment)
+
+    def _act(self, request: Any, state: common_pb2.JobState.ValueType, reason: str) -> experiment_pb2.Job:
+        search = self.search(request.experiment)
+        if request.job not in search.jobs:
+            raise NotFound(f"experiment {request.experiment} has no job {request.job!r}")
+        job = search.jobs[request.job]
+        job.state, job.reason = state, reason
+        search.tell(job=job)
+        return job
+
+    async def PauseJob(self, request: Any, context: Context) -> job_manager_pb2.PauseJobResponse:
+        return job_manager_pb2.PauseJobResponse(job=self._act(request, common_pb2.JOB_STATE_HELD, "paused by a person"))
+
+    async def UnpauseJob(self, request: Any, context: Context) -> job_manager_pb2.UnpauseJobResponse:
+        return job_manager_pb2.UnpauseJobResponse(job=self._act(request, common_pb2.JOB_STATE_SUSPENDED, ""))
+
+    async def TerminateJob(self, request: Any, context: Context) -> job_manager_pb2.TerminateJobResponse:
+        return job_manager_pb2.TerminateJobResponse(
+            job=self._act(request, common_pb2.JOB_STATE_TERMINATED, "terminated")
+        )
+
     async def GetCluster(self, request: Any, context: Context) -> experiment_pb2.GetClusterResponse:
         return experiment_pb2.GetClusterResponse(epoch=1, appstat_address=self.server.address, version="0")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hopyard.cli.main import run
 from hopyard.client import embedded
 from hopyard.client.lock import DataLock, is_locked
 from hopyard.client.processes import Service
-from hopyard.client.types import Change, JobReport
+from hopyard.client.types import Change, ExperimentState, JobReport
 
 ROOT = Path(__file__).parents[3]
 FAKE = "tests.integration.cli.fake"
@@ -257,6 +258,98 @@ def test_extend_goes_on_with_what_has_ended(
         assert run(["extend", "--time", "10m", *where]) == 0
         assert "small (e1) is RUNNING" in capsys.readouterr().err
         assert run(["wait", *where]) == 0
+
+
+def test_terms_are_set_and_taken_away(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _Serving(tmp_path / "data"):
+        where = ["--data", str(tmp_path / "data")]
+        assert run(["run", str(experiment_file), *where]) == 0
+        capsys.readouterr()
+        assert run(["set", "--machines", "2", "--concurrency", "1", "--target", "0.99", "--weight", "2.5", *where]) == 0
+        err = capsys.readouterr().err
+        assert "small (e1) is COMPLETED: machines 2, concurrency 1, target 0.99, weight 2.5\n" in err
+        assert f"it has ended, and goes on with more to do: hopyard extend e1 --data {tmp_path / 'data'}" in err
+        assert run(["set", "small", "--machines", "none", "--target", "none", "--json", *where]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert (shown["spec"]["resources"]["slots"], shown["metric"]["target"], shown["spec"]["weight"]) == (
+            None,
+            None,
+            2.5,
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["set"], "error: set at least one of --machines N, --concurrency N, --target Y or --weight W; `none` takes"),
+        (["set", "--machines", "0"], "error: --machines: found '0', allowed are a whole number from 1 on, or none"),
+        (["set", "--concurrency", "two"], "error: --concurrency: found 'two', allowed are a whole number from 1 on"),
+        (["set", "--target", "high"], "error: --target: found 'high', allowed are a number, or none"),
+        (["resume", "--job", "1", "--slots", "2"], "error: --slots is for an experiment; --job gives one job back"),
+        (["logs"], "error: name a job: JOB, EXPERIMENT JOB, or --job JOB (hopyard jobs lists them)"),
+        (["curve", "a", "b", "--job", "c"], "error: found 3 names; allowed are JOB, or EXPERIMENT JOB"),
+        (
+            ["download", "a", "1", "--job", "2"],
+            "error: found two jobs, 1 and --job 2; one snapshot is fetched at a time",
+        ),
+    ],
+)
+def test_wrong_use_is_told_before_a_cluster_is_looked_for(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith(expected)
+    assert (len(err.splitlines()), out) == (1, "")
+
+
+def test_one_job_is_acted_on_as_an_experiment(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
+    with _Serving(tmp_path / "data"):
+        where = ["--data", str(tmp_path / "data")]
+        assert run(["run", str(experiment_file), *where]) == 130
+        capsys.readouterr()
+        for arguments, expected in (
+            (["pause", "--job", "2"], "job 2 of small (e1) is HELD: paused by a person\n"),
+            (["resume", "small", "--job", "2"], "job 2 of small (e1) is SUSPENDED\n"),
+            (["stop", "e1", "--job", "2"], "job 2 of small (e1) is TERMINATED: terminated\n"),
+        ):
+            assert run([*arguments, *where]) == 0
+            assert capsys.readouterr() == ("", expected)
+        assert run(["pause", "--job", "1", "--json", *where]) == 0
+        assert json.loads(capsys.readouterr().out)["state"] == "HELD"
+        assert run(["jobs", *where]) == 0
+        shown = capsys.readouterr().out
+        assert "◫ held" in shown
+        assert "paused by a person" in shown
+        assert run(["pause", "--job", "9", *where]) == 1
+        assert "error: experiment e1 has no job '9'" in capsys.readouterr().err
+        assert run(["curve", "--job", "1", "--json", *where]) == 0
+        assert json.loads(capsys.readouterr().out)["job"] == "1"
+
+
+def test_an_experiment_with_only_paused_jobs_left_is_not_waited_for(
+    tmp_path: Path, experiment_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hopyard.cli.commands import act
+
+    only = "nothing is left to train but job 1, which is paused by a person: resume or stop it"
+    with _Serving(tmp_path / "data"):
+        where = ["--data", str(tmp_path / "data")]
+        assert run(["run", str(experiment_file), *where]) == 0
+        capsys.readouterr()
+
+        async def settled(client: Any, experiment: Any, seconds: float | None) -> Any:
+            return replace(experiment, state=ExperimentState.RUNNING, reason=only, ended_at=None)
+
+        monkeypatch.setattr(act, "_settled", settled)
+        assert run(["wait", *where]) == 1
+        expected = f"small (e1) is RUNNING: {only}: hopyard resume e1 --job JOB --data {tmp_path / 'data'}\n"
+        assert capsys.readouterr() == ("", expected)
 
 
 def test_what_is_paused_is_not_waited_for_and_the_newest_is_resumed(

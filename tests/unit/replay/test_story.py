@@ -45,6 +45,7 @@ from hopyard_scheduler.core.events import (
     Event,
     ExperimentEvent,
     Imported,
+    JobHeld,
     JobOperated,
     MachineRecalled,
     MachineSpec,
@@ -113,8 +114,9 @@ def _eventful() -> Rig:
     rig.command(AmendRun("1", "t1", until=8))
     rig.say(rig.key(), Amended("t1", True, 1))
     rig.join("n1", 2, runs=(rig.key(),), snapshots=("s1",))
+    rig.feed(JobHeld(rig.now, "x", "2", True))
     rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
-    rig.feed(Updated(rig.now, "x", "u", more_jobs=2, weight=2.0, target=0.99))
+    rig.feed(Updated(rig.now, "x", "u", more_jobs=2, weight=2.0, target=0.99, cleared=("slots",)))
     rig.feed(NodeDraining(rig.now, "x", "n9"))
     rig.feed(MachineRecalled(rig.now, "x", "n9/0"))
     rig.feed(MemberJoined(rig.now, "x", "y", settings()))
@@ -410,7 +412,7 @@ def test_bodies_that_a_rig_does_not_say() -> None:
 def test_terms_and_answers() -> None:
     rig = _eventful()
     texts = [line.text for line in told(rig)]
-    assert "a person changed the terms: 2 more jobs, target 0.99, weight 2" in texts
+    assert "a person changed the terms: 2 more jobs, target 0.99, weight 2, no slots" in texts
     assert "the generator proposed job 3: lr=0.3" in texts
     assert "the policy's timer keep elapsed" in texts
     assert f"max {settings().metric}, 8 jobs of 10 positions, for 11d 13h" in texts[0]

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from hopyard.cli.commands import act, files, garbage, look, results, services, training, travel
+from hopyard.cli import entries
+from hopyard.cli.commands import (
+    act,
+    doctor,
+    files,
+    garbage,
+    look,
+    plugins,
+    results,
+    services,
+    start,
+    terms,
+    training,
+    travel,
+)
 from hopyard.cli.errors import WrongUse
 from hopyard.plugins import COMMANDS
 
@@ -16,6 +33,7 @@ _HELP = """A cluster for exploring hyperparameters: policies decide, while jobs 
 
 **A first search**, on this computer:
 
+    hopyard init train.py            # writes experiment.yaml for your script
     hopyard run experiment.yaml      # live view; Ctrl-C suspends
     hopyard resume                   # goes on
     hopyard best                     # the best hyperparameters
@@ -35,6 +53,7 @@ _SERVICE_HELP: Final = {
     "appstat": "Run AppStat: the journal, statistics and snapshots.",
     "hpgen": "Run the hyperparameter generator: it proposes configurations.",
 }
+_COMPLETING: Final = "_HOPYARD_COMPLETE"
 # Options and arguments of a service are the service's to parse.
 _PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -54,18 +73,33 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for module in (training, look, results, act, files, travel, garbage, services):
+    for module in (start, training, look, results, files, act, terms, travel, garbage, plugins, doctor, services):
         module.register(app)
     for name, text in _SERVICE_HELP.items():
-        _add_service(app, name, text)
-    known = {command.name for command in app.registered_commands}
+        _add_service(app, name, text, entries.PANELS[name])
+    known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
     if wanted is None or wanted not in known:
         for entry in entry_points(group=COMMANDS):
             if entry.name not in known:
-                distribution = entry.dist.name if entry.dist is not None else "another distribution"
-                _add_service(app, entry.name, f"From {distribution}.")
-    return typer.main.get_command(app)
+                known.add(entry.name)
+                _add_service(app, entry.name, entries.told(entry), entries.PANELS.get(entry.name, entries.OTHERS))
+    command = typer.main.get_command(app)
+    if _COMPLETING in os.environ and isinstance(command, TyperGroup):
+        _know_options(command)
+    return command
+
+
+def _know_options(group: TyperGroup) -> None:
+    """What a shell that completes asks for is loaded in earnest, so that its options and experiments are offered too."""
+    words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
+    name = next((word for word in words if not word.startswith("-")), "")
+    found = next(iter(entry_points(group=COMMANDS, name=name)), None) if name else None
+    if found is not None:
+        with suppress(Exception):
+            loaded = load_command(name, found)
+            if isinstance(loaded, TyperCommand | TyperGroup):
+                group.commands[name] = loaded
 
 
 def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
@@ -98,7 +132,7 @@ def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
     return command
 
 
-def _add_service(app: typer.Typer, name: str, text: str) -> None:
+def _add_service(app: typer.Typer, name: str, text: str, panel: str) -> None:
     def start(context: typer.Context) -> None:
         found = next(iter(entry_points(group=COMMANDS, name=name)), None)
         command = load_command(name, found)
@@ -107,7 +141,7 @@ def _add_service(app: typer.Typer, name: str, text: str) -> None:
     app.command(
         name,
         help=text,
-        rich_help_panel="Services",
+        rich_help_panel=panel,
         context_settings=_PASS_ON,
         add_help_option=False,
         no_args_is_help=False,

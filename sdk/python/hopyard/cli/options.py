@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hopyard.cli.completion import complete_experiment, complete_experiment_or_job, complete_job
+
 Server = Annotated[
     str | None,
     typer.Option("--server", metavar="HOST:PORT", help="A running cluster's scheduler.", envvar="HOPYARD_SERVER"),
@@ -19,9 +21,26 @@ Data = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
 Experiment = Annotated[
-    str | None, typer.Argument(metavar="[EXPERIMENT]", help="Id or name; without one the newest.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="[EXPERIMENT]",
+        help="Id or name; without one the newest.",
+        show_default=False,
+        autocompletion=complete_experiment,
+    ),
 ]
 ExperimentAndJob = Annotated[
-    list[str],
-    typer.Argument(metavar="[EXPERIMENT] JOB", help="Experiment (without one the newest) and job.", show_default=False),
+    list[str] | None,
+    typer.Argument(
+        metavar="[EXPERIMENT] JOB",
+        help="Experiment (without one the newest) and job.",
+        show_default=False,
+        autocompletion=complete_experiment_or_job,
+    ),
+]
+Job = Annotated[
+    str | None,
+    typer.Option(
+        "--job", metavar="JOB", help="One job of the experiment.", show_default=False, autocompletion=complete_job
+    ),
 ]

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _NAMED_JOBS: Final = 5
 
+ONLY_PAUSED: Final = "nothing is left to train but"
+"""How the reason of an experiment begins that goes on only when a person resumes or ends a job."""
+
 _QUIET: Final = (
     "reached position",
     "suspended at",

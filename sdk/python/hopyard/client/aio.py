@@ -315,7 +315,67 @@ class AsyncClient:
         answer = await connection.call(lambda: connection.experiments.ExtendExperiment(request))
         return converters.experiment(answer.experiment)
 
+    async def update(
+        self,
+        experiment: str | Experiment,
+        *,
+        target: float | None = None,
+        weight: float | None = None,
+        slots: int | None = None,
+        concurrency: int | None = None,
+        clear: Collection[str] = (),
+    ) -> Experiment:
+        """Change its terms, whatever state it is in; None leaves a term as it is.
+
+        Args:
+            experiment: Which.
+            target: It ends when a job reaches this value, at once if one has.
+            weight: Of its share, above 0.
+            slots: The most machines that it uses, at least 1. What is above a lower limit its policy gives up, or after a
+                period of grace the scheduler takes.
+            concurrency: The most jobs that train at a time, at least 1; what is above goes likewise.
+            clear: Terms that are to hold no more: "target", "slots", "concurrency".
+
+        Raises:
+            InvalidInput: Nothing to change, or a value that cannot be.
+        """
+        if max(slots or 0, concurrency or 0) > _MOST:
+            raise InvalidInput(f"slots and concurrency are at most {_MOST}")
+        connection = await self._connection()
+        request = experiment_pb2.UpdateExperimentRequest(
+            experiment=_id(experiment),
+            target=target,
+            weight=weight,
+            slots=slots,
+            concurrency=concurrency,
+            clear=clear,
+            request_id=uuid.uuid4().hex,
+        )
+        answer = await connection.call(lambda: connection.experiments.UpdateExperiment(request))
+        return converters.experiment(answer.experiment)
+
     # ----------------------------------------------------------------------------------------------- jobs and results
+
+    async def pause_job(self, experiment: str | Experiment, job: str) -> Job:
+        """Suspend one job at its next boundary, and keep it so whatever the policy wants; the experiment goes on without it."""
+        connection = await self._connection()
+        request = job_manager_pb2.PauseJobRequest(experiment=_id(experiment), job=job)
+        answer = await connection.call(lambda: connection.jobs.PauseJob(request))
+        return converters.job(answer.job)
+
+    async def resume_job(self, experiment: str | Experiment, job: str) -> Job:
+        """Let a job go on that `pause_job` paused: the policy may start it again."""
+        connection = await self._connection()
+        request = job_manager_pb2.UnpauseJobRequest(experiment=_id(experiment), job=job)
+        answer = await connection.call(lambda: connection.jobs.UnpauseJob(request))
+        return converters.job(answer.job)
+
+    async def stop_job(self, experiment: str | Experiment, job: str) -> Job:
+        """End one job: a running one at its next boundary, a waiting one at once. What it reported stays."""
+        connection = await self._connection()
+        request = job_manager_pb2.TerminateJobRequest(experiment=_id(experiment), job=job)
+        answer = await connection.call(lambda: connection.jobs.TerminateJob(request))
+        return converters.job(answer.job)
 
     async def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
         """An experiment's jobs in order of creation; with `state`, those in it."""

@@ -183,7 +183,8 @@ def node(message: resource_manager_pb2.Node) -> Node:
 
 def cluster(message: experiment_pb2.GetClusterResponse) -> Cluster:
     """Where the services answer."""
-    return Cluster(message.epoch, message.appstat_address, message.version, message.trouble)
+    now = message.now if message.HasField("now") else None
+    return Cluster(message.epoch, message.appstat_address, message.version, message.trouble, now)
 
 
 def curve(statistics: Iterable[Statistic], name: str) -> list[Point]:

@@ -132,6 +132,34 @@ class Client:
             self._client.extend(experiment, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
         )
 
+    def update(
+        self,
+        experiment: str | Experiment,
+        *,
+        target: float | None = None,
+        weight: float | None = None,
+        slots: int | None = None,
+        concurrency: int | None = None,
+        clear: Collection[str] = (),
+    ) -> Experiment:
+        """Change its terms; None leaves a term as it is; see `AsyncClient.update`."""
+        changed = self._client.update(
+            experiment, target=target, weight=weight, slots=slots, concurrency=concurrency, clear=clear
+        )
+        return self._loop.run(changed)
+
+    def pause_job(self, experiment: str | Experiment, job: str) -> Job:
+        """Suspend one job, and keep it so until `resume_job`; the experiment goes on without it."""
+        return self._loop.run(self._client.pause_job(experiment, job))
+
+    def resume_job(self, experiment: str | Experiment, job: str) -> Job:
+        """Let a job go on that `pause_job` paused."""
+        return self._loop.run(self._client.resume_job(experiment, job))
+
+    def stop_job(self, experiment: str | Experiment, job: str) -> Job:
+        """End one job; what it reported stays."""
+        return self._loop.run(self._client.stop_job(experiment, job))
+
     def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
         """An experiment's jobs in order of creation; with `state`, those in it."""
         return self._loop.run(self._client.jobs(experiment, state))

@@ -283,12 +283,14 @@ class Cluster:
         appstat_address: HOST:PORT of AppStat.
         version: Of the distribution that runs.
         trouble: What keeps the cluster from going on just now; empty: nothing.
+        now: The scheduler's clock as it answered, seconds since the Unix epoch; None: it is older and does not say.
     """
 
     epoch: int
     appstat_address: str
     version: str
     trouble: str = ""
+    now: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,10 @@ Hyperparameters = Mapping[str, Any]
 
 
 class JobState(enum.Enum):
-    """Where a job stands. The legal changes between the states are a table in the core."""
+    """Where a job stands. The legal changes between the states are a table in the core.
+
+    A HELD job was paused by a person. To a policy it is not there until it is idle again: starting or ending it is refused.
+    """
 
     CREATING = "CREATING"
     PENDING = "PENDING"
@@ -25,6 +28,7 @@ class JobState(enum.Enum):
     RUNNING = "RUNNING"
     SUSPENDING = "SUSPENDING"
     SUSPENDED = "SUSPENDED"
+    HELD = "HELD"
     COMPLETED = "COMPLETED"
     TERMINATED = "TERMINATED"
     FAILED = "FAILED"

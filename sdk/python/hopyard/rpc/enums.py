@@ -67,6 +67,7 @@ JOB_STATES: Final = EnumMap(
         JobState.RUNNING: common_pb2.JOB_STATE_RUNNING,
         JobState.SUSPENDING: common_pb2.JOB_STATE_SUSPENDING,
         JobState.SUSPENDED: common_pb2.JOB_STATE_SUSPENDED,
+        JobState.HELD: common_pb2.JOB_STATE_HELD,
         JobState.COMPLETED: common_pb2.JOB_STATE_COMPLETED,
         JobState.TERMINATED: common_pb2.JOB_STATE_TERMINATED,
         JobState.FAILED: common_pb2.JOB_STATE_FAILED,

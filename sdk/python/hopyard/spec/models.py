@@ -165,6 +165,11 @@ class ResourcesSpec(_Section):
     slots: int | None = Field(
         None, ge=1, description="The most machines it uses at a time; none: all that its share gives."
     )
+    concurrency: int | None = Field(
+        None,
+        ge=1,
+        description="The most jobs that train at a time, each on as many machines as its policy gives it; none: no limit.",
+    )
     per_job: JobResources = Field(JobResources(), description="What one slot must have.")
 
 

@@ -74,6 +74,8 @@ class _JobStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     """The policy, a person or the end of the experiment ended it."""
     JOB_STATE_FAILED: _JobState.ValueType  # 9
     """It failed more often than the experiment allows."""
+    JOB_STATE_HELD: _JobState.ValueType  # 10
+    """A person paused it: it waits without a machine, whatever the policy wants, until a person resumes or ends it."""
 
 class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
     """Where a job stands. The legal changes between the states are in docs/architecture.md."""
@@ -98,6 +100,8 @@ JOB_STATE_TERMINATED: JobState.ValueType  # 8
 """The policy, a person or the end of the experiment ended it."""
 JOB_STATE_FAILED: JobState.ValueType  # 9
 """It failed more often than the experiment allows."""
+JOB_STATE_HELD: JobState.ValueType  # 10
+"""A person paused it: it waits without a machine, whatever the policy wants, until a person resumes or ends it."""
 Global___JobState: typing_extensions.TypeAlias = JobState
 
 class _RunMode:

@@ -611,13 +611,24 @@ class UpdateExperimentRequest(google.protobuf.message.Message):
     TARGET_FIELD_NUMBER: builtins.int
     WEIGHT_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
+    CONCURRENCY_FIELD_NUMBER: builtins.int
+    CLEAR_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     target: builtins.float
     """Unset: unchanged."""
     weight: builtins.float
     """Share weight, above 0. Unset: unchanged."""
     slots: builtins.int
-    """At most this many machines. Unset: unchanged."""
+    """At most this many machines, at least 1. Unset: unchanged."""
+    concurrency: builtins.int
+    """At most so many jobs that train at a time, at least 1. Unset: unchanged."""
+    request_id: builtins.str
+    """Chosen by the client; makes the call idempotent. Empty: each call counts."""
+    @property
+    def clear(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Terms that are to hold no more: "target", "slots", "concurrency". One that is also set is refused."""
+
     def __init__(
         self,
         *,
@@ -625,9 +636,14 @@ class UpdateExperimentRequest(google.protobuf.message.Message):
         target: builtins.float | None = ...,
         weight: builtins.float | None = ...,
         slots: builtins.int | None = ...,
+        concurrency: builtins.int | None = ...,
+        clear: collections.abc.Iterable[builtins.str] | None = ...,
+        request_id: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "experiment", b"experiment", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "concurrency", b"concurrency", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "clear", b"clear", "concurrency", b"concurrency", "experiment", b"experiment", "request_id", b"request_id", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_concurrency", b"_concurrency"]) -> typing.Literal["concurrency"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_slots", b"_slots"]) -> typing.Literal["slots"] | None: ...
     @typing.overload
@@ -809,6 +825,7 @@ class GetClusterResponse(google.protobuf.message.Message):
     APPSTAT_ADDRESS_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
     TROUBLE_FIELD_NUMBER: builtins.int
+    NOW_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """The scheduler's epoch."""
     appstat_address: builtins.str
@@ -819,6 +836,8 @@ class GetClusterResponse(google.protobuf.message.Message):
     """What keeps the cluster from going on just now, in words, such as a journal that finds no room on its disk; empty:
     nothing. It goes on by itself once that is mended.
     """
+    now: builtins.float
+    """The scheduler's clock as it answers, in seconds since the Unix epoch; unset by older ones."""
     def __init__(
         self,
         *,
@@ -826,7 +845,10 @@ class GetClusterResponse(google.protobuf.message.Message):
         appstat_address: builtins.str = ...,
         version: builtins.str = ...,
         trouble: builtins.str = ...,
+        now: builtins.float | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["appstat_address", b"appstat_address", "epoch", b"epoch", "trouble", b"trouble", "version", b"version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_now", b"_now", "now", b"now"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_now", b"_now", "appstat_address", b"appstat_address", "epoch", b"epoch", "now", b"now", "trouble", b"trouble", "version", b"version"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_now", b"_now"]) -> typing.Literal["now"] | None: ...
 
 Global___GetClusterResponse: typing_extensions.TypeAlias = GetClusterResponse

@@ -161,7 +161,7 @@ class ExperimentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateExperiment(self, request, context):
-        """Changes what may change while it runs: target, weight, slots.
+        """Changes what may change while it runs: target, weight, slots, concurrency. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

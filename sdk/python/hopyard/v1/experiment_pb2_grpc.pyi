@@ -354,7 +354,7 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
     """More jobs, longer jobs, more time: also for a finished experiment, which then goes on."""
 
     UpdateExperiment: _ExperimentServiceUpdateExperimentType
-    """Changes what may change while it runs: target, weight, slots."""
+    """Changes what may change while it runs: target, weight, slots, concurrency. Idempotent by request_id."""
 
     ImportExperiment: _ExperimentServiceImportExperimentType
     """Takes an experiment, or a group of them, that another cluster wrote down: paused or over, it goes on here as it would
@@ -500,7 +500,7 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.experiment_pb2.UpdateExperimentRequest,
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.experiment_pb2.UpdateExperimentResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.UpdateExperimentResponse]]:
-        """Changes what may change while it runs: target, weight, slots."""
+        """Changes what may change while it runs: target, weight, slots, concurrency. Idempotent by request_id."""
 
     @abc.abstractmethod
     def ImportExperiment(

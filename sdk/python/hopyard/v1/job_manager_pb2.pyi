@@ -210,6 +210,76 @@ class TerminateJobResponse(google.protobuf.message.Message):
 Global___TerminateJobResponse: typing_extensions.TypeAlias = TerminateJobResponse
 
 @typing.final
+class PauseJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    job: builtins.str
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        job: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job"]) -> None: ...
+
+Global___PauseJobRequest: typing_extensions.TypeAlias = PauseJobRequest
+
+@typing.final
+class PauseJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    @property
+    def job(self) -> hopyard.v1.experiment_pb2.Job: ...
+    def __init__(
+        self,
+        *,
+        job: hopyard.v1.experiment_pb2.Job | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
+
+Global___PauseJobResponse: typing_extensions.TypeAlias = PauseJobResponse
+
+@typing.final
+class UnpauseJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    job: builtins.str
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        job: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job"]) -> None: ...
+
+Global___UnpauseJobRequest: typing_extensions.TypeAlias = UnpauseJobRequest
+
+@typing.final
+class UnpauseJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    @property
+    def job(self) -> hopyard.v1.experiment_pb2.Job: ...
+    def __init__(
+        self,
+        *,
+        job: hopyard.v1.experiment_pb2.Job | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
+
+Global___UnpauseJobResponse: typing_extensions.TypeAlias = UnpauseJobResponse
+
+@typing.final
 class LabelJobRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

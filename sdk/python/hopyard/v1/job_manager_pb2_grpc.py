@@ -60,6 +60,16 @@ class JobManagerServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_job__manager__pb2.TerminateJobRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_job__manager__pb2.TerminateJobResponse.FromString,
                 _registered_method=True)
+        self.PauseJob = channel.unary_unary(
+                '/hopyard.v1.JobManagerService/PauseJob',
+                request_serializer=hopyard_dot_v1_dot_job__manager__pb2.PauseJobRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_job__manager__pb2.PauseJobResponse.FromString,
+                _registered_method=True)
+        self.UnpauseJob = channel.unary_unary(
+                '/hopyard.v1.JobManagerService/UnpauseJob',
+                request_serializer=hopyard_dot_v1_dot_job__manager__pb2.UnpauseJobRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_job__manager__pb2.UnpauseJobResponse.FromString,
+                _registered_method=True)
         self.LabelJob = channel.unary_unary(
                 '/hopyard.v1.JobManagerService/LabelJob',
                 request_serializer=hopyard_dot_v1_dot_job__manager__pb2.LabelJobRequest.SerializeToString,
@@ -103,7 +113,7 @@ class JobManagerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SuspendJob(self, request, context):
-        """Suspends a running job at its next boundary.
+        """Suspends a running job at its next boundary; the policy may start it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,6 +121,21 @@ class JobManagerServiceServicer(object):
 
     def TerminateJob(self, request, context):
         """Terminates a job; a running one at its next boundary.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseJob(self, request, context):
+        """Pauses a job: a running one leaves at its next boundary, and it is HELD, whatever the policy wants, until UnpauseJob or
+        TerminateJob. Its experiment goes on without it. Twice is as good as once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnpauseJob(self, request, context):
+        """Lets a paused job go on: it is idle again, and the policy starts it. Twice is as good as once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,6 +188,16 @@ def add_JobManagerServiceServicer_to_server(servicer, server):
                     servicer.TerminateJob,
                     request_deserializer=hopyard_dot_v1_dot_job__manager__pb2.TerminateJobRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_job__manager__pb2.TerminateJobResponse.SerializeToString,
+            ),
+            'PauseJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseJob,
+                    request_deserializer=hopyard_dot_v1_dot_job__manager__pb2.PauseJobRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_job__manager__pb2.PauseJobResponse.SerializeToString,
+            ),
+            'UnpauseJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnpauseJob,
+                    request_deserializer=hopyard_dot_v1_dot_job__manager__pb2.UnpauseJobRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_job__manager__pb2.UnpauseJobResponse.SerializeToString,
             ),
             'LabelJob': grpc.unary_unary_rpc_method_handler(
                     servicer.LabelJob,
@@ -316,6 +351,60 @@ class JobManagerService(object):
             '/hopyard.v1.JobManagerService/TerminateJob',
             hopyard_dot_v1_dot_job__manager__pb2.TerminateJobRequest.SerializeToString,
             hopyard_dot_v1_dot_job__manager__pb2.TerminateJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.JobManagerService/PauseJob',
+            hopyard_dot_v1_dot_job__manager__pb2.PauseJobRequest.SerializeToString,
+            hopyard_dot_v1_dot_job__manager__pb2.PauseJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnpauseJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.JobManagerService/UnpauseJob',
+            hopyard_dot_v1_dot_job__manager__pb2.UnpauseJobRequest.SerializeToString,
+            hopyard_dot_v1_dot_job__manager__pb2.UnpauseJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

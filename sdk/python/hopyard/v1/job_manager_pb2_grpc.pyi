@@ -105,6 +105,38 @@ _JobManagerServiceTerminateJobType = typing_extensions.TypeVar(
     ],
 )
 
+_JobManagerServicePauseJobType = typing_extensions.TypeVar(
+    '_JobManagerServicePauseJobType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.job_manager_pb2.PauseJobRequest,
+        hopyard.v1.job_manager_pb2.PauseJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.job_manager_pb2.PauseJobRequest,
+        hopyard.v1.job_manager_pb2.PauseJobResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.job_manager_pb2.PauseJobRequest,
+        hopyard.v1.job_manager_pb2.PauseJobResponse,
+    ],
+)
+
+_JobManagerServiceUnpauseJobType = typing_extensions.TypeVar(
+    '_JobManagerServiceUnpauseJobType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.job_manager_pb2.UnpauseJobRequest,
+        hopyard.v1.job_manager_pb2.UnpauseJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.job_manager_pb2.UnpauseJobRequest,
+        hopyard.v1.job_manager_pb2.UnpauseJobResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.job_manager_pb2.UnpauseJobRequest,
+        hopyard.v1.job_manager_pb2.UnpauseJobResponse,
+    ],
+)
+
 _JobManagerServiceLabelJobType = typing_extensions.TypeVar(
     '_JobManagerServiceLabelJobType',
     grpc.UnaryUnaryMultiCallable[
@@ -153,7 +185,7 @@ _JobManagerServiceListJobsType = typing_extensions.TypeVar(
     ],
 )
 
-class JobManagerServiceStub(typing.Generic[_JobManagerServiceGetIdleJobType, _JobManagerServiceStartJobType, _JobManagerServiceResumeJobType, _JobManagerServiceSuspendJobType, _JobManagerServiceTerminateJobType, _JobManagerServiceLabelJobType, _JobManagerServiceGetJobType, _JobManagerServiceListJobsType]):
+class JobManagerServiceStub(typing.Generic[_JobManagerServiceGetIdleJobType, _JobManagerServiceStartJobType, _JobManagerServiceResumeJobType, _JobManagerServiceSuspendJobType, _JobManagerServiceTerminateJobType, _JobManagerServicePauseJobType, _JobManagerServiceUnpauseJobType, _JobManagerServiceLabelJobType, _JobManagerServiceGetJobType, _JobManagerServiceListJobsType]):
     """Jobs. Each act is checked by the core as a policy's command would be; FAILED_PRECONDITION says what stands against it."""
 
     @typing.overload
@@ -177,6 +209,14 @@ class JobManagerServiceStub(typing.Generic[_JobManagerServiceGetIdleJobType, _Jo
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.job_manager_pb2.TerminateJobRequest,
             hopyard.v1.job_manager_pb2.TerminateJobResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.job_manager_pb2.PauseJobRequest,
+            hopyard.v1.job_manager_pb2.PauseJobResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.job_manager_pb2.UnpauseJobRequest,
+            hopyard.v1.job_manager_pb2.UnpauseJobResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.job_manager_pb2.LabelJobRequest,
@@ -215,6 +255,14 @@ class JobManagerServiceStub(typing.Generic[_JobManagerServiceGetIdleJobType, _Jo
             hopyard.v1.job_manager_pb2.TerminateJobResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.job_manager_pb2.PauseJobRequest,
+            hopyard.v1.job_manager_pb2.PauseJobResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.job_manager_pb2.UnpauseJobRequest,
+            hopyard.v1.job_manager_pb2.UnpauseJobResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             hopyard.v1.job_manager_pb2.LabelJobRequest,
             hopyard.v1.job_manager_pb2.LabelJobResponse,
         ],
@@ -238,10 +286,18 @@ class JobManagerServiceStub(typing.Generic[_JobManagerServiceGetIdleJobType, _Jo
     """Like StartJob, but FAILED_PRECONDITION without a snapshot."""
 
     SuspendJob: _JobManagerServiceSuspendJobType
-    """Suspends a running job at its next boundary."""
+    """Suspends a running job at its next boundary; the policy may start it again."""
 
     TerminateJob: _JobManagerServiceTerminateJobType
     """Terminates a job; a running one at its next boundary."""
+
+    PauseJob: _JobManagerServicePauseJobType
+    """Pauses a job: a running one leaves at its next boundary, and it is HELD, whatever the policy wants, until UnpauseJob or
+    TerminateJob. Its experiment goes on without it. Twice is as good as once.
+    """
+
+    UnpauseJob: _JobManagerServiceUnpauseJobType
+    """Lets a paused job go on: it is idle again, and the policy starts it. Twice is as good as once."""
 
     LabelJob: _JobManagerServiceLabelJobType
     """Gives a job a priority."""
@@ -271,6 +327,14 @@ JobManagerServiceAsyncStub: typing_extensions.TypeAlias = JobManagerServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.TerminateJobRequest,
         hopyard.v1.job_manager_pb2.TerminateJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.job_manager_pb2.PauseJobRequest,
+        hopyard.v1.job_manager_pb2.PauseJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.job_manager_pb2.UnpauseJobRequest,
+        hopyard.v1.job_manager_pb2.UnpauseJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.LabelJobRequest,
@@ -319,7 +383,7 @@ class JobManagerServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.job_manager_pb2.SuspendJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.job_manager_pb2.SuspendJobResponse, collections.abc.Awaitable[hopyard.v1.job_manager_pb2.SuspendJobResponse]]:
-        """Suspends a running job at its next boundary."""
+        """Suspends a running job at its next boundary; the policy may start it again."""
 
     @abc.abstractmethod
     def TerminateJob(
@@ -328,6 +392,24 @@ class JobManagerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.job_manager_pb2.TerminateJobResponse, collections.abc.Awaitable[hopyard.v1.job_manager_pb2.TerminateJobResponse]]:
         """Terminates a job; a running one at its next boundary."""
+
+    @abc.abstractmethod
+    def PauseJob(
+        self,
+        request: hopyard.v1.job_manager_pb2.PauseJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.job_manager_pb2.PauseJobResponse, collections.abc.Awaitable[hopyard.v1.job_manager_pb2.PauseJobResponse]]:
+        """Pauses a job: a running one leaves at its next boundary, and it is HELD, whatever the policy wants, until UnpauseJob or
+        TerminateJob. Its experiment goes on without it. Twice is as good as once.
+        """
+
+    @abc.abstractmethod
+    def UnpauseJob(
+        self,
+        request: hopyard.v1.job_manager_pb2.UnpauseJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.job_manager_pb2.UnpauseJobResponse, collections.abc.Awaitable[hopyard.v1.job_manager_pb2.UnpauseJobResponse]]:
+        """Lets a paused job go on: it is idle again, and the policy starts it. Twice is as good as once."""
 
     @abc.abstractmethod
     def LabelJob(

@@ -27,7 +27,9 @@ def command(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Tell what happened in an experiment, or to one job of it: a line an event, in words.
+    """Tell what happened in an experiment, or to one job.
+
+    A line an event, in words.
 
     **Examples:** `hopyard events digits`, `hopyard events digits 7`, `hopyard events digits -f`
     """

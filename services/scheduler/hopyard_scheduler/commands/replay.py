@@ -36,9 +36,10 @@ def command(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Drive an experiment's policy again from its journal, and show that every decision is the same.
+    """Show that a policy decides the same again, from its journal.
 
-    Exit code 1 when one is not: the first event that differs is shown.
+    The experiment's policy is driven again by what its journal holds. Exit code 1 when it decides otherwise: the first event
+    that differs is shown.
 
     **Examples:** `hopyard replay digits`, `hopyard replay digits --until 120`, `hopyard replay --json`
     """

@@ -62,7 +62,7 @@ def carry_out(x: Experiment, command: Command, at: float) -> None:
         case SuspendJob():
             end_run(x, _running(x, command.job), RunEndReason.SUSPENDED)
         case TerminateJob():
-            terminate(x, _job(x, command.job), "terminated")
+            terminate(x, _free(_job(x, command.job)), "terminated")
         case CreateJob():
             _create(x, command, at)
         case ForkJob():
@@ -94,8 +94,15 @@ def _job(x: Experiment, job: str) -> Job:
     return found
 
 
+def _free(job: Job) -> Job:
+    """A job that no person has paused."""
+    if job.held:
+        raise NotYetError(f"job {job.id!r} is paused by a person")
+    return job
+
+
 def _idle(x: Experiment, job: str) -> Job:
-    found = _job(x, job)
+    found = _free(_job(x, job))
     if not found.state.idle:
         raise RefusedError(f"job {job!r} is {found.state.value}, not PENDING or SUSPENDED")
     if losses.held(x, found):
@@ -199,7 +206,7 @@ def _fork(x: Experiment, command: ForkJob, at: float) -> None:
 
 
 def _answer(x: Experiment, command: AnswerJob) -> None:
-    job, source = _job(x, command.job), _job(x, command.source)
+    job, source = _free(_job(x, command.job)), _job(x, command.source)
     if job.state.ended or job.run is not None:
         raise RefusedError(f"job {job.id!r} is {job.state.value}; only a waiting job can be answered")
     if source is job:
@@ -228,6 +235,30 @@ def terminate(x: Experiment, job: Job, why: str) -> None:
         end_run(x, job.run, RunEndReason.TERMINATED)
     elif job.run is None:
         x.move(job, JobState.TERMINATED, why)
+
+
+def hold(x: Experiment, name: str, held: bool) -> None:
+    """A person pauses a job, or lets it go on; each twice is as good as once.
+
+    Raises:
+        RefusedError: There is no such job, or it has ended or its experiment does.
+    """
+    job = _job(x, name)
+    _member(x, job.member.id)
+    if job.state.ended:
+        raise RefusedError(f"job {name!r} is {job.state.value}")
+    if job.held is held:
+        return
+    job.held = held
+    if job.state is JobState.HELD:
+        own = x.snapshots.newest(job.id) is not None
+        x.move(job, JobState.SUSPENDED if own else JobState.PENDING, "resumed by a person")
+        x.outdated = x.demand is not None
+    elif held and job.state.idle:
+        x.move(job, JobState.HELD, "paused by a person")
+    elif held and job.run is not None and job.run.ended is None:
+        end_run(x, job.run, RunEndReason.SUSPENDED)
+    x.changed(job)
 
 
 def _label(x: Experiment, command: LabelJob) -> None:
@@ -309,6 +340,8 @@ def _gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:
     unusable = [m for m in command.machines if m not in x.machines or not x.machines[m].idle]
     if unusable:
         raise RefusedError(f"not idle machines of this experiment: {', '.join(unusable)}")
+    if x.concurrency is not None and len(x.live) >= x.concurrency:
+        raise NotYetError(f"{len(x.live)} jobs train, and {x.concurrency} may at a time (resources.concurrency)")
     if x.placed + len(command.machines) > x.share:
         raise RefusedError(f"the experiment's share is {x.share} machines and {x.placed} are busy")
     return [x.machines[m] for m in command.machines]

@@ -12,6 +12,7 @@ from hopyard.policy.vocabulary import (
     JobState,
     PredictionReady,
     RequestMade,
+    TerminateJob,
     TimerFired,
     Verdict,
 )
@@ -23,6 +24,7 @@ from hopyard_scheduler.core.events import (
     ExperimentCreated,
     ExperimentEvent,
     Imported,
+    JobHeld,
     JobOperated,
     MachineGranted,
     MachineRecalled,
@@ -138,6 +140,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             lifecycle.operate(x, event)
         case JobOperated():
             _operate_job(x, event)
+        case JobHeld():
+            _hold_job(x, event)
         case Updated():
             lifecycle.update(x, event)
         case MemberJoined():
@@ -247,7 +251,16 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
 
 
 def _operate_job(x: Experiment, event: JobOperated) -> None:
+    if isinstance(event.command, TerminateJob) and event.command.job in x.jobs:
+        x.jobs[event.command.job].held = False  # Whoever may pause a job may end it.
     try:
         commands.carry_out(x, event.command, event.at)
     except commands.RefusedError as refused:
         x.emit(Noted(x.id, getattr(event.command, "job", ""), f"refused {type(event.command).__name__}: {refused}"))
+
+
+def _hold_job(x: Experiment, event: JobHeld) -> None:
+    try:
+        commands.hold(x, event.job, event.held)
+    except commands.RefusedError as refused:
+        x.emit(Noted(x.id, event.job, f"refused {'to pause' if event.held else 'to resume'}: {refused}"))

@@ -60,7 +60,8 @@ class Settings:
         keep_latest: Newest snapshots kept of a job (>= 1).
         keep_best: Best snapshots kept of a job, by the metric at their position (>= 0).
         snapshot_quota: Bytes that the experiment's snapshots may take (>= 0); None: no limit.
-        slots: Machines it may hold at most; None: no limit.
+        slots: Machines it may hold at most (>= 1); None: no limit.
+        concurrency: Jobs that may train at a time (>= 1); None: no limit.
         weight: Weight of its share (> 0).
         seed: Seed of the policy's chance.
         kill_after: Seconds that a terminated run has to reach a boundary before its process is killed.
@@ -93,6 +94,7 @@ class Settings:
     gpus: int = 0
     statistics: bool = True
     every_iteration: bool = True
+    concurrency: int | None = None
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events
@@ -422,10 +424,21 @@ class JobOperated:
 
 
 @dataclass(frozen=True, slots=True)
+class JobHeld:
+    """A person pauses a job: it stays without a machine, whatever the policy wants, until a person lets it go on (not `held`)."""
+
+    at: float
+    experiment: str
+    job: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Updated:
     """A person changes an experiment's terms; None leaves a term as it is. `request` makes it idempotent.
 
-    It is the experiment that the stream is named after, unless another `member` is named.
+    It is the experiment that the stream is named after, unless another `member` is named. `cleared` names the terms that do
+    not hold any more: "target", "slots", "concurrency".
     """
 
     at: float
@@ -438,6 +451,8 @@ class Updated:
     weight: float | None = None
     slots: int | None = None
     member: str = ""
+    concurrency: int | None = None
+    cleared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,6 +492,7 @@ ExperimentEvent = (
     | Requested
     | Operated
     | JobOperated
+    | JobHeld
     | Updated
 )
 

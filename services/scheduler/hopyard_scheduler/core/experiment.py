@@ -10,6 +10,7 @@ share one policy, their machines, jobs and snapshots.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from hopyard.policy.vocabulary import (
     AllocateJobs,
@@ -87,7 +88,7 @@ class Experiment:
         self.answers = 0
         self.refusal = ""
         self.quarantined = False
-        self.terms_told = (created.settings.weight, created.settings.slots)
+        self.terms_told = self.terms
         self.effects: list[Effect] = []
 
     # ------------------------------------------------------------------------------------------------------- questions
@@ -118,17 +119,29 @@ class Experiment:
 
     @property
     def terms(self) -> tuple[float, int | None]:
-        """Weight and cap of all members together: of those that run, else of those that are not over."""
+        """Weight and most machines of all members together: of those that run, else of those that are not over."""
         members = self.running or [m for m in self.members.values() if not m.phase.over] or [self.founder]
-        caps = [m.settings.slots for m in members]
-        cap = None if None in caps else sum(c for c in caps if c is not None)
-        return sum(m.settings.weight for m in members), cap
+        caps = [cap for cap in (_sum([m.settings.slots for m in members]), self._cap_by_jobs) if cap is not None]
+        return sum(m.settings.weight for m in members), min(caps, default=None)
+
+    @property
+    def concurrency(self) -> int | None:
+        """Jobs that all members together may train at a time; None: no limit."""
+        return _sum([m.settings.concurrency for m in self.running or self.members.values()])
+
+    @property
+    def _cap_by_jobs(self) -> int | None:
+        """Machines that as many jobs as may train at a time can use: those of the runs that would stay, and a gang for each other."""
+        limit = self.concurrency
+        if limit is None:
+            return None
+        runs = sorted(self.live.values(), key=self.precedence, reverse=True)[:limit]
+        return sum(len(run.machines) for run in runs) + (limit - len(runs)) * self.gang
 
     @property
     def snapshot_quota(self) -> int | None:
         """Bytes that the snapshots of all members together may take; None: no limit."""
-        quotas = [m.settings.snapshot_quota for m in self.members.values()]
-        return None if None in quotas else sum(q for q in quotas if q is not None)
+        return _sum([m.settings.snapshot_quota for m in self.members.values()])
 
     @property
     def generated(self) -> int:
@@ -160,6 +173,11 @@ class Experiment:
     def placed(self) -> int:
         """Machines with a run that count against its share."""
         return self.busy - sum(self.machines[machine].run is not None for machine in self.draining)
+
+    def precedence(self, run: Run) -> tuple[bool, float, int]:
+        """Runs that are to leave come in this order: the lowest priority first, then the newest job; others' last."""
+        job = self.jobs[run.job]
+        return not run.preemptible, job.priority or 0.0, -job.ordinal
 
     def sign(self, value: float) -> float:
         """A metric's value turned so that higher is better."""
@@ -236,6 +254,8 @@ class Experiment:
 
     def move(self, job: Job, state: JobState, why: str) -> None:
         """Changes a job's state and what follows from it: the idle queue, pins, snapshots, its row."""
+        if state.idle and job.held:
+            state = JobState.HELD
         self.count(job, -1)
         change_state(job, state, why)
         self.count(job, 1)
@@ -246,6 +266,7 @@ class Experiment:
             self.open[job.id] = job
         else:
             self.open.pop(job.id, None)
+            job.held = False
             self.unpin_fork(job)
             self.collect(job)
             best = job.curve.points.get(job.best[1]) if job.best is not None else None
@@ -388,3 +409,9 @@ class Experiment:
         self.verdicts = []
         seed = (self.settings.seed * _GOLDEN + self.call_number * 0xBF58476D1CE4E5B9) & _MASK
         self.emit(UpCall(self.id, self.call_number, at, seed, call, verdicts))
+
+
+def _sum(limits: Iterable[int | None]) -> int | None:
+    """Limits of several together; None, which is none, if one has none."""
+    given = list(limits)
+    return None if None in given else sum(limit for limit in given if limit is not None)

@@ -212,7 +212,7 @@ def _nothing_left(x: Experiment, member: Member) -> bool:
         return False
     if member.all_ended and member.jobs_left == 0:
         return not any(question.member in ("", member.id) for question in x.asks.values())
-    if x.live or x.asks or x.outdated:
+    if x.live or x.asks or x.outdated or member.states.get(JobState.HELD):
         return False
     if any(ticket.startswith((commands.POLICY, HOLD)) for ticket in x.timers):
         return False
@@ -278,7 +278,7 @@ def _complete_winner(x: Experiment, jobs: list[Job]) -> None:
     for job in jobs:
         target = job.terms.target
         reached = target is not None and job.best is not None and x.sign(job.best[0]) >= x.sign(target)
-        if reached and job.state.idle:
+        if reached and (job.state.idle or job.state is JobState.HELD):
             x.move(job, JobState.COMPLETED, "reached the target")
 
 
@@ -317,7 +317,7 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
         x.unheard = False
         if over:
             revive(x)
-    if extended or event.target is not None:
+    if extended or event.target is not None or "target" in event.cleared:
         if member.running:
             if member.running_since is not None:
                 stop_clock(x, member, at)
@@ -347,12 +347,12 @@ def _reopen(x: Experiment, job: Job) -> None:
 
 
 def _changed(s: Settings, event: Updated) -> Settings:
+    limits = {name: getattr(event, name) for name in ("target", "slots", "concurrency")}
     return replace(
         s,
+        **{name: value for name, value in limits.items() if value is not None or name in event.cleared},
         jobs=s.jobs + event.more_jobs,
         max_position=max(event.max_position or 0, s.max_position),
         max_seconds=None if s.max_seconds is None else s.max_seconds + event.more_seconds,
-        target=s.target if event.target is None else event.target,
         weight=s.weight if event.weight is None else event.weight,
-        slots=s.slots if event.slots is None else event.slots,
     )

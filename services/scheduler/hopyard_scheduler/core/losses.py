@@ -61,8 +61,8 @@ def rewind_all(x: Experiment, lost: list[Entry]) -> None:
 
 
 def _rewind(x: Experiment, job: Job) -> None:
-    """An idle job lost a snapshot: it waits with what is left."""
-    if not job.state.idle:
+    """A job without a run lost a snapshot: it waits with what is left."""
+    if not (job.state.idle or job.state is JobState.HELD):
         return
     source = x.source_of(job)
     position = source[1] if source is not None else 0

@@ -134,6 +134,7 @@ class Job:
         run: Its present run.
         channels: Numbers of the channels of all its runs by (attempt, rank).
         asked: Positions at which the policy asked for a snapshot: it may want to fork there.
+        held: Whether a person has paused it: it is HELD, or will be when its run has left.
     """
 
     id: str
@@ -155,6 +156,7 @@ class Job:
     run: Run | None = None
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
+    held: bool = False
     failures: int = 0
     losses: int = 0
     setbacks: int = 0

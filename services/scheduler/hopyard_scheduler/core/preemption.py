@@ -47,7 +47,7 @@ def preempt(x: Experiment) -> None:
     surplus = x.held - x.share - leaving
     victims = sorted(
         (run for run in x.live.values() if run.ending is None and run.preemptible),
-        key=lambda run: (x.jobs[run.job].priority or 0.0, -x.jobs[run.job].ordinal),
+        key=x.precedence,
     )
     for run in victims:
         if surplus <= 0:

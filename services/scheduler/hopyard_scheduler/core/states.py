@@ -4,6 +4,8 @@
                                                                                     |
     any state that is not an end --> COMPLETED | TERMINATED | FAILED   (see the table for which)
 
+PENDING, SUSPENDED, and what a run ends in <--> HELD, while a person has paused the job.
+
 A job is PENDING when it waits without any state of its own, SUSPENDED when it waits with a snapshot. A lost run therefore
 leads to either, depending on what can still be loaded; a SUSPENDED job whose last snapshot is lost becomes PENDING.
 """
@@ -20,14 +22,15 @@ if TYPE_CHECKING:
 _S = JobState
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    _S.CREATING: frozenset({_S.PENDING, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
-    _S.PENDING: frozenset({_S.STARTING, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
+    _S.CREATING: frozenset({_S.PENDING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
+    _S.PENDING: frozenset({_S.STARTING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
     _S.STARTING: frozenset(
-        {_S.RUNNING, _S.SUSPENDING, _S.SUSPENDED, _S.PENDING, _S.COMPLETED, _S.TERMINATED, _S.FAILED}
+        {_S.RUNNING, _S.SUSPENDING, _S.SUSPENDED, _S.PENDING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}
     ),
-    _S.RUNNING: frozenset({_S.SUSPENDING, _S.SUSPENDED, _S.PENDING, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
-    _S.SUSPENDING: frozenset({_S.SUSPENDED, _S.PENDING, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
-    _S.SUSPENDED: frozenset({_S.STARTING, _S.PENDING, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
+    _S.RUNNING: frozenset({_S.SUSPENDING, _S.SUSPENDED, _S.PENDING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
+    _S.SUSPENDING: frozenset({_S.SUSPENDED, _S.PENDING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
+    _S.SUSPENDED: frozenset({_S.STARTING, _S.PENDING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
+    _S.HELD: frozenset({_S.PENDING, _S.SUSPENDED, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
     _S.COMPLETED: frozenset({_S.SUSPENDED, _S.PENDING}),  # only when the experiment is extended
     _S.TERMINATED: frozenset(),
     _S.FAILED: frozenset(),

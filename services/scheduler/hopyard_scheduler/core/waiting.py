@@ -51,6 +51,10 @@ class Waiting:
         match job.state:
             case JobState.CREATING:
                 return "waits for the generator's answer"
+            case JobState.HELD:
+                return "paused by a person"
+            case JobState.SUSPENDING if job.held:
+                return f"paused by a person: {job.reason}"
             case JobState.PENDING | JobState.SUSPENDED if not job.member.phase.over:
                 past = f"; last: {job.reason}" if job.reason.startswith(_PAST) else ""
                 return self._idle(job) + past
@@ -146,6 +150,8 @@ class Waiting:
             return "; ".join(part for part in (member.reason, self._leaving(member)) if part)
         if member.phase is not Phase.RUNNING or member.reason:
             return member.reason
+        if only_held := self._only_held(member):
+            return only_held
         if self._impossible:
             return self._impossible
         if runs_of(self._x, member):
@@ -160,6 +166,18 @@ class Waiting:
         entries = self._x.snapshots.entries()
         unsettled = sum(not e.settled and self._x.jobs[e.job].member is member for e in entries)
         return f"waits for {_count(unsettled, 'snapshot', 'snapshots')} to reach the store" if unsettled else ""
+
+    def _only_held(self, member: Member) -> str:
+        """That it goes on when a person resumes a job, and not before; empty: it goes on."""
+        held, still = member.states.get(JobState.HELD, 0), member.jobs_left
+        if not held or still or sum(n for state, n in member.states.items() if not state.ended) > held:
+            return ""
+        names = [job.id for job in self._x.open.values() if job.state is JobState.HELD and job.member is member]
+        named = _and(names if held <= _NAMED else [*names[: _NAMED - 1], f"{held - _NAMED + 1} more"])
+        which = f"job {named}, which is" if held == 1 else f"jobs {named}, which are"
+        return (
+            f"nothing is left to train but {which} paused by a person: resume or stop {'it' if held == 1 else 'them'}"
+        )
 
     def _nothing_runs(self, member: Member) -> str:
         x, machines = self._x, self._usable
@@ -247,6 +265,8 @@ class Waiting:
         if tenant.demand is not None and x.share + tenant.gang > tenant.demand:
             return f": the policy can use {'none now' if tenant.demand == 0 else f'no more than {tenant.demand} now'}"
         if tenant.cap is not None and x.share + tenant.gang > tenant.cap:
+            if x.concurrency is not None:
+                return f": resources.concurrency is {x.concurrency}"
             return f": resources.slots is {tenant.cap}"
         others = [(name, t) for name, t in sorted(self._cluster.tenants.items()) if name != x.id and t.share]
         named = [f"{name} (weight {t.weight:g}: {t.share})" for name, t in others[:_NAMED]]

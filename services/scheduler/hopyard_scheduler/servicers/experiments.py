@@ -106,12 +106,15 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.UpdateExperimentRequest,
         context: grpc.aio.ServicerContext[pb.UpdateExperimentRequest, pb.UpdateExperimentResponse],
     ) -> pb.UpdateExperimentResponse:
-        """Target, weight, slots."""
+        """Target, weight, slots, concurrency."""
         await self._door.update(
             request.experiment,
             target=request.target if request.HasField("target") else None,
             weight=request.weight if request.HasField("weight") else None,
             slots=request.slots if request.HasField("slots") else None,
+            concurrency=request.concurrency if request.HasField("concurrency") else None,
+            clear=tuple(dict.fromkeys(request.clear)),
+            request=request.request_id,
         )
         return pb.UpdateExperimentResponse(experiment=await self._door.show(request.experiment))
 

@@ -9,7 +9,8 @@ from hopyard.policy.vocabulary import Command, LabelJob, StartJob, SuspendJob, T
 from hopyard.rpc.enums import JOB_STATES
 from hopyard.v1 import experiment_pb2, job_manager_pb2_grpc
 from hopyard.v1 import job_manager_pb2 as pb
-from hopyard_scheduler.core.events import JobOperated
+from hopyard_scheduler.core.events import JobHeld, JobOperated
+from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.pages import page
@@ -74,6 +75,22 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         """Ends a job."""
         return pb.TerminateJobResponse(job=await self._act(request.experiment, request.job, TerminateJob(request.job)))
 
+    async def PauseJob(
+        self,
+        request: pb.PauseJobRequest,
+        context: grpc.aio.ServicerContext[pb.PauseJobRequest, pb.PauseJobResponse],
+    ) -> pb.PauseJobResponse:
+        """Suspends a job until a person resumes it."""
+        return pb.PauseJobResponse(job=await self._hold(request.experiment, request.job, True))
+
+    async def UnpauseJob(
+        self,
+        request: pb.UnpauseJobRequest,
+        context: grpc.aio.ServicerContext[pb.UnpauseJobRequest, pb.UnpauseJobResponse],
+    ) -> pb.UnpauseJobResponse:
+        """Lets a paused job go on."""
+        return pb.UnpauseJobResponse(job=await self._hold(request.experiment, request.job, False))
+
     async def LabelJob(
         self,
         request: pb.LabelJobRequest,
@@ -104,10 +121,25 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         return pb.ListJobsResponse(jobs=shown, next_page_token=token)
 
     async def _act(self, name: str, job: str, command: Command) -> experiment_pb2.Job:
-        x, member = experiment_of(self._live.core, name)
+        x = await self._stream(name, job)
+        return await self._operate(x, job, JobOperated(self._live.clock(), x.id, command))
+
+    async def _hold(self, name: str, job: str, held: bool) -> experiment_pb2.Job:
+        x = await self._stream(name, job)
+        return await self._operate(x, job, JobHeld(self._live.clock(), x.id, job, held))
+
+    async def _stream(self, name: str, job: str) -> Experiment:
+        x, member = await self._door.loaded(name)
         if job not in x.jobs or x.jobs[job].member is not member:
-            raise NotFound(f"experiment {name} has no job {job!r}")
-        refused = await self._live.operate(JobOperated(self._live.clock(), x.id, command))
+            raise NotFound(f"experiment {name} has no job {job!r}; hopyard jobs {name} lists them")
+        if member.phase.over:
+            raise Conflict(
+                f"experiment {name} is {member.phase.value}, and none of its jobs trains; hopyard extend goes on"
+            )
+        return x
+
+    async def _operate(self, x: Experiment, job: str, event: JobHeld | JobOperated) -> experiment_pb2.Job:
+        refused = await self._live.operate(event)
         if refused:
             raise Conflict(refused)
         return self._door.shown_job(x, x.jobs[job])

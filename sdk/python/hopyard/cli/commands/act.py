@@ -1,14 +1,14 @@
-"""Commands that act on an experiment: pause, stop, extend, wait; `resume` stands with `run`."""
+"""Commands that act on an experiment or one of its jobs: pause, stop, extend, wait; `resume` stands with `run`."""
 
 from __future__ import annotations
 
-import asyncio
 import time as clock
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hopyard.cli.options import Data, Experiment, Json, Server
+from hopyard.cli.options import Data, Experiment, Job, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
@@ -23,14 +23,25 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=_PANEL)(command)
 
 
-def pause(experiment: Experiment = None, server: Server = None, data: Data = None, json: Json = False) -> None:
-    """Suspend an experiment: its jobs save and leave their machines. `hopyard resume` goes on.
+def pause(
+    experiment: Experiment = None, job: Job = None, server: Server = None, data: Data = None, json: Json = False
+) -> None:
+    """Suspend an experiment, or one job of it.
 
-    Returns once it is paused.
+    Its jobs save and leave their machines; `hopyard resume` goes on. Returns once it is paused. With --job the experiment
+    goes on without that job, which stays where it is, whatever the policy wants, until `hopyard resume --job`.
+
+    **Examples:** `hopyard pause digits`, `hopyard pause digits --job 7`
     """
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.session import SUSPEND_SECONDS
     from hopyard.client.types import ExperimentState
+
+    if job is not None:
+        from hopyard.cli.one_job import pause_one
+
+        pause_one(experiment, job, server, data, json)
+        return
 
     async def act(client: AsyncClient) -> ExperimentValue:
         chosen = await find(client, experiment)
@@ -42,9 +53,23 @@ def pause(experiment: Experiment = None, server: Server = None, data: Data = Non
     _tell(with_client(server, data, "hopyard pause", act), json)
 
 
-def stop(experiment: Experiment = None, server: Server = None, data: Data = None, json: Json = False) -> None:
-    """End an experiment: its jobs are terminated. What they reported, and the best job's snapshot, stay."""
+def stop(
+    experiment: Experiment = None, job: Job = None, server: Server = None, data: Data = None, json: Json = False
+) -> None:
+    """End an experiment, or one job of it.
+
+    Its jobs are terminated. What they reported, and the best job's snapshot, stay. `hopyard extend` goes on with an
+    experiment that was stopped; a job that was stopped trains no more.
+
+    **Examples:** `hopyard stop digits`, `hopyard stop digits --job 7`
+    """
     from hopyard.cli.connect import find, with_client
+
+    if job is not None:
+        from hopyard.cli.one_job import stop_one
+
+        stop_one(experiment, job, server, data, json)
+        return
 
     async def act(client: AsyncClient) -> ExperimentValue:
         return await client.stop(await find(client, experiment))
@@ -74,10 +99,14 @@ def extend(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Give an experiment more: jobs, iterations or time. One that has ended goes on.
+    """Give an experiment more jobs, iterations or time.
+
+    One that has ended goes on, and jobs that were trained to their end do with --max-iterations.
 
     **Examples:** `hopyard extend digits --jobs 10 --watch`, `hopyard extend digits --max-iterations 40 --time 10m`
     """
+    import asyncio
+
     from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import say
@@ -109,28 +138,31 @@ def wait(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Wait until an experiment has ended. Exit code 1 when it failed, its metric was never reported, or the time is up.
+    """Wait until an experiment has ended.
 
-    One that is paused is only waited for with --timeout; one that no cluster trains is not.
+    Exit code 1 when it failed, its metric was never reported, or the time is up. One that is paused, or has only jobs left
+    that are, is only waited for with --timeout; one that no cluster trains is not.
 
     **Example:** `hopyard wait digits --timeout 3600 && hopyard best digits`
     """
+    import asyncio
+
     from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import EXIT_FAILED
     from hopyard.cli.output import emit_json, say
-    from hopyard.cli.verdict import ended_error
-    from hopyard.client.aio import ENDED
-    from hopyard.client.types import ExperimentState
+    from hopyard.cli.verdict import ONLY_PAUSED, ended_error
 
     def tell_waiting(found: ExperimentValue) -> None:
         nobody = f", and no cluster runs in {idle}" if idle is not None else ""
-        command = f"hopyard resume {found.id}{where(server, data)}"
-        say(f"{found.name} ({found.id}) is {found.state.value}{nobody}: {command}")
+        command = f"hopyard resume {found.id}"
+        if idle is None and found.reason.startswith(ONLY_PAUSED):
+            nobody, command = f": {found.reason}", f"{command} --job JOB"
+        say(f"{found.name} ({found.id}) is {found.state.value}{nobody}: {command}{where(server, data)}")
 
     async def act(client: AsyncClient) -> tuple[ExperimentValue, str]:
         found, begin = await find(client, experiment), clock.monotonic()
         if idle is None:
-            found = await client.wait(found, timeout, until={*ENDED, ExperimentState.PAUSED})
+            found = await _settled(client, found, timeout)
         if not found.state.ended:
             tell_waiting(found)
         if idle is None and timeout is not None and not found.state.ended:
@@ -147,6 +179,33 @@ def wait(
         _tell(found, json)
     if error or not found.state.ended:
         raise typer.Exit(EXIT_FAILED)
+
+
+async def _settled(client: AsyncClient, experiment: ExperimentValue, seconds: float | None) -> ExperimentValue:
+    """The experiment once it has ended, or goes on only when a person does something.
+
+    Raises:
+        TimedOut: It took longer.
+    """
+    import asyncio
+
+    from hopyard.cli.verdict import ONLY_PAUSED
+    from hopyard.client.types import Experiment as Shown
+    from hopyard.client.types import ExperimentState
+    from hopyard.errors import TimedOut
+
+    present = experiment
+    try:
+        async with asyncio.timeout(seconds), aclosing(client.watch(experiment)) as changes:
+            async for change in changes:
+                if isinstance(change, Shown):
+                    present = change
+                    paused = present.state is ExperimentState.PAUSED or present.reason.startswith(ONLY_PAUSED)
+                    if present.state.ended or paused:
+                        return present
+    except TimeoutError as error:
+        raise TimedOut(f"experiment {present.id}: still {present.state.value} after {seconds:g} s") from error
+    return await client.get(experiment)
 
 
 def _seconds(time: str | None) -> float:

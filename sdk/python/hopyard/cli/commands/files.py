@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Json, Server
+from hopyard.cli.completion import complete_job
+from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Job, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
@@ -24,7 +25,8 @@ def register(app: typer.Typer) -> None:
 
 
 def logs(
-    names: ExperimentAndJob,
+    names: ExperimentAndJob = None,
+    named: Job = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
     rank: Annotated[int, typer.Option("--rank", min=0, help="Whose output, of a job on several machines.")] = 0,
     server: Server = None,
@@ -40,7 +42,7 @@ def logs(
     from hopyard.cli.names import experiment_and_job
     from hopyard.cli.output import say
 
-    experiment, job = experiment_and_job(names)
+    experiment, job = experiment_and_job(names, named)
 
     async def read(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
@@ -61,8 +63,12 @@ def logs(
 def download(
     experiment: Experiment = None,
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="A job; without one the best.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="A job; without one the best.", show_default=False, autocompletion=complete_job
+        ),
     ] = None,
+    named: Job = None,
     to: Annotated[
         Path | None, typer.Option("-o", "--to", metavar="DIR", help="The folder to make.", show_default=False)
     ] = None,
@@ -74,16 +80,22 @@ def download(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Fetch a trained state: the best job's best snapshot, its hash verified, unpacked into a folder.
+    """Fetch a trained state into a folder: the best job's best.
+
+    Its hash is verified.
 
     **Examples:** `hopyard download -o best`, `hopyard download digits 7 --which newest`
     """
     from hopyard.cli.connect import find, with_client
+    from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit, emit_json, say
+
+    if job and named:
+        raise WrongUse(f"found two jobs, {job} and --job {named}; one snapshot is fetched at a time")
 
     async def fetch(client: AsyncClient) -> Download:
         chosen = await find(client, experiment)
-        return await client.download(chosen, job, to=to, which=which)
+        return await client.download(chosen, job or named, to=to, which=which)
 
     got = with_client(server, data, "hopyard download", fetch)
     if json:

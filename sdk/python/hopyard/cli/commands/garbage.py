@@ -43,8 +43,9 @@ def gc(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Delete what nobody needs: blobs without a use, unused code, parts of uploads, left-over snapshots on the nodes.
+    """Delete what nobody needs from the store and the nodes.
 
+    That are blobs without a use, unused code, parts of uploads, and left-over snapshots on the nodes.
     What an experiment, a fork or a resume still needs stays, whether it runs or has ended; so it may be called at any time.
 
     **Examples:** `hopyard gc --dry-run`, `hopyard gc --older-than 1d --json`

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Json, Server
+from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Job, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
@@ -59,6 +58,8 @@ def jobs(experiment: Experiment = None, server: Server = None, data: Data = None
 
 def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
     """List the nodes of a running cluster and what their machines do."""
+    import asyncio
+
     from hopyard.cli.connect import resting, with_client
     from hopyard.cli.output import emit, emit_json
     from hopyard.cli.tables import nodes_table
@@ -105,7 +106,8 @@ def best(experiment: Experiment = None, server: Server = None, data: Data = None
 
 
 def curve(
-    names: ExperimentAndJob,
+    names: ExperimentAndJob = None,
+    named: Job = None,
     metric: Annotated[
         str | None, typer.Option("--metric", help="A metric's name. [default: the experiment's]", show_default=False)
     ] = None,
@@ -124,7 +126,7 @@ def curve(
     from hopyard.cli.verdict import metric_trouble, metrics_seen
     from hopyard.errors import NotFound
 
-    experiment, job = experiment_and_job(names)
+    experiment, job = experiment_and_job(names, named)
 
     async def ask(client: AsyncClient) -> None:
         chosen = await find(client, experiment)

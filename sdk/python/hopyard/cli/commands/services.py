@@ -38,8 +38,9 @@ def up(
         bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
     ] = False,
 ) -> None:
-    """Run a cluster until Ctrl-C: AppStat, hpgen, scheduler and agents, each restarted when it dies.
+    """Run a cluster on this computer until Ctrl-C.
 
+    That are AppStat, hpgen, scheduler and agents, each restarted when it dies.
     Ctrl-C stops it in order, with exit code 0; a second Ctrl-C ends everything at once. Experiments that are under way
     when it stops go on when it is started again.
 

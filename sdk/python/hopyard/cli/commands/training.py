@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hopyard.cli.options import Data, Experiment, Json, Server
+from hopyard.cli.options import Data, Experiment, Job, Json, Server
 
 _PANEL = "Train"
 Slots = Annotated[
@@ -53,14 +53,28 @@ def run(
 
 
 def resume(
-    experiment: Experiment = None, slots: Slots = None, server: Server = None, data: Data = None, json: Json = False
+    experiment: Experiment = None,
+    job: Job = None,
+    slots: Slots = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
 ) -> None:
     """Go on with a suspended experiment and watch it.
 
-    When no cluster serves the data directory, one is started in it.
+    When no cluster serves the data directory, one is started in it. With --job a job that `hopyard pause --job` paused is
+    given back to its policy, and nothing is watched.
 
-    **Examples:** `hopyard resume`, `hopyard resume digits --data ./hopyard-data --slots 4`
+    **Examples:** `hopyard resume`, `hopyard resume digits --slots 4`, `hopyard resume digits --job 7`
     """
+    if job is not None:
+        from hopyard.cli.errors import WrongUse
+        from hopyard.cli.one_job import resume_one
+
+        if slots is not None:
+            raise WrongUse("--slots is for an experiment; --job gives one job back to a policy that runs")
+        resume_one(experiment, job, server, data, json)
+        return
     from hopyard.cli.session import resume_experiment
 
     raise typer.Exit(resume_experiment(experiment, slots=slots, server=server, data=data, json=json))

@@ -18,7 +18,7 @@ _CURVE_LIMIT: Final = 512
 """A curve beyond this many points loses every other one: it is drawn a few characters wide."""
 
 
-_WAITING: Final = frozenset({JobState.CREATING, JobState.PENDING, JobState.SUSPENDED, JobState.RUNNING})
+_WAITING: Final = frozenset({JobState.CREATING, JobState.PENDING, JobState.SUSPENDED, JobState.HELD, JobState.RUNNING})
 
 
 class LiveModel:

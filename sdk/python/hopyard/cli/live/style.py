@@ -31,10 +31,11 @@ JOB: Final = {
     JobState.SUSPENDING: Look("◧", "]", _PURPLE, 2),
     JobState.FAILED: Look("!", "!", f"bold {_VERMILION}", 3),
     JobState.SUSPENDED: Look("‖", "=", _PURPLE, 4),
-    JobState.COMPLETED: Look("✓", "+", _GREEN, 5),
-    JobState.PENDING: Look("○", "o", "default", 6),
-    JobState.CREATING: Look("·", ".", "dim", 7),
-    JobState.TERMINATED: Look("✗", "x", "dim", 8),
+    JobState.HELD: Look("◫", "H", _PURPLE, 5),
+    JobState.COMPLETED: Look("✓", "+", _GREEN, 6),
+    JobState.PENDING: Look("○", "o", "default", 7),
+    JobState.CREATING: Look("·", ".", "dim", 8),
+    JobState.TERMINATED: Look("✗", "x", "dim", 9),
 }
 
 EXPERIMENT: Final = {

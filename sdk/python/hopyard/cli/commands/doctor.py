@@ -1,0 +1,104 @@
+"""`doctor`: what this host can do, and how to get the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hopyard.cli.options import Data, Json, Server
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from hopyard.cli.doctor.finding import Finding
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="Set up")(doctor)
+
+
+def doctor(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out what takes seconds: torch and the self-test.")
+    ] = False,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Say what this computer can do, and how to get the rest.
+
+    Looks at Python, cores, memory, GPUs, disk, limits, the network and what is installed; runs a tiny search from start to end
+    in a temporary folder; with --server also asks a cluster and compares clocks. Exit code 1 when something that is needed is
+    not as it must be; what is only missing is no failure.
+
+    **Examples:** `hopyard doctor`, `hopyard doctor --quick --json`, `hopyard doctor --server gpu1:4650`
+    """
+    from hopyard.cli.connect import choose
+    from hopyard.cli.errors import EXIT_FAILED
+    from hopyard.cli.output import emit, emit_json, say
+
+    address, folder = choose(server, data)
+    found: list[Finding] = []
+    for finding in _look(address, folder, quick):
+        found.append(finding)
+        if not json:
+            emit(_shown(finding))
+    failed = [one.name for one in found if one.fails]
+    if json:
+        emit_json({"ok": not failed, "findings": found})
+    elif failed:
+        say(f"error: not as it must be: {', '.join(failed)}")
+    else:
+        say("all that is needed is there")
+    if failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
+    """Everything, in the order in which it is told; what takes long comes last."""
+    import asyncio
+
+    from hopyard.cli.doctor import cluster, disk, host, packages
+
+    for look in (
+        host.python,
+        host.cores,
+        host.memory,
+        host.shared_memory,
+        host.gpus,
+        host.limits,
+        host.loopback,
+        host.criu,
+    ):
+        yield look()
+    yield disk.data_folder(data)
+    yield from disk.disk(data)
+    extras = packages.extras()
+    yield from extras
+    if address is not None:
+        yield from asyncio.run(cluster.server(address))
+    if quick:
+        return
+    yield packages.torch()
+    if not any(one.fails for one in extras):
+        yield asyncio.run(cluster.self_test())
+
+
+def _shown(finding: Finding) -> Text:
+    """A finding on a line, and what to do below it."""
+    from rich.text import Text
+
+    from hopyard.cli.doctor.finding import Health
+
+    looks = {Health.OK: ("✓", "green"), Health.MISSING: ("·", "yellow"), Health.PROBLEM: ("!", "bold red")}
+    mark, style = looks[finding.health]
+    line = Text.assemble((f"{mark} ", style), (f"{finding.name:<19} ", "bold"), finding.detail)
+    if finding.health is not Health.OK:
+        line.append(f"  ({finding.health.value}{', needed' if finding.needed else ''})", style)
+    if finding.advice:
+        line.append(f"\n    {finding.advice}", "dim")
+    return line

@@ -1,0 +1,118 @@
+"""What the shell offers at the tab key: experiments and jobs of a cluster that runs, and plugins. Never an error, never slow.
+
+Nothing is started: where no cluster answers within `SECONDS`, nothing is offered.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from hopyard.client.aio import AsyncClient
+
+SECONDS: Final = 0.5
+"""How long asking a cluster may take, from when it is known that there is one."""
+
+LEAST_SECONDS: Final = 0.1
+"""So long the cluster has in any case, however long the client took to load."""
+
+Offers = list[tuple[str, str]]
+"""What may be typed, each with a word about it."""
+
+
+def complete_experiment(context: typer.Context, incomplete: str) -> Offers:
+    """Ids and names of experiments, newest first."""
+    return _matching(_ask(context, _experiments), incomplete)
+
+
+def complete_job(context: typer.Context, incomplete: str) -> Offers:
+    """Jobs of the experiment that was named, else of the newest."""
+    given = context.params.get("experiment")
+    return _matching(_ask(context, lambda client: _jobs(client, given)), incomplete)
+
+
+def complete_experiment_or_job(context: typer.Context, incomplete: str) -> Offers:
+    """For `[EXPERIMENT] JOB`: after an experiment its jobs; at first the newest one's jobs, and experiments."""
+    names = list(context.params.get("names") or ())
+
+    async def both(client: AsyncClient) -> Offers:
+        if names:
+            return await _jobs(client, names[0])
+        return await _jobs(client, None) + await _experiments(client)
+
+    return _matching(_ask(context, both), incomplete)
+
+
+def complete_policy(incomplete: str) -> Offers:
+    """Policies that are installed."""
+    from hopyard.plugins import POLICIES, plugin_names
+
+    return _matching([(name, "policy") for name in plugin_names(POLICIES)], incomplete)
+
+
+def complete_plugin(incomplete: str) -> Offers:
+    """Plugins of every kind that are installed."""
+    from hopyard.plugins import KINDS, plugin_names
+
+    return _matching([(name, kind) for kind, group in KINDS.items() for name in plugin_names(group)], incomplete)
+
+
+def _matching(offers: Offers, incomplete: str) -> Offers:
+    return [offer for offer in dict(offers).items() if offer[0].startswith(incomplete)]
+
+
+async def _experiments(client: AsyncClient) -> Offers:
+    found = await client.experiments()
+    ids = [(one.id, f"{one.name}, {one.state.value}") for one in found]
+    return ids + [(one.name, f"the newest is {one.id}") for one in found[::-1]]
+
+
+async def _jobs(client: AsyncClient, given: str | None) -> Offers:
+    from hopyard.cli import text
+    from hopyard.cli.connect import find
+
+    chosen = await find(client, given)
+    return [
+        (job.id, f"{job.state.value.lower()} at {job.position}, {text.hyperparameters(job.hyperparameters)}")
+        for job in await client.jobs(chosen)
+    ]
+
+
+def _ask(context: typer.Context, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
+    """What a cluster that runs answers; nothing where none does, whatever goes wrong."""
+    begin = time.monotonic()
+    try:
+        address = _address(context.params)
+        if address is None:
+            return []
+        import asyncio
+
+        return asyncio.run(_within(address, work, begin + SECONDS))
+    except Exception:  # noqa: BLE001 - a shell that waits for completions must not be told of errors
+        return []
+
+
+def _address(params: dict[str, Any]) -> str | None:
+    """Where a cluster would answer; None: none runs. What was typed counts more than the environment."""
+    from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE, read_address
+
+    server, data = params.get("server"), params.get("data")
+    if server is not None and (data is None or os.environ.get(SERVER_VARIABLE) != server):
+        return str(server)
+    return read_address(Path(data or os.environ.get(DATA_VARIABLE) or DEFAULT_DATA))
+
+
+async def _within(address: str, work: Callable[[AsyncClient], Awaitable[Offers]], end: float) -> Offers:
+    import asyncio
+
+    from hopyard.client.aio import AsyncClient
+
+    async with asyncio.timeout(max(end - time.monotonic(), LEAST_SECONDS)):
+        async with AsyncClient(address, timeout=SECONDS, patience=0.0) as client:
+            return await work(client)

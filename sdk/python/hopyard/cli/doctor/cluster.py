@@ -1,0 +1,107 @@
+"""A cluster that runs, and a whole search in one that is made for it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from hopyard.cli import text
+from hopyard.cli.doctor.finding import Finding, ok, problem
+from hopyard.client.aio import AsyncClient
+from hopyard.client.types import Experiment, ExperimentState, JobReport
+from hopyard.errors import HopyardError
+
+MOST_SECONDS_APART: Final = 1.0
+SELF_TEST_SECONDS: Final = 180.0
+
+_TRAINER: Final = """
+from hopyard import Trainer
+
+
+class Parabola(Trainer):
+    def setup(self, hyperparameters, changed):
+        self.x, self.lr = 1.0, hyperparameters["lr"]
+
+    def train(self):
+        self.x -= self.lr * 2 * self.x
+        return {"loss": self.x**2}
+
+    def save(self, directory):
+        (directory / "x").write_text(repr(self.x))
+
+    def load(self, directory):
+        self.x = float((directory / "x").read_text())
+"""
+_SPEC: Final = """
+name: self-test
+trainer: train.py:Parabola
+metric: {name: loss, mode: min}
+space: {lr: {choice: [0.1, 0.4]}}
+generator: grid
+stop: {jobs: 2, max_iterations: 3, max_failures: 0}
+"""
+
+
+async def server(address: str) -> list[Finding]:
+    """A scheduler that runs: its version, its nodes, and whether its clock agrees with this one."""
+    try:
+        async with AsyncClient(address, patience=3.0) as client:
+            before = time.time()
+            cluster = await client.cluster()
+            after = time.time()
+            nodes = await client.nodes()
+    except HopyardError as error:
+        return [problem("server", str(error), "is it up, and the address right? hopyard up prints it", needed=True)]
+    machines = sum(len(node.machines) for node in nodes)
+    there = f"{text.count(len(nodes), 'node')}, {text.count(machines, 'machine')}"
+    found = [ok("server", f"{address}: hopyard {cluster.version}, {there}", needed=True)]
+    if cluster.trouble:
+        found[0] = problem("server", f"{address}: {cluster.trouble}", "it goes on by itself once that is mended")
+    if cluster.now is not None:
+        apart = cluster.now - (before + after) / 2
+        detail = f"the server's clock is {abs(apart):.2f} s {'ahead' if apart > 0 else 'behind'} (+-{(after - before) / 2:.2f} s)"
+        if abs(apart) - (after - before) / 2 > MOST_SECONDS_APART:
+            found.append(
+                problem("clocks", detail, "keep both with NTP (chrony): times of reports and logs would not fit")
+            )
+        else:
+            found.append(ok("clocks", detail))
+    return found
+
+
+async def self_test(limit: float = SELF_TEST_SECONDS) -> Finding:
+    """Starts a cluster in a temporary folder, runs a tiny search without torch, and stops it."""
+    name, advice = "self-test", "hopyard run shows the same; the message above says what failed"
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="hopyard-doctor-") as scratch:
+        folder = Path(scratch)
+        code = folder / "code"
+        code.mkdir()
+        (code / "train.py").write_text(_TRAINER)
+        try:
+            async with asyncio.timeout(limit):
+                async with AsyncClient.local(folder / "data") as client:
+                    up = time.monotonic() - begin
+                    first, end = await _search(client, code, begin)
+        except TimeoutError:
+            return problem(name, f"not done after {limit:g} s", "the computer may be very busy; try again", needed=True)
+        except (HopyardError, OSError) as error:
+            return problem(name, str(error), advice, needed=True)
+    if end.state is not ExperimentState.COMPLETED:
+        return problem(name, f"the search ended {end.state.value}: {end.reason}", advice, needed=True)
+    whole = time.monotonic() - begin
+    detail = f"a search of 2 jobs: cluster up after {up:.1f} s, first metric after {first:.1f} s, all over after {whole:.1f} s"
+    return ok(name, detail, needed=True)
+
+
+async def _search(client: AsyncClient, code: Path, begin: float) -> tuple[float, Experiment]:
+    """When the first metric came, and how it ended."""
+    experiment = await client.create(_SPEC, code)
+    first = 0.0
+    async for change in client.watch(experiment):
+        if isinstance(change, JobReport) and not first:
+            first = time.monotonic() - begin
+    return first, await client.get(experiment)

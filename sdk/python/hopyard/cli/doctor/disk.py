@@ -1,0 +1,101 @@
+"""The data directory: whether it can be written, how much fits, how long a durable write takes, who uses it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from hopyard.cli import text
+from hopyard.cli.doctor.finding import Finding, missing, ok, problem
+from hopyard.client.address import read_address
+from hopyard.client.lock import is_locked, lock_holder
+
+LEAST_FREE: Final = 1 << 30
+SLOW_SECONDS: Final = 0.05
+_TRIES: Final = 7
+_BLOCK: Final = 4096
+_NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "afs", "ceph", "glusterfs"})
+
+
+def data_folder(data: Path) -> Finding:
+    """The directory itself, and who uses it."""
+    name = "data folder"
+    if not data.exists():
+        parent = _there(data)
+        if not os.access(parent, os.W_OK | os.X_OK):
+            return problem(
+                name, f"{data} cannot be made: {parent} is not writable", "name another: --data DIR", needed=True
+            )
+        return ok(name, f"{data} is not there yet; the first run makes it", needed=True)
+    if not data.is_dir():
+        return problem(name, f"{data} is not a folder", "name another: --data DIR", needed=True)
+    if not os.access(data, os.W_OK | os.X_OK):
+        return problem(
+            name, f"{data} is not writable", "give yourself the right, or name another: --data DIR", needed=True
+        )
+    if not (data / "cluster.lock").exists():
+        return ok(name, f"{data}: no cluster has run here", needed=True)
+    if is_locked(data):
+        holder = lock_holder(data)
+        who = f"{holder[1]} (process {holder[0]})" if holder else "another process"
+        return ok(name, f"{data}: {who} serves it at {read_address(data) or 'no address yet'}", needed=True)
+    return ok(name, f"{data}: a cluster that rests", "hopyard experiments shows what is in it", needed=True)
+
+
+def disk(data: Path) -> list[Finding]:
+    """Room and the time of a durable write, on the disk where the data lie or would."""
+    folder = _there(data)
+    usage = shutil.disk_usage(folder)
+    room = f"{text.size(usage.free)} of {text.size(usage.total)} free at {folder}"
+    if usage.free < LEAST_FREE:
+        found = [problem("disk", room, "free some, or name another disk: --data DIR", needed=True)]
+    else:
+        found = [ok("disk", room, needed=True)]
+    kind = file_system(folder)
+    if kind in _NETWORK:
+        advice = "SQLite needs a local disk: --data on one, or PostgreSQL (hopyard appstat --database)"
+        found.append(problem("file system", f"{kind} at {folder}", advice))
+    found.append(_durable(folder))
+    return found
+
+
+def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """The type of the file system that a folder lies on; empty: it cannot be told."""
+    try:
+        lines = [line.split() for line in mounts.read_text().splitlines()]
+    except OSError:
+        return ""
+    real = folder.resolve()
+    places = [(Path(words[1].replace("\\040", " ")), words[2]) for words in lines if len(words) > 2]
+    above = [(len(place.parts), kind) for place, kind in places if real == place or place in real.parents]
+    return max(above, default=(0, ""), key=lambda one: one[0])[1]
+
+
+def _durable(folder: Path) -> Finding:
+    name = "durable write"
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".hopyard-doctor-") as file:
+            seconds = []
+            for _ in range(_TRIES):
+                begin = time.perf_counter()
+                file.write(os.urandom(_BLOCK))
+                file.flush()
+                os.fsync(file.fileno())
+                seconds.append(time.perf_counter() - begin)
+    except OSError as error:
+        return missing(name, f"{folder}: {error.strerror}", "name a folder that you may write to: --data DIR")
+    middle = statistics.median(seconds)
+    detail = f"{middle * 1000:.1f} ms for 4 KiB and fsync (median of {_TRIES})"
+    if middle > SLOW_SECONDS:
+        return problem(name, detail, "each batch of events waits for one: put the data on a faster disk (--data DIR)")
+    return ok(name, detail)
+
+
+def _there(data: Path) -> Path:
+    """The folder, or the nearest above it that exists."""
+    return next(one for one in (data.absolute(), *data.absolute().parents) if one.is_dir())

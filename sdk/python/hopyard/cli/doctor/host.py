@@ -1,0 +1,169 @@
+"""This computer: Python, cores, memory, GPUs, limits, loopback, CRIU."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from hopyard.cli import text
+from hopyard.cli.doctor.finding import Finding, missing, ok, problem
+
+LEAST_PYTHON: Final = (3, 11)
+LEAST_FILES: Final = 1024
+LEAST_MEMORY: Final = 512 << 20
+LEAST_SHARED: Final = 128 << 20
+PORT: Final = 4650
+"""Where `hopyard up` listens unless it is told otherwise."""
+
+_TOOL_SECONDS: Final = 20.0
+_CGROUP: Final = Path("/sys/fs/cgroup")
+
+
+def python() -> Finding:
+    """The interpreter."""
+    found = f"{platform.python_version()} at {sys.executable}"
+    if sys.version_info < LEAST_PYTHON:
+        wanted = ".".join(map(str, LEAST_PYTHON))
+        return problem("python", found, f"install Python {wanted} or newer, and hopyard in it", needed=True)
+    return ok("python", f"{found}, {platform.system()} {platform.machine()}", needed=True)
+
+
+def cores(cgroup: Path = _CGROUP) -> Finding:
+    """CPUs that processes of this one may use."""
+    there = len(os.sched_getaffinity(0))
+    quota = _quota(cgroup)
+    load = os.getloadavg()[0]
+    detail = text.count(there, "core") + (f", of which {quota:g} may be used (cgroup)" if quota else "")
+    detail += f", load {load:.1f}"
+    usable = min(there, quota) if quota else there
+    if load > 1.5 * usable:
+        return problem(
+            "cores", detail, "other programs are busy here: trainings will be slow and their times misleading"
+        )
+    return ok("cores", detail)
+
+
+def memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> Finding:
+    """Main memory."""
+    numbers = _meminfo(meminfo)
+    total, free = numbers.get("MemTotal", 0), numbers.get("MemAvailable", 0)
+    limit = _number(cgroup / "memory.max")
+    detail = f"{text.size(free)} of {text.size(total)} free" + (f", limit {text.size(limit)} (cgroup)" if limit else "")
+    if min(free, limit or free) < LEAST_MEMORY:
+        return problem(
+            "memory", detail, "free some: the services need about 250 MiB, each import of torch about 220 MiB"
+        )
+    return ok("memory", detail)
+
+
+def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - it is looked at, not written to
+    """What data loaders with workers pass their batches through."""
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        advice = "data loaders with workers need it: mount a tmpfs there"
+        return missing("shared memory", f"{folder}: {error.strerror}", advice)
+    free = found.f_bavail * found.f_frsize
+    if free < LEAST_SHARED:
+        advice = "data loaders with workers fail with so little: docker run --shm-size=1g, or num_workers=0"
+        return problem("shared memory", f"{text.size(free)} free in {folder}", advice)
+    return ok("shared memory", f"{text.size(free)} free in {folder}")
+
+
+def gpus() -> Finding:
+    """NVIDIA GPUs, as their driver tells them."""
+    tool = shutil.which("nvidia-smi")
+    advice = "only experiments with resources.per_job.gpus need one: install NVIDIA's driver"
+    if tool is None:
+        return missing("gpus", "none (no nvidia-smi)", advice)
+    said = _output([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"])
+    if said is None:
+        return problem("gpus", "nvidia-smi is there and fails", "run nvidia-smi: driver and kernel module may differ")
+    names = [line.strip() for line in said.splitlines() if line.strip()]
+    return ok("gpus", f"{len(names)}: {'; '.join(names)}") if names else missing("gpus", "none", advice)
+
+
+def limits() -> Finding:
+    """Open files and processes that this user may have."""
+    files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    detail = f"{_limit(files)} open files, {_limit(processes)} processes"
+    if 0 <= files < LEAST_FILES:
+        return problem("limits", detail, f"raise the open files: ulimit -n {min(hard, 4096) if hard > 0 else 4096}")
+    return ok("limits", detail)
+
+
+def loopback() -> Finding:
+    """The network that the services speak over on this computer."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with socket.create_connection(("127.0.0.1", port), timeout=5):
+                pass
+    except OSError as error:
+        advice = "services of one computer speak over 127.0.0.1: see its firewall or sandbox"
+        return problem("loopback", f"127.0.0.1: {error.strerror or error}", advice, needed=True)
+    proxy = next((name for name in ("http_proxy", "HTTP_PROXY", "https_proxy") if os.environ.get(name)), None)
+    detail = "127.0.0.1 answers" + (f"; {proxy} is set, which services on this computer pass by" if proxy else "")
+    try:
+        with socket.create_server(("127.0.0.1", PORT)):
+            return ok("loopback", f"{detail}, port {PORT} is free for hopyard up", needed=True)
+    except OSError:
+        taken = f"{detail}; port {PORT} is taken, by a cluster that runs or another program"
+        return ok("loopback", taken, "hopyard up --port 0 takes a free one", needed=True)
+
+
+def criu() -> Finding:
+    """The program that snapshots any process."""
+    tool = shutil.which("criu")
+    if tool is None:
+        return missing("criu", "not installed", "only snapshot.provider: criu needs it: apt install criu")
+    said = (_output([tool, "--version"]) or "").split("\n")[0].removeprefix("Version: ")
+    if _output([tool, "check"]) is None:
+        return problem("criu", f"{said} at {tool}", "`criu check` fails: it needs root or CAP_CHECKPOINT_RESTORE")
+    return ok("criu", f"{said} at {tool}, its check passes")
+
+
+def _output(command: list[str]) -> str | None:
+    """What a program prints; None: it fails, or takes too long."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _quota(cgroup: Path) -> float | None:
+    """CPUs' worth of time that a container may use; None: no limit."""
+    try:
+        given, period = (cgroup / "cpu.max").read_text().split()
+        return int(given) / int(period) if given != "max" else None
+    except (OSError, ValueError):
+        return None
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _meminfo(file: Path) -> dict[str, int]:
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return {}
+    words = [line.replace(":", "").split() for line in lines]
+    return {word[0]: int(word[1]) * 1024 for word in words if len(word) >= 2 and word[1].isdecimal()}
+
+
+def _limit(value: int) -> str:
+    return "no limit on" if value < 0 else str(value)

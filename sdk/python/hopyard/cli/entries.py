@@ -1,0 +1,57 @@
+"""Commands that distributions register, told without importing them: `hopyard --help` must not load a service."""
+
+from __future__ import annotations
+
+import ast
+from importlib.machinery import PathFinder
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Final
+
+PANELS: Final = {
+    **dict.fromkeys(("scheduler", "agent", "appstat", "hpgen"), "Services"),
+    **dict.fromkeys(("events", "replay"), "Look"),
+}
+"""Where Hopyard's own stand in the help; a third party's stand under `OTHERS`."""
+
+OTHERS: Final = "From other distributions"
+
+
+def distribution(entry: EntryPoint) -> str:
+    """Whose a plugin is."""
+    return entry.dist.name if entry.dist is not None else "another distribution"
+
+
+def told(entry: EntryPoint) -> str:
+    """The first line of a command's docstring, read from its source; else whose it is."""
+    return _first_line(entry) or f"From {distribution(entry)}."
+
+
+def _first_line(entry: EntryPoint) -> str:
+    source = _source(entry.module)
+    if source is None:
+        return ""
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == entry.attr:
+            return (ast.get_docstring(node) or "").partition("\n")[0].strip()
+    return ""
+
+
+def _source(module: str) -> Path | None:
+    """The source file of a module, found without importing the packages around it."""
+    name, path, found = "", None, None
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        try:
+            found = PathFinder.find_spec(name, path)
+        except (ImportError, OSError, ValueError):
+            return None
+        if found is None:
+            return None
+        path = list(found.submodule_search_locations or [])
+    origin = found.origin if found is not None else None
+    return Path(origin) if origin is not None and origin.endswith(".py") else None

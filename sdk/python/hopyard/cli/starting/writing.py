@@ -1,0 +1,99 @@
+"""An experiment file with a word on each setting: what is set stands there, all the rest as a comment with its default."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from hopyard.spec.models import ExperimentSpec
+
+_WIDTH: Final = 110
+_PLAIN: Final = re.compile(r"-{0,2}[A-Za-z_./][\w./-]*(:\w+)?")
+_LONG: Final = 100
+_RESERVED: Final = frozenset({"null", "true", "false", "~", "", "nan", "inf"})
+_PROGRAMS: Final = ("trainer", "command", "log")
+_OPEN: Final = ("space", "log")
+"""Written over several lines, however short."""
+
+
+def experiment_text(data: Mapping[str, Any], head: Sequence[str], notes: Mapping[str, Sequence[str]]) -> str:
+    """The text of a file.
+
+    Args:
+        data: What it sets, by section and field.
+        head: Comment lines at its beginning.
+        notes: Further comment lines before a field, by its place ("space", "stop.jobs").
+    """
+    lines = [f"# {line}".rstrip() for line in head]
+    for name, field in ExperimentSpec.model_fields.items():
+        if name in _PROGRAMS and name not in data:
+            continue
+        section = _section(field.annotation)
+        about = [*textwrap.wrap(field.description or "", _WIDTH), *notes.get(name, ())]
+        lines += ["", *(f"# {line}" for line in about)]
+        if section is None or name == "log":
+            lines += _entry(name, data.get(name, field.get_default(call_default_factory=True)), set_=name in data)
+        else:
+            lines += _section_lines(name, section, data.get(name, {}), notes)
+    return "\n".join(lines) + "\n"
+
+
+def _section_lines(
+    name: str, section: type[BaseModel], values: Mapping[str, Any], notes: Mapping[str, Sequence[str]]
+) -> list[str]:
+    lines = [f"{'' if values else '#'}{name}:"]
+    for key, field in section.model_fields.items():
+        inner = _section(field.annotation)
+        if inner is not None:
+            given = values.get(key)
+            body = _section_lines(key, inner, given or {}, {})
+            lines += [f"  {line}" for line in body]
+            continue
+        default = field.get_default(call_default_factory=True)
+        about = [*textwrap.wrap(field.description or "", _WIDTH - 2), *notes.get(f"{name}.{key}", ())]
+        lines += [f"  # {line}" for line in about]
+        lines += [f"  {line}" for line in _entry(key, values.get(key, default), set_=key in values)]
+    return lines
+
+
+def _entry(name: str, value: Any, *, set_: bool) -> list[str]:
+    if not set_:
+        shown = None if value is PydanticUndefined else value
+        return [f"#{name}: {flow(shown)}"]
+    line = f"{name}: {flow(value)}"
+    if isinstance(value, Mapping) and (name in _OPEN or len(line) > _LONG):
+        return [f"{name}:", *(f"  {inner}" for key, item in value.items() for inner in _entry(key, item, set_=True))]
+    return [line]
+
+
+def flow(value: Any) -> str:
+    """A value on one line of YAML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_text(str(key))}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str):
+        return _text(value)
+    return json.dumps(value)
+
+
+def _text(value: str) -> str:
+    if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED:
+        return value
+    if "'" not in value and value.isprintable():
+        return f"'{value}'"
+    return json.dumps(value)
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The model behind a field's type, if it is a section of its own."""
+    for one in (annotation, *get_args(annotation)):
+        if isinstance(one, type) and issubclass(one, BaseModel):
+            return one
+    return None

@@ -13,6 +13,10 @@ from typing import Any, Final
 
 FIGURES: Final = {
     "reports": "figures.reports",
+    "decision": "figures.decision",
+    "start": "figures.start",
+    "fidelity": "figures.fidelity",
+    "suspend": "figures.suspend",
 }
 """Module of each figure, in the order in which they are measured. It has `async def measure(folder: Path) -> list[Sample]`."""
 

@@ -94,3 +94,20 @@ class Halving(Policy):
 
     def _after(self, cluster: Cluster, rung: int) -> int:
         return next((other for other in self._rungs if other > rung), cluster.experiment.max_position)
+
+
+class Interrupter(Policy):
+    """Suspends each job when it first reaches one of these positions, and starts it again at once."""
+
+    def __init__(self, at: Sequence[int] = (2, 4)) -> None:
+        self._at = frozenset(at)
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        machines = list(cluster.idle_machines())
+        for job, machine in zip(cluster.idle_jobs(), machines, strict=False):
+            cluster.start_job(job.id, machine.id, until=job.max_position)
+        for _ in range(min(cluster.experiment.jobs_left, len(machines) - cluster.count(JobState.CREATING))):
+            cluster.create_job()
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        return SUSPEND if event.report.position in self._at and not event.repeated else CONTINUE

@@ -127,7 +127,7 @@ def _pack(directory: Path, found: Iterable[tuple[str, Path]], file: Path, limits
         with os.fdopen(handle, "wb") as opened:
             writer = _HashingWriter(opened)
             # tarfile needs no more of a stream than write() and tell().
-            with tarfile.TarFile(fileobj=writer, mode="w", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[arg-type]
+            with tarfile.TarFile(fileobj=writer, mode="w", format=tarfile.PAX_FORMAT, copybufsize=_BLOCK) as tar:  # type: ignore[arg-type]
                 for name, path in members:
                     _add(tar, name, path, limits, writer)
             opened.flush()
@@ -140,10 +140,18 @@ def _pack(directory: Path, found: Iterable[tuple[str, Path]], file: Path, limits
     return SnapshotInfo(writer.hash.hexdigest(), writer.size)
 
 
-def unpack(file: Path, directory: Path, expected_sha256: str, *, limits: SnapshotLimits = DEFAULT_LIMITS) -> None:
+def unpack(
+    file: Path,
+    directory: Path,
+    expected_sha256: str,
+    *,
+    limits: SnapshotLimits = DEFAULT_LIMITS,
+    durable: bool = True,
+) -> None:
     """Verify `file` and unpack it to `directory`, which must not exist yet.
 
-    `directory` appears whole, with its contents on disk, or not at all.
+    `directory` appears whole, with its contents on disk, or not at all; with `durable` False nothing waits for the disk, so
+    that a computer which loses its power may keep a part of it.
 
     Raises:
         SnapshotCorruptError: the bytes of `file` do not have the expected hash, or are no archive.
@@ -166,7 +174,7 @@ def unpack(file: Path, directory: Path, expected_sha256: str, *, limits: Snapsho
         try:
             try:
                 with tarfile.TarFile(fileobj=opened, mode="r") as tar:
-                    _extract(tar, partial, limits)
+                    _extract(tar, partial, limits, durable=durable)
             except tarfile.TarError as error:
                 raise SnapshotCorruptError(f"{file} is not a snapshot archive: {error}") from error
             except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
@@ -175,7 +183,8 @@ def unpack(file: Path, directory: Path, expected_sha256: str, *, limits: Snapsho
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-    _sync_directory(directory.parent)
+    if durable:
+        _sync_directory(directory.parent)
 
 
 def _hash(opened: BinaryIO) -> SnapshotInfo:
@@ -214,7 +223,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, limits: SnapshotLimits, wr
         tar.addfile(member, content)
 
 
-def _extract(tar: tarfile.TarFile, target: Path, limits: SnapshotLimits) -> None:
+def _extract(tar: tarfile.TarFile, target: Path, limits: SnapshotLimits, *, durable: bool) -> None:
     count, size = 0, 0
     for member in tar:
         count, size = count + 1, size + max(member.size, 0)
@@ -230,10 +239,12 @@ def _extract(tar: tarfile.TarFile, target: Path, limits: SnapshotLimits) -> None
         # "x" never follows or replaces what an earlier member made.
         with path.open("xb") as out:
             shutil.copyfileobj(content, out, _BLOCK)
-            out.flush()
-            os.fsync(out.fileno())
-    for folder, _, _ in os.walk(target):
-        _sync_directory(Path(folder))
+            if durable:
+                out.flush()
+                os.fsync(out.fileno())
+    if durable:
+        for folder, _, _ in os.walk(target):
+            _sync_directory(Path(folder))
 
 
 def _safe_name(member: tarfile.TarInfo) -> str:

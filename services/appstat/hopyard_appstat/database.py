@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from hopyard.errors import InvalidInput
 
@@ -17,6 +17,10 @@ BUSY_SECONDS: Final = 30.0
 
 READERS: Final = 4
 """Connections that read at the same time."""
+
+
+WAL_PAGES: Final = 8192
+"""From so many pages on the writer itself folds SQLite's WAL into the database: only when `Database.fold` cannot keep up."""
 
 
 class Synchronous(enum.StrEnum):
@@ -36,6 +40,25 @@ class Database:
 
     writer: Engine
     reader: Engine
+
+    def fold(self) -> None:
+        """Fold SQLite's WAL into the database file, as far as that goes beside the writer, who need not wait for the disk then.
+
+        Raises:
+            DBAPIError: The disk does not take it; the WAL is then as it was.
+        """
+        if self.reader.dialect.name != "sqlite":
+            return
+        with self.reader.connect() as connection:
+            # Inside of a transaction there is nothing to be folded: straight to the driver.
+            driver = connection.dialect.loaded_dbapi
+            cursor = connection.connection.cursor()
+            try:
+                cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            except driver.Error as error:
+                raise DBAPIError.instance("wal_checkpoint", [], error, driver.Error) from error
+            finally:
+                cursor.close()
 
     def close(self) -> None:
         """Close all connections; SQLite then folds its WAL into the database file."""
@@ -96,6 +119,7 @@ def _set_up_sqlite(engine: Engine, synchronous: Synchronous, *, reads_only: bool
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute(f"PRAGMA synchronous = {synchronous.name}")
         cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         if reads_only:
             cursor.execute("PRAGMA query_only = ON")
         cursor.close()

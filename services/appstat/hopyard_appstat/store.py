@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from hopyard.errors import InvalidInput, Unavailable
 from hopyard_appstat import queries
@@ -19,10 +20,15 @@ from hopyard_appstat.paging import Paging
 from hopyard_appstat.watching import Wakes
 from hopyard_appstat.writer import Writer
 
+_log = logging.getLogger(__name__)
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _WATCH_BATCH: Final = 500
+
+_FOLD_SECONDS: Final = 1.0
+"""How often what was committed is folded into the database file."""
 
 
 class Store:
@@ -48,7 +54,12 @@ class Store:
 
     async def run(self) -> None:
         """Write what comes, until `close`."""
-        await self._writer.run()
+        folding = asyncio.create_task(self._fold(), name="folding")
+        try:
+            await self._writer.run()
+        finally:
+            folding.cancel()
+            await asyncio.gather(folding, return_exceptions=True)
 
     def end_watches(self) -> None:
         """End all watches with `Unavailable`: the first step of a stop."""
@@ -174,6 +185,18 @@ class Store:
                     yield batch
                 elif cursor == before:
                     await wake.wait()
+
+    async def _fold(self) -> None:
+        folded = 0
+        while True:
+            await asyncio.sleep(_FOLD_SECONDS)
+            if self.commits == folded:
+                continue
+            folded = self.commits
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._readers, self._database.fold)
+            except DBAPIError as error:
+                _log.warning("what was committed stays in the WAL just now: %s", error.orig)
 
     async def _read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         def read() -> T:

@@ -10,20 +10,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, bindparam, delete, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, delete, select
 
 from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
+from hopyard_appstat import prepared
 from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Projection, Statistic
 from hopyard_appstat.rows import statistic_to_row
-from hopyard_appstat.schema import blob_owners, blobs, epochs, experiments, jobs, journal, statistics, streams
+from hopyard_appstat.schema import blob_owners, blobs, epochs, experiments, jobs, journal, statistics
 
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 """Largest payload of one record; with it a page of the journal always fits into a message."""
-
-_SET_LENGTH: Final = (
-    update(streams).where(streams.c.name == bindparam("stream_name")).values(length=bindparam("stream_length"))
-)
 
 
 class Transaction:
@@ -52,7 +48,7 @@ class Transaction:
 
     def _check_epoch(self, epoch: int) -> None:
         if self._newest is None:
-            self._newest = self._connection.scalar(select(func.max(epochs.c.epoch))) or 0
+            self._newest = prepared.scalar(self._connection, prepared.NEWEST_EPOCH, {}) or 0
         if epoch < self._newest:
             holder = self._connection.scalar(select(epochs.c.holder).where(epochs.c.epoch == self._newest))
             raise StaleEpoch(
@@ -117,7 +113,7 @@ class Transaction:
 
     def _length(self, stream: str) -> int:
         if stream not in self._lengths:
-            found = self._connection.scalar(select(streams.c.length).where(streams.c.name == stream))
+            found = prepared.scalar(self._connection, prepared.LENGTH, {"stream_name": stream})
             self._lengths[stream] = found or 0
         return self._lengths[stream]
 
@@ -149,18 +145,15 @@ class Transaction:
         for stream, records in batches.items():
             row = {"stream_name": stream, "stream_length": records[-1].position}
             (old if self._length(stream) else new).append(row)
-        if new:
-            rows = [{"name": row["stream_name"], "length": row["stream_length"]} for row in new]
-            self._connection.execute(streams.insert(), rows)
-        if old:
-            self._connection.execute(_SET_LENGTH, old)
+        added = [{"name": row["stream_name"], "length": row["stream_length"]} for row in new]
+        prepared.execute(self._connection, prepared.ADD_STREAM, added)
+        prepared.execute(self._connection, prepared.SET_LENGTH, old)
         values = [
             {"stream": r.stream, "position": r.position, "at": r.at, "kind": r.kind, "payload": r.payload}
             for records in batches.values()
             for r in records
         ]
-        if values:
-            self._connection.execute(journal.insert(), values)
+        prepared.execute(self._connection, prepared.ADD_RECORD, values)
         for stream, records in batches.items():
             self._lengths[stream] = records[-1].position
 
@@ -179,19 +172,19 @@ class Transaction:
                     key = (experiment, job, report.position, report.part)
                     tables["statistics"].setdefault(key, statistic_to_row(row))
                     self.touched.add(experiment)
-        self._upsert(experiments, ("id",), tables["experiments"].values(), replace=True)
-        self._upsert(jobs, ("experiment", "id"), tables["jobs"].values(), replace=True)
+        prepared.upsert(self._connection, experiments, ("id",), list(tables["experiments"].values()), replace=True)
+        prepared.upsert(self._connection, jobs, ("experiment", "id"), list(tables["jobs"].values()), replace=True)
         key_columns = ("experiment", "job", "position", "part")
-        self._upsert(statistics, key_columns, tables["statistics"].values(), replace=False)
+        prepared.upsert(self._connection, statistics, key_columns, list(tables["statistics"].values()), replace=False)
 
     # ------------------------------------------------------------------------------------------------------- blobs
 
     def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
         """Note that the store has these blobs (sizes in bytes by hash) and that an owner needs them, as of now."""
         rows = [{"sha256": one, "size_bytes": size, "created_at": self._now} for one, size in sizes.items()]
-        self._upsert(blobs, ("sha256",), rows, replace=True)
+        prepared.upsert(self._connection, blobs, ("sha256",), rows, replace=True)
         owners = [{"sha256": one, "owner": owner} for one in sizes]
-        self._upsert(blob_owners, ("sha256", "owner"), owners, replace=False)
+        prepared.upsert(self._connection, blob_owners, ("sha256", "owner"), owners, replace=False)
 
     def disown_blobs(self, owner: str, hashes: Iterable[str], unwanted_seconds: float = 0.0) -> tuple[str, ...]:
         """Note that an owner needs these blobs no more; answers those that nobody needs, which are no longer noted.
@@ -211,18 +204,6 @@ class Transaction:
         orphans = tuple(one for one in named if one not in needed)
         self._connection.execute(delete(blobs).where(blobs.c.sha256.in_(orphans)))
         return orphans
-
-    def _upsert(self, table: Table, key: tuple[str, ...], rows: Iterable[Mapping[str, Any]], *, replace: bool) -> None:
-        values = list(rows)
-        if not values:
-            return
-        insert = (postgresql if self._connection.dialect.name == "postgresql" else sqlite).insert(table)
-        if replace:
-            changed = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in key}
-            statement = insert.on_conflict_do_update(index_elements=key, set_=changed)
-        else:
-            statement = insert.on_conflict_do_nothing(index_elements=key)
-        self._connection.execute(statement, values)
 
 
 def _by_stream(records: Iterable[JournalRecord]) -> dict[str, list[JournalRecord]]:

@@ -20,6 +20,7 @@ from hopyard_nodeagent.machines import Machines
 from hopyard_nodeagent.orders import Orders
 from hopyard_nodeagent.record import CommandRecord
 from hopyard_nodeagent.run import Run
+from hopyard_nodeagent.runners import RunnerDied
 from hopyard_nodeagent.runs import Runs
 from hopyard_nodeagent.servicer import NodeAgentServicer
 from hopyard_nodeagent.session import SchedulerSession
@@ -100,6 +101,7 @@ class NodeAgent:
         self._shipper.start(self._background)
         self._background.start(self._keep_tidy(), name="janitor")
         self._background.start(self._session.serve(self._runs), name="session")
+        self._background.start(self._prepare(), name="spare runners")
         return address
 
     async def wait(self, stop: asyncio.Event) -> None:
@@ -132,6 +134,7 @@ class NodeAgent:
             snapshots=self._snapshots.hashes(),
             epoch=epoch,
             home=self._folders.home,
+            bundles=True,
         )
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
@@ -211,6 +214,12 @@ class NodeAgent:
             unacknowledged=self._runs.unacknowledged(),
             snapshot_bytes=self._snapshots.size_bytes(),
         )
+
+    async def _prepare(self) -> None:
+        try:
+            await self._machines.prepare(self._settings.spare_runners)
+        except RunnerDied as error:  # a run that needs one says so itself
+            _log.warning("no process can be started before there is a run for it: %s", error)
 
     async def _keep_tidy(self) -> None:
         while True:

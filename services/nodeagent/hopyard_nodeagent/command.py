@@ -72,6 +72,8 @@ def command(
             port=port,
             insecure=insecure,
             idle_runner_seconds=idle_runner_seconds,
+            # Warm ones would be idle, and those that start at one time share the CPUs.
+            spare_runners=2 * len(os.sched_getaffinity(0)) if idle_runner_seconds else 0,
             snapshot_quota=quota,
             join_seconds=gang_join_seconds,
         )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from hopyard.bundle import BundleError
@@ -40,6 +41,7 @@ class Executor:
         self.lease_seconds = 10.0
         self.join_seconds = 300.0
         """How long the ranks of a gang may take to come together."""
+        self._deletions: set[asyncio.Future[None]] = set()
 
     async def execute(self, run: Run, heard: Sink) -> resource_manager_pb2.RunEnded:
         """Make a run and return how it ended; `heard` gets what its process says meanwhile.
@@ -56,7 +58,7 @@ class Executor:
                     return await self._execute(run, machine, heard)
                 finally:
                     self._machines.released(machine)
-                    await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+                    self._delete(scratch)
         except RunnerDied as error:
             if error.exit_code == EXIT_HUNG and run.start.iteration_timeout:
                 return run.failed(f"an iteration took longer than {run.start.iteration_timeout:g} s and was ended")
@@ -73,6 +75,12 @@ class Executor:
         except Exception as error:  # noqa: BLE001 (one run's misfortune must not end the others)
             _log.exception("%s: a bug in the agent", run.key)
             return run.lost(f"a bug in the node agent: {error!r}")
+
+    def _delete(self, scratch: Path) -> None:
+        """Nobody waits for it: neither who is told of the run's end nor who has the machine next."""
+        deletion = asyncio.get_running_loop().run_in_executor(None, partial(shutil.rmtree, scratch, ignore_errors=True))
+        self._deletions.add(deletion)
+        deletion.add_done_callback(self._deletions.discard)
 
     async def _execute(self, run: Run, machine: Machine, heard: Sink) -> resource_manager_pb2.RunEnded:
         start = run.start

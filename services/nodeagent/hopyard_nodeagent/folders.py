@@ -24,6 +24,7 @@ class Folders:
         logs/jobs/<experiment>/<job>.log    what the job's runs on this node printed; other ranks than 0: <job>.rank1.log
         logs/runners/<machine>.log          what runners say between runs
         logs/commands.jsonl                 the commands that were carried out
+        processes/                          the training processes that live
         scratch/                            emptied at every start of the agent
         agent.id                            what names the folder
         agent.lock                          held by the one agent that uses it
@@ -56,9 +57,10 @@ class Folders:
         self.snapshots = self.data / "snapshots"
         self.bundles = self.data / "bundles"
         self.logs = self.data / "logs"
+        self.processes = self.data / "processes"
         self._scratch = self.data / "scratch"
         shutil.rmtree(self._scratch, ignore_errors=True)
-        for folder in (self.snapshots, self.bundles, self.logs / "runners", self._scratch):
+        for folder in (self.snapshots, self.bundles, self.logs / "runners", self.processes, self._scratch):
             folder.mkdir(parents=True, exist_ok=True)
         for partial in self.snapshots.glob(".*"):
             partial.unlink()

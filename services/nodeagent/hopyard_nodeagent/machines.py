@@ -14,7 +14,8 @@ from typing import Final
 from hopyard.errors import InvalidInput, PermissionDenied
 from hopyard.v1 import resource_manager_pb2
 from hopyard_nodeagent.folders import Folders
-from hopyard_nodeagent.programs import Preparation, Program, ProgramRefused, agent_variables, environment_of
+from hopyard_nodeagent.leftovers import Leftovers
+from hopyard_nodeagent.programs import Preparation, Program, ProgramRefused, agent_variables, environment_of, spare
 from hopyard_nodeagent.runners import Runner, RunnerDied, spawn
 from hopyard_nodeagent.settings import MachineSettings
 
@@ -31,6 +32,8 @@ class Machine:
         self.lock = asyncio.Lock()
         """Held by the run that has the machine."""
         self.runner: Runner | None = None
+        self.environment: Mapping[str, str] = {}
+        """That its runner was started with, but for what the agent adds."""
         self.idle_since = 0.0
 
 
@@ -45,12 +48,14 @@ class Machines:
         attach_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make machines without runners; `clock` measures how long they are idle."""
+        """Make machines without runners, and end what an earlier agent left; `clock` measures how long they are idle."""
         self._machines = {machine.id: Machine(machine) for machine in settings}
         self._folders = folders
         self._attach_seconds = attach_seconds
         self._clock = clock
         self._starting: dict[str, asyncio.Future[Runner]] = {}
+        self._leftovers = Leftovers(folders.processes)
+        self._leftovers.end_all()
         self.application_address = ""
 
     def get(self, machine: str) -> Machine:
@@ -93,6 +98,10 @@ class Machines:
             await present.wait_attached(self._attach_seconds)
             return present
         environment = environment_of(definition, machine.settings, os.environ)
+        if present is not None and present.usable and _fits(present, machine.environment, program, environment):
+            present.program = program
+            await present.wait_attached(self._attach_seconds)
+            return present
         log = self._folders.runner_log(machine.settings.id)
         runner = await self._start(machine, program, environment, log, self._folders.data)
         try:
@@ -101,6 +110,23 @@ class Machines:
             machine.runner = None
             raise
         return runner
+
+    async def prepare(self, most: int) -> None:
+        """Start processes that have no program yet on `most` machines (>= 0) that have none.
+
+        Who gets such a machine first need not wait for a process to start, if its program wants nothing special of it.
+
+        Raises:
+            RunnerDied: one could not be started.
+        """
+        program, definition = spare()
+        for machine in list(self._machines.values())[:most]:
+            if machine.runner is None and not machine.lock.locked():
+                async with machine.lock:
+                    environment = environment_of(definition, machine.settings, os.environ)
+                    log = self._folders.runner_log(machine.settings.id)
+                    await self._start(machine, program, environment, log, self._folders.data)
+                    self.released(machine)
 
     async def script(self, machine: Machine, preparation: Preparation, log: Path) -> Runner:
         """The process of a script on a machine whose lock the caller holds; it attaches when it has something to say.
@@ -121,8 +147,10 @@ class Machines:
         self, machine: Machine, program: Program, environment: Mapping[str, str], log: Path, folder: Path
     ) -> Runner:
         """Start a process in the place of the present one."""
-        if machine.runner is not None:
-            await machine.runner.leave()
+        present = machine.runner
+        if present is not None:
+            # One that made no run has nothing to leave in order.
+            await (present.leave() if present.used else present.kill())
             machine.runner = None
         token = secrets.token_urlsafe(32)
         started = asyncio.get_running_loop().create_future()
@@ -130,12 +158,19 @@ class Machines:
         try:
             variables = agent_variables(self.application_address, token)
             machine.runner = runner = await spawn(
-                program, token=token, environment={**environment, **variables}, log=log, folder=folder
+                program,
+                token=token,
+                environment={**environment, **variables},
+                log=log,
+                folder=folder,
+                over=self._leftovers.forget,
             )
+            self._leftovers.note(runner.pid)
             started.set_result(runner)
         finally:
             del self._starting[token]
             started.cancel()
+        machine.environment = environment
         return runner
 
     def released(self, machine: Machine) -> None:
@@ -156,3 +191,8 @@ class Machines:
         """End all training processes at once."""
         runners = [machine.runner for machine in self._machines.values() if machine.runner is not None]
         await asyncio.gather(*(runner.kill() for runner in runners))
+
+
+def _fits(runner: Runner, has: Mapping[str, str], program: Program, wants: Mapping[str, str]) -> bool:
+    """Whether a process that has no program yet was started as this one wants it."""
+    return not runner.program.experiment and runner.program.arguments == program.arguments and has == wants

@@ -116,6 +116,14 @@ def prepared(key: RunKey, start: resource_manager_pb2.StartRun, code_folder: Pat
     return Preparation(runner, plain, working, tuple(command), variables)
 
 
+def spare() -> tuple[Program, resource_manager_pb2.RunProgram]:
+    """A runner that has no program yet, and what its environment is made of: as most experiments want it.
+
+    That is this agent's interpreter, nothing added to the environment, one thread.
+    """
+    return Program("", b"", (sys.executable, *_RUNNER)), resource_manager_pb2.RunProgram(threads=1)
+
+
 def _interpreter(program: resource_manager_pb2.RunProgram, working: Path) -> str:
     """The Python that the experiment wants: its own, or this agent's."""
     if not program.interpreter:

@@ -51,13 +51,16 @@ class RunnerDied(Exception):
 class Runner:
     """One training process and its attachment."""
 
-    def __init__(self, process: Process, token: str, program: Program, log: Path) -> None:
-        """Take over a process that was just started and writes to `log` between runs."""
+    def __init__(
+        self, process: Process, token: str, program: Program, log: Path, over: Callable[[int], None] | None = None
+    ) -> None:
+        """Take over a process that was just started and writes to `log` between runs; `over` hears that it has ended."""
         self.program = program
         self.pid = process.pid
         self._token = token
         self._process = process
         self._log = log
+        self._over = over
         self._log_began = logs.size(log)
         self._attached = asyncio.Event()
         self._detached = asyncio.Event()
@@ -245,6 +248,8 @@ class Runner:
         await self._process.wait()
         # What it started and left behind: data loaders, for instance.
         self._kill_group()
+        if self._over is not None:
+            self._over(self.pid)
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):
@@ -282,8 +287,11 @@ async def spawn(
     environment: Mapping[str, str],
     log: Path,
     folder: Path,
+    over: Callable[[int], None] | None = None,
 ) -> Runner:
     """Start a training process in a session of its own, without input, its output appended to `log`.
+
+    `over` hears its id when it has ended.
 
     Raises:
         RunnerDied: its interpreter cannot be started.
@@ -303,8 +311,8 @@ async def spawn(
         raise RunnerDied(f"{program.arguments[0]} cannot be started in {folder}: {error.strerror}", None) from error
     finally:
         os.close(handle)
-    _log.info("started runner %d of experiment %s", process.pid, program.experiment)
-    return Runner(process, token, program, log)
+    _log.info("started runner %d of experiment %s", process.pid, program.experiment or "(none yet)")
+    return Runner(process, token, program, log, over)
 
 
 def _signal_name(number: int) -> str:

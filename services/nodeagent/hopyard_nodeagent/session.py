@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeAlias
 
 import grpc.aio
@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 _WELCOME_SECONDS: Final = 10.0
 _DEFAULT_HEARTBEAT_SECONDS: Final = 1.0
 _DEFAULT_LEASE_SECONDS: Final = 10.0
+
+_MOST_BYTES: Final = 1024 * 1024
+"""When messages that are sent together have so many bytes, no further one joins them."""
 
 
 Call: TypeAlias = grpc.aio.StreamStreamCall[wire.AgentSessionRequest, wire.AgentSessionResponse]
@@ -87,6 +90,8 @@ class SchedulerSession:
         self._epochs = EpochGuard()
         self._changed: dict[Run, None] = {}
         self._asides: deque[wire.AgentSessionRequest] = deque()
+        self._acks: dict[RunKey, wire.AgentSessionRequest] = {}
+        self._bundles = False
         self._wake = asyncio.Event()
         self._heard = 0.0
         self._heartbeat_seconds = _DEFAULT_HEARTBEAT_SECONDS
@@ -170,6 +175,8 @@ class SchedulerSession:
         self._lease_seconds = welcome.lease_seconds or _DEFAULT_LEASE_SECONDS
         runs.unknown(RunKey.of(run) for run in welcome.unknown_runs)
         self._owner.welcomed(welcome)
+        self._bundles = welcome.bundles
+        self._acks.clear()
         self._asides.clear()
         self._asides.extend(wire.AgentSessionRequest(shipped=a) for a in self._owner.unacknowledged_shipments())
         for run in runs.all():
@@ -184,44 +191,66 @@ class SchedulerSession:
     async def _read(self, call: Call, runs: Runs) -> None:
         while isinstance(response := await call.read(), wire.AgentSessionResponse):
             self._heard = self._clock()
-            match response.WhichOneof("message"):
-                case "command":
-                    self._check_epoch(response.command.epoch)
-                    taken = runs.command(response.command)
-                    if taken is not None:
-                        ack = wire.ChannelAck(run=response.command.run, sequence=taken)
-                        self._say(wire.AgentSessionRequest(ack=ack))
-                case "ack":
-                    runs.acknowledged(RunKey.of(response.ack.run), response.ack.sequence)
-                case "forget_snapshots":
-                    self._owner.forget_snapshots(list(response.forget_snapshots.sha256))
-                case "ship_snapshots":
-                    self._owner.ordered(list(response.ship_snapshots.orders))
-                case "shipment_ack":
-                    self._owner.shipment_acknowledged(response.shipment_ack.experiment, response.shipment_ack.number)
-                case "list_snapshots":
-                    inventory = self._owner.inventory(response.list_snapshots)
-                    self._say(wire.AgentSessionRequest(inventory=inventory))
-                case "question":
-                    self._say(wire.AgentSessionRequest(answer=self._owner.asked(response.question)))
-                case _:
-                    pass  # a heartbeat
+            for message in (response, *response.more):
+                self._take(message, runs)
         raise Unavailable("the scheduler ended the session")
+
+    def _take(self, message: wire.AgentSessionResponse, runs: Runs) -> None:
+        match message.WhichOneof("message"):
+            case "command":
+                self._check_epoch(message.command.epoch)
+                taken = runs.command(message.command)
+                if taken is not None:
+                    # It only keeps the command from coming again in the next session: it goes with what is said next.
+                    ack = wire.ChannelAck(run=message.command.run, sequence=taken)
+                    self._acks[RunKey.of(message.command.run)] = wire.AgentSessionRequest(ack=ack)
+            case "ack":
+                runs.acknowledged(RunKey.of(message.ack.run), message.ack.sequence)
+            case "forget_snapshots":
+                self._owner.forget_snapshots(list(message.forget_snapshots.sha256))
+            case "ship_snapshots":
+                self._owner.ordered(list(message.ship_snapshots.orders))
+            case "shipment_ack":
+                self._owner.shipment_acknowledged(message.shipment_ack.experiment, message.shipment_ack.number)
+            case "list_snapshots":
+                self._say(wire.AgentSessionRequest(inventory=self._owner.inventory(message.list_snapshots)))
+            case "question":
+                self._say(wire.AgentSessionRequest(answer=self._owner.asked(message.question)))
+            case _:
+                pass  # a heartbeat
 
     async def _write(self, call: Call) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._asides or self._changed:
-                while self._asides:
-                    await call.write(self._asides.popleft())
-                for run in list(self._changed):
-                    # One message a run and turn: what its process says meanwhile is merged into the next one.
-                    message = run.outgoing.take()
-                    if message is None:
-                        self._changed.pop(run, None)
-                    else:
-                        await call.write(wire.AgentSessionRequest(run_message=run.numbered(message)))
+            first: wire.AgentSessionRequest | None = None
+            size = 0
+            for request in self._waiting():
+                if first is None:
+                    first, size = request, request.ByteSize()
+                elif self._bundles and size < _MOST_BYTES:
+                    size += request.ByteSize()
+                    first.more.append(request)
+                else:
+                    await call.write(first)
+                    first, size = request, request.ByteSize()
+            if first is not None:
+                await call.write(first)
+
+    def _waiting(self) -> Iterator[wire.AgentSessionRequest]:
+        """What waits to be said, and what comes meanwhile."""
+        while self._asides or self._changed:
+            while self._asides:
+                yield self._asides.popleft()
+            for key in list(self._acks):
+                yield self._acks.pop(key)
+            for run in list(self._changed):
+                # One message a run and turn: what its process says meanwhile is merged into the next one.
+                message = run.outgoing.take()
+                if message is None:
+                    self._changed.pop(run, None)
+                else:
+                    yield wire.AgentSessionRequest(run_message=run.numbered(message))
 
     async def _beat(self) -> None:
         while True:

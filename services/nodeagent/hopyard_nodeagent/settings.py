@@ -37,6 +37,7 @@ class AgentSettings:
         port: 0 takes a free one.
         insecure: listen beyond this machine without encryption.
         idle_runner_seconds: how long a warm runner without work is kept.
+        spare_runners: processes that are started at once, before there is a program for them.
         attach_seconds: how long a new runner may take until it attaches.
         join_seconds: how long the ranks of a gang may take to come together.
         lease_seconds: lease of the runners until the scheduler names one.
@@ -56,6 +57,7 @@ class AgentSettings:
     port: int = 0
     insecure: bool = False
     idle_runner_seconds: float = 300.0
+    spare_runners: int = 0
     attach_seconds: float = 60.0
     join_seconds: float = 300.0
     lease_seconds: float = 10.0

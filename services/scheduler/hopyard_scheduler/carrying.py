@@ -152,6 +152,7 @@ class Carrier:
             lease_seconds=self.sessions.lease_seconds,
             heartbeat_seconds=self._heartbeat_seconds,
             unknown_runs=[key_to_proto(key) for key in welcome.unknown],
+            bundles=True,
         )
         session.welcome(resource_manager_pb2.AgentSessionResponse(welcome=message))
         for node in (welcome.node, *self._core.partners(welcome.node)):

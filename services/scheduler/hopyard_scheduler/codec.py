@@ -12,7 +12,6 @@ from typing import Any, get_args
 
 from cattrs import Converter
 from cattrs.errors import ForbiddenExtraKeysError
-from cattrs.strategies import configure_tagged_union
 
 from hopyard.policy.vocabulary import Call, Command
 from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, MachineSpec, RunBody, RunKey
@@ -28,8 +27,22 @@ def _converter() -> Converter:
     converter.register_structure_hook(RunKey, lambda raw, _: RunKey(*raw))
     converter.register_structure_hook(MachineSpec, lambda raw, _: MachineSpec(raw[0], raw[1], tuple(raw[2])))
     for union in (RunBody, Command, Call, ClusterEvent, ExperimentEvent, Event):
-        configure_tagged_union(union, converter, tag_generator=_name, tag_name="is")
+        _tag(converter, union)
     return converter
+
+
+def _tag(converter: Converter, union: Any) -> None:
+    """Members of a union carry their names. What a class needs is made when it is met: all at once would take half a second."""
+    classes = {cls.__name__: cls for cls in get_args(union)}
+
+    def unstructure(value: Any) -> Any:
+        return {**converter.unstructure(value, type(value)), "is": type(value).__name__}
+
+    def structure(raw: Any, _: Any) -> Any:
+        return converter.structure(raw, classes[raw["is"]])
+
+    converter.register_unstructure_hook(union, unstructure)
+    converter.register_structure_hook(union, structure)
 
 
 def _exact(raw: Any, cls: type) -> Any:
@@ -42,10 +55,6 @@ def _number(raw: Any, _: type) -> float:
     if type(raw) not in (int, float):
         raise TypeError(f"found {raw!r}, needed is a number")
     return float(raw)
-
-
-def _name(cls: type) -> str:
-    return cls.__name__
 
 
 _EVENTS: dict[str, type] = {cls.__name__: cls for cls in get_args(Event)}

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import math
 import re
-import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +34,7 @@ from hopyard_scheduler.policyhost import took_too_long
 from hopyard_scheduler.program import ENDLESS, need_agreement, settings_of
 from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
 from hopyard_scheduler.recovery import Recovered, replay
+from hopyard_scheduler.terms import Terms, update_of
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -350,55 +350,14 @@ class FrontDoor:
         now = self._live.clock()
         await self._change(Updated(now, x.id, request, jobs, max_iterations or None, seconds, member=name))
 
-    async def update(
-        self,
-        name: str,
-        target: float | None,
-        weight: float | None,
-        slots: int | None,
-        concurrency: int | None,
-        clear: tuple[str, ...],
-        request: str,
-    ) -> None:
-        """Changes target, weight, slots or concurrency; those in `clear` hold no more.
+    async def update(self, name: str, terms: Terms) -> None:
+        """Changes target, weight, slots or concurrency.
 
         Raises:
             InvalidInput: A term that cannot be, or nothing to change.
         """
         x, member = await self.loaded(name)
-        given = {"target": target, "weight": weight, "slots": slots, "concurrency": concurrency}
-        terms = {term: value for term, value in given.items() if value is not None}
-        if not (terms or clear):
-            raise InvalidInput(f"change at least one of {', '.join(given)}")
-        for term in ("target", "weight"):
-            if not math.isfinite(terms.get(term, 0.0)):
-                raise InvalidInput(f"{term} must be a finite number, found {terms[term]}")
-        if terms.get("weight", 1.0) <= 0:
-            raise InvalidInput(f"weight must be above 0, found {weight}")
-        for term in ("slots", "concurrency"):
-            if terms.get(term, 1) < 1:
-                raise InvalidInput(f"{term} must be at least 1, found {terms[term]}")
-        for term in clear:
-            if term not in ("target", "slots", "concurrency") or term in terms:
-                raise InvalidInput(
-                    f"clear: found {term!r}, allowed are target, slots, concurrency, and none that is set"
-                )
-        request = request or f"update-{uuid.uuid4()}"
-        now = self._live.clock()
-        _need_sense(target, member)
-        await self._change(
-            Updated(
-                now,
-                x.id,
-                request,
-                target=target,
-                weight=weight,
-                slots=slots,
-                member=name,
-                concurrency=concurrency,
-                cleared=clear,
-            )
-        )
+        await self._change(update_of(self._live.clock(), x.id, member, terms))
 
     async def _change(self, event: Updated) -> None:
         refused = await self._live.operate(event)
@@ -430,13 +389,6 @@ def _need_equal(name: str, earlier: Mapping[str, str], now: Mapping[str, str]) -
             f"request_id: {now['request']!r} made experiment {name}, with another {' and '.join(other)}; a new experiment "
             "needs a request_id of its own"
         )
-
-
-def _need_sense(target: float | None, member: Member) -> None:
-    threshold, mode = member.settings.kill_threshold, member.settings.mode
-    if target is not None and threshold is not None and (target <= threshold if mode == "max" else target >= threshold):
-        side = "above" if mode == "max" else "below"
-        raise InvalidInput(f"target must be {side} the kill_threshold {threshold:g} (mode {mode}), found {target:g}")
 
 
 def _slug(name: str) -> str:

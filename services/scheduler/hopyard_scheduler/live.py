@@ -165,6 +165,7 @@ class Live:
         self.watchers.publish(set(changes.experiments), set(changes.jobs), changes.reports)
         self._changing = {}
         self._let_finished_go(changes)
+        await asyncio.sleep(0)  # What was carried out goes out before the next batch takes this thread.
 
     def _next(self) -> Item | None:
         """The next event that may be taken now: from those that arrived and from inboxes in turn. None: there is none."""

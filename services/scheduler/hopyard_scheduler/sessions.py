@@ -13,15 +13,28 @@ _LOG = logging.getLogger(__name__)
 MAX_WAITING = 20_000
 """Messages that may wait for one agent. One that reads slower is cut off; it comes back and gets what it has not taken over."""
 
+MAX_BUNDLE_BYTES = 1 << 20
+"""When those that are sent together have so many bytes, no further one joins them."""
+
 
 class Session:
-    """One open stream of an agent."""
+    """One open stream of an agent.
 
-    def __init__(self, node: str, incarnation: str, address: str, home: str = "") -> None:
+    Args:
+        node: Its name.
+        incarnation: Of its agent.
+        address: Where its NodeAgentService answers.
+        home: Names its data folder; empty: not known.
+        bundles: Whether what waits may be sent together.
+    """
+
+    def __init__(self, node: str, incarnation: str, address: str, home: str = "", *, bundles: bool = False) -> None:
         self.node = node
         self.incarnation = incarnation
         self.address = address
         self.home = home
+        self._bundles = bundles
+        self._over = False
         self._queue: asyncio.Queue[resource_manager_pb2.AgentSessionResponse | None] = asyncio.Queue(MAX_WAITING)
         self._closed = False
         self._welcomed = False
@@ -55,8 +68,21 @@ class Session:
             self._queue.put_nowait(None)
 
     async def next(self) -> resource_manager_pb2.AgentSessionResponse | None:
-        """The next message to send; None when the session is over."""
-        return await self._queue.get()
+        """The next message to send, with others behind it that wait too; None when the session is over."""
+        if self._over:
+            return None
+        first = await self._queue.get()
+        if first is None or first.HasField("welcome") or not self._bundles:
+            return first
+        size = first.ByteSize()
+        while size < MAX_BUNDLE_BYTES and not self._queue.empty():
+            further = self._queue.get_nowait()
+            if further is None:
+                self._over = True
+                break
+            size += further.ByteSize()
+            first.more.append(further)
+        return first
 
 
 class Sessions:

@@ -46,6 +46,8 @@ class Watchers:
         for report in reports:
             for watcher in self._watchers.get(report.experiment, ()):
                 watcher.reports.append(report)
+                watcher.jobs[report.job] = None
+                watcher.changed = True
                 touched.add(watcher)
         for name in experiments:
             for watcher in self._watchers.get(name, ()):

@@ -84,7 +84,7 @@ def test_ctrl_c_suspends_and_says_how_to_go_on(
 ) -> None:
     monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
     monkeypatch.setattr(
-        embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler", "--pace", "0.1")
+        embedded, "scheduler_service", lambda data: _service("scheduler", data, "scheduler", "--pace", "1")
     )
     data = tmp_path / "data"
     assert run(["run", str(experiment_file), "--data", str(data)]) == 130
@@ -136,8 +136,11 @@ def test_looking_at_a_running_cluster(
 
 
 def test_looking_at_a_cluster_that_is_not_running_opens_it_for_the_moment(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from hopyard.cli import connect
+
+    monkeypatch.setattr(connect, "_QUIET_SECONDS", 60.0)  # A busy computer may need more than a moment.
     data = tmp_path / "data"
     DataLock.acquire(data, "an earlier run").release()
     assert run(["experiments", "--data", str(data)]) == 0

@@ -52,7 +52,11 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         unknown = [run for run in hello.runs if RunKey.of(run) in self.unwanted]
         yield wire.AgentSessionResponse(
             welcome=wire.AgentWelcome(
-                epoch=self.epoch, lease_seconds=self.lease_seconds, heartbeat_seconds=0.2, unknown_runs=unknown
+                epoch=self.epoch,
+                lease_seconds=self.lease_seconds,
+                heartbeat_seconds=0.2,
+                unknown_runs=unknown,
+                bundles=hello.bundles,
             )
         )
         for key, commands in self._commands.items():
@@ -75,23 +79,27 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
     ) -> None:
         async for request in requests:
             async with self._changed:
-                match request.WhichOneof("message"):
-                    case "heartbeat":
-                        queue.put_nowait(wire.AgentSessionResponse(heartbeat=wire.SchedulerHeartbeat()))
-                    case "ack":
-                        key = RunKey.of(request.ack.run)
-                        self._taken[key] = max(self._taken[key], request.ack.sequence)
-                    case "run_message":
-                        self._message(request.run_message, queue)
-                    case "answer":
-                        self.answers.append(request.answer)
-                    case "shipped":
-                        self.shipped.append(request.shipped)
-                        if self.acknowledge:
-                            order = request.shipped.order
-                            ack = wire.ShipmentAck(experiment=order.experiment, number=order.number)
-                            queue.put_nowait(wire.AgentSessionResponse(shipment_ack=ack))
+                for message in (request, *request.more):
+                    self._take(message, queue)
                 self._changed.notify_all()
+
+    def _take(self, request: wire.AgentSessionRequest, queue: asyncio.Queue[wire.AgentSessionResponse | None]) -> None:
+        match request.WhichOneof("message"):
+            case "heartbeat":
+                queue.put_nowait(wire.AgentSessionResponse(heartbeat=wire.SchedulerHeartbeat()))
+            case "ack":
+                key = RunKey.of(request.ack.run)
+                self._taken[key] = max(self._taken[key], request.ack.sequence)
+            case "run_message":
+                self._message(request.run_message, queue)
+            case "answer":
+                self.answers.append(request.answer)
+            case "shipped":
+                self.shipped.append(request.shipped)
+                if self.acknowledge:
+                    order = request.shipped.order
+                    ack = wire.ShipmentAck(experiment=order.experiment, number=order.number)
+                    queue.put_nowait(wire.AgentSessionResponse(shipment_ack=ack))
 
     def _message(self, message: wire.RunMessage, queue: asyncio.Queue[wire.AgentSessionResponse | None]) -> None:
         key = RunKey.of(message.run)

@@ -313,6 +313,21 @@ async def test_a_log_program_never_outlives_its_run(cluster: Cluster, how: str) 
         assert await process.wait() == 0
 
 
+async def test_a_script_that_has_not_attached_is_ended_by_the_next_agent(cluster: Cluster) -> None:
+    process = await start_agent(cluster)
+    code = "import time\ntime.sleep(600)\n"
+    begin(cluster, KEY, {"p.py": code}, "python", "p.py", allowed=9)
+    async with asyncio.timeout(20):
+        while not _states(cluster):  # noqa: ASYNC110 (it says nothing)
+            await asyncio.sleep(0.02)
+    process.kill()
+    await process.wait()
+    again = await start_agent(cluster, sessions=2)
+    assert _states(cluster) == set()
+    again.send_signal(signal.SIGTERM)
+    assert await again.wait() == 0
+
+
 async def test_a_commands_memory_is_limited_with_all_that_it_starts(cluster: Cluster) -> None:
     await cluster.agent()
     grow = "import time\nx = b'x' * (400 << 20)\nprint('acc=1', flush=True)\ntime.sleep(600)\n"

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect, text
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, inspect, text
 
-from hopyard.errors import Conflict, InvalidInput
+from hopyard.errors import Conflict, InvalidInput, Unavailable
 from hopyard_appstat.database import Database, Synchronous, database_url, open_database
-from hopyard_appstat.migrate import migrate, newest_revision
+from hopyard_appstat.migrate import _FOLDER, NEWEST, migrate, upgrade
 from hopyard_appstat.schema import metadata
 
 
@@ -21,12 +24,20 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened.close()
 
 
-def test_the_migrations_make_the_models(database: Database) -> None:
+def test_the_newest_revision_is_that_of_the_last_migration() -> None:
+    assert ScriptDirectory(str(_FOLDER)).get_current_head() == NEWEST
+
+
+@pytest.mark.parametrize("make", [migrate, upgrade])
+def test_an_empty_database_and_the_migrations_get_the_models(
+    database: Database, make: Callable[[Engine], None]
+) -> None:
+    make(database.writer)
+    make(database.writer)  # at every start
     migrate(database.writer)
-    migrate(database.writer)  # at every start
     with database.writer.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert context.get_current_revision() == newest_revision()
+        assert context.get_current_revision() == NEWEST
         assert compare_metadata(context, metadata) == []
     found = inspect(database.writer)
     for table in metadata.sorted_tables:
@@ -44,10 +55,29 @@ def test_a_failed_migration_leaves_nothing(database: Database, monkeypatch: pyte
 
     monkeypatch.setattr("alembic.op.create_index", break_off)
     with pytest.raises(RuntimeError, match="power"):
-        migrate(database.writer)
+        upgrade(database.writer)
     assert inspect(database.writer).get_table_names() == []
     monkeypatch.undo()
-    migrate(database.writer)
+    upgrade(database.writer)
+
+
+def test_a_database_with_tables_but_no_revision_is_left_as_it_is(database: Database) -> None:
+    with database.writer.begin() as connection:
+        connection.execute(text("create table journal (x int)"))
+    with pytest.raises(Unavailable, match="already exists"):
+        migrate(database.writer)
+    assert inspect(database.writer).get_table_names() == ["journal"]
+
+
+def test_a_start_does_not_import_what_only_migrations_need(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; import hopyard_appstat.service\n"
+        "from hopyard_appstat.database import *; from hopyard_appstat.migrate import migrate\n"
+        f"d = open_database(database_url(None, Path({str(tmp_path)!r}))); migrate(d.writer); migrate(d.writer); d.close()\n"
+        "sys.exit(', '.join({'alembic', 'mako', 'pygments', 'sqlalchemy.dialects.postgresql'} & set(sys.modules)) or 0)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_a_database_of_a_newer_version_is_refused(database: Database) -> None:

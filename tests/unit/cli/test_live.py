@@ -198,3 +198,11 @@ def test_what_keeps_the_cluster_from_going_on_is_shown() -> None:
     made.trouble = "the journal cannot be written: no space left"
     assert plain_line(made, 100.0).endswith("the journal cannot be written: no space left")
     assert "the journal cannot be written: no space left" in "\n".join(drawn(made, 110, 20))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_job_that_a_person_paused_is_seen_at_a_glance(width: int) -> None:
+    made = model(job("1"), waiting("2", "paused by a person", JobState.HELD))
+    text = "\n".join(drawn(made, width, 24))
+    assert "◫ 1 held" in text
+    assert "◫ 1 job  paused by a person" in text

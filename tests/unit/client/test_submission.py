@@ -117,3 +117,23 @@ def test_a_file_that_vanishes_while_packing_is_left_out(
     else:
         with pytest.raises(InvalidInput, match=r"files vanish while they are read, code/.train.py.swp last; list them"):
             pack(folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sent"),
+    [
+        ("", "/given"),
+        ("interpreter: /own/python", ""),
+        ("interpreter: env", "{folder}/env"),
+        ("interpreter: no-env", ""),
+        ("interpreter: env\nworking_directory: /elsewhere", ""),
+        ("interpreter: ../env\nworking_directory: src", "{folder}/src/../env"),
+    ],
+)
+def test_the_files_interpreter_wins_and_a_relative_one_is_found_beside_the_code(
+    folder: Path, fields: str, sent: str
+) -> None:
+    (folder / "env").mkdir()
+    (folder / "src").mkdir()
+    submission = prepare(SPEC + fields, folder)
+    assert submission.interpreter("/given") == sent.format(folder=folder)

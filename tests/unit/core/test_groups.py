@@ -83,8 +83,8 @@ def test_jobs_train_by_the_terms_of_their_own_experiment() -> None:
     assert (rig.run(first).until, rig.run(second).until) == (10, 3)
     rig.report(1, 0.4, second)
     assert rig.of(ReportAccepted)[0].experiment == "y"
-    assert {effect.experiment for effect in rig.of(JobChanged)} == {"y"}
     rig.ended(RunEndReason.UNTIL, 3, snapshot(3), name=second)
+    assert {effect.experiment for effect in rig.of(JobChanged)} == {"y"}
     assert rig.job(second).state is JobState.COMPLETED
     assert rig.of(FinalPerformance)[0].member == "y"
     assert (rig.x.best, rig.y.best, rig.x.founder.best) == ((second, 1, 0.4), (second, 1, 0.4), None)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hopyard.errors import InvalidInput
+from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_scheduler.pages import page
-from hopyard_scheduler.sessions import MAX_WAITING, Session, Sessions
+from hopyard_scheduler.sessions import MAX_BUNDLE_BYTES, MAX_WAITING, Session, Sessions
 
 
 def test_pages_follow_each_other() -> None:
@@ -95,3 +96,52 @@ def test_a_node_that_is_alive_is_taken_over_only_by_its_own_next_start() -> None
     assert not sessions.occupied("b", "2", "home-2")
     clock.now += 4
     assert not sessions.occupied("a", "2", "home-2"), "it has been silent for a third of its lease"
+
+
+def acknowledged(sequence: int, size: int = 1) -> pb.AgentSessionResponse:
+    run = common_pb2.RunRef(experiment="e" * size, job="j")
+    return pb.AgentSessionResponse(ack=pb.ChannelAck(run=run, sequence=sequence))
+
+
+async def test_what_waits_for_an_agent_goes_together_behind_the_welcome() -> None:
+    session = Session("n", "i", "a", bundles=True)
+    session.welcome(pb.AgentSessionResponse(welcome=pb.AgentWelcome(epoch=1)))
+    for sequence in (1, 2, 3):
+        session.send(acknowledged(sequence))
+    session.close()
+    welcome = await session.next()
+    assert welcome is not None
+    assert welcome.HasField("welcome")
+    assert not welcome.more
+    together = await session.next()
+    assert together is not None
+    assert [message.ack.sequence for message in (together, *together.more)] == [1, 2, 3]
+    assert await session.next() is None
+    assert await session.next() is None
+
+
+async def test_what_goes_together_is_bounded() -> None:
+    session = Session("n", "i", "a", bundles=True)
+    session.welcome(pb.AgentSessionResponse(welcome=pb.AgentWelcome(epoch=1)))
+    for sequence in range(5):
+        session.send(acknowledged(sequence, MAX_BUNDLE_BYTES // 2))
+    await session.next()
+    sizes: list[int] = []
+    while sum(sizes) < 5:
+        message = await session.next()
+        assert message is not None
+        sizes.append(1 + len(message.more))
+    assert sizes == [2, 2, 1]
+
+
+async def test_an_agent_that_knows_no_bundles_gets_one_after_the_other() -> None:
+    session = Session("n", "i", "a")
+    session.welcome(pb.AgentSessionResponse(welcome=pb.AgentWelcome(epoch=1)))
+    session.send(acknowledged(1))
+    session.send(acknowledged(2))
+    await session.next()
+    for sequence in (1, 2):
+        message = await session.next()
+        assert message is not None
+        assert message.ack.sequence == sequence
+        assert not message.more

@@ -6,7 +6,6 @@ Nothing is started: where no cluster answers within `SECONDS`, nothing is offere
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,10 +16,7 @@ if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
 
 SECONDS: Final = 0.5
-"""How long asking a cluster may take, from when it is known that there is one."""
-
-LEAST_SECONDS: Final = 0.1
-"""So long the cluster has in any case, however long the client took to load."""
+"""How long asking a cluster may take."""
 
 Offers = list[tuple[str, str]]
 """What may be typed, each with a word about it."""
@@ -86,14 +82,13 @@ async def _jobs(client: AsyncClient, given: str | None) -> Offers:
 
 def _ask(context: typer.Context, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
     """What a cluster that runs answers; nothing where none does, whatever goes wrong."""
-    begin = time.monotonic()
     try:
         address = _address(context.params)
         if address is None:
             return []
         import asyncio
 
-        return asyncio.run(_within(address, work, begin + SECONDS))
+        return asyncio.run(_within(address, work))
     except Exception:  # noqa: BLE001 - a shell that waits for completions must not be told of errors
         return []
 
@@ -108,11 +103,11 @@ def _address(params: dict[str, Any]) -> str | None:
     return read_address(Path(data or os.environ.get(DATA_VARIABLE) or DEFAULT_DATA))
 
 
-async def _within(address: str, work: Callable[[AsyncClient], Awaitable[Offers]], end: float) -> Offers:
+async def _within(address: str, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
     import asyncio
 
     from hopyard.client.aio import AsyncClient
 
-    async with asyncio.timeout(max(end - time.monotonic(), LEAST_SECONDS)):
+    async with asyncio.timeout(SECONDS):
         async with AsyncClient(address, timeout=SECONDS, patience=0.0) as client:
             return await work(client)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hopyard.cli.errors import WrongUse
 
 
-def experiment_and_job(names: Sequence[str] | None, job: str | None) -> tuple[str | None, str]:
+def experiment_and_job(names: Sequence[str] | None, job: str | None = None) -> tuple[str | None, str]:
     """What `[EXPERIMENT] JOB` or `[EXPERIMENT] --job JOB` means.
 
     Raises:

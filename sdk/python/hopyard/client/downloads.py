@@ -30,7 +30,8 @@ def choose(job: Job, which: Which) -> Snapshot:
     if not job.snapshots:
         raise NotFound(
             f"job {job.id} has no snapshot (it is {job.state.value} at position {job.position}); "
-            "it gets one when it is suspended, when it ends, and as often as snapshot.every of the experiment file says"
+            "it gets one when it is suspended, when it ends, and as often as snapshot.every of the experiment file says; "
+            "a script's come from hopyard.report(checkpoint=...), and a log program has none"
         )
     newest = max(job.snapshots, key=lambda one: one.position)
     if which == "newest":

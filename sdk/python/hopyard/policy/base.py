@@ -95,7 +95,10 @@ class Policy(abc.ABC):
         """The core refused a command of an earlier answer, because its own state had moved on. By default nothing is done."""
 
     def demand(self, cluster: Cluster) -> int | None:
-        """How many machines the policy could use now; None: as many as it can get. Read after each up-call."""
+        """How many machines the policy could use now; None: as many as it can get.
+
+        Read after each up-call, on a view of the same moment: commands of the answer do not show in it.
+        """
         return None
 
     def gang(self, cluster: Cluster) -> int:

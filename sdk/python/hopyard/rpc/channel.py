@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from hopyard.errors import InvalidInput
-from hopyard.rpc import calls
+from hopyard.rpc import calls, near
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """Largest message either way. Bulk data is streamed in 1 MiB chunks; this bounds journal batches and listings."""
@@ -54,6 +54,21 @@ class _Call:
         return self._wrap(self._start(*args, timeout=self._timeout if timeout is None else timeout, **kwargs))
 
 
+class _Unary(_Call):
+    """A method with one request and one response: carried out at once where the server is in this event loop (`near`)."""
+
+    def __init__(self, start: Callable[..., Any], timeout: float, address: str, method: str) -> None:
+        super().__init__(start, calls.UnaryUnary, timeout)
+        self._address = address
+        self._method = method
+
+    def __call__(self, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
+        server = near.find(self._address, self._method)
+        if server is None:
+            return super().__call__(*args, timeout=timeout, **kwargs)
+        return near.NearCall(server, self._method, args[0], self._timeout if timeout is None else timeout)
+
+
 class Channel(grpc.aio.Channel):
     """A gRPC channel whose calls raise `hopyard.errors`; any generated stub can be built on it.
 
@@ -94,9 +109,9 @@ class Channel(grpc.aio.Channel):
 
     # The serializers are the generated stubs' business, so their types are too.
 
-    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
+    def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """One request, one response."""
-        return _Call(self._inner.unary_unary(*args, **kwargs), calls.UnaryUnary, self._timeout)
+        return _Unary(self._inner.unary_unary(method, *args, **kwargs), self._timeout, self.address, method)
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
         """A stream of requests, one response."""

@@ -35,6 +35,7 @@ class TrainingRun:
         self._start = start
         self._outbox = outbox
         self._gang: Leader | Follower | None = None
+        self._done_with: list[Path] = []
         self.broken = False
         """Whether the process should not be used for another run."""
 
@@ -101,24 +102,29 @@ class TrainingRun:
         hyperparameters = hyperparameters_from_proto(start.hyperparameters)
         if start.HasField("snapshot"):
             folder = scratch / "snapshot"
-            unpack(Path(self._start.snapshot_file), folder, start.snapshot.sha256)
+            unpack(Path(self._start.snapshot_file), folder, start.snapshot.sha256, durable=False)
             driver.start(hyperparameters, context, snapshot=folder, position=start.snapshot.position)
-            shutil.rmtree(folder)
+            self._done_with.append(folder)
         else:
             driver.start(hyperparameters, context)
         self.boundary.started(driver.position, finished=driver.finished)
 
     def _train(self, driver: TrainerDriver, gang: Leader | None) -> resource_manager_pb2.RunEnded:
         boundary = self.boundary
+
+        def waiting() -> None:
+            self._tidy()
+            if gang is not None:
+                gang.check()
+
         while True:
-            action = boundary.next(
-                waiting=gang.check if gang is not None else None, committed=lambda train: _committed(driver, train)
-            )
+            action = boundary.next(waiting=waiting, committed=lambda train: _committed(driver, train))
             match action:
                 case Train(limit):
                     if gang is not None:
                         gang.step(driver.position, limit)
                     boundary.report(self._step(driver, limit))
+                    self._tidy()
                 case Restate():
                     boundary.report(messages.restatement(driver.position, finished=driver.finished))
                 case Save():
@@ -137,7 +143,9 @@ class TrainingRun:
                     "gang trains the same number of units in each iteration",
                     user=True,
                 )
-            self.boundary.follow(self._step(driver, order.limit))
+            report = self._step(driver, order.limit)
+            self._tidy()
+            self.boundary.follow(report)
         return self.boundary.ended(order.reason, with_snapshot=False)
 
     def _step(self, driver: TrainerDriver, limit: int | None) -> Report:
@@ -146,11 +154,17 @@ class TrainingRun:
         self.boundary.iteration_began = None
         return report
 
+    def _tidy(self) -> None:
+        """Delete what was needed for a moment: when nobody waits for this run. What it leaves at its end the agent deletes."""
+        while self._done_with:
+            shutil.rmtree(self._done_with.pop())
+
     def _save(self, driver: TrainerDriver) -> None:
+        self._tidy()
         folder = Path(self._start.scratch_folder) / "saving"
         driver.save(folder)
         self.boundary.save(lambda file: pack(folder, file))
-        shutil.rmtree(folder)
+        self._done_with.append(folder)
 
 
 def _committed(driver: TrainerDriver, action: Train) -> int | None:

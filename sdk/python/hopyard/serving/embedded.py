@@ -1,6 +1,7 @@
 """`python -m hopyard.serving.embedded --data DIR`: AppStat, generators and scheduler in one process, for one directory.
 
-They still speak gRPC on loopback, so an embedded cluster is the same cluster. The services are found by the entry-point group
+They still speak by their contracts and serve gRPC on loopback, so an embedded cluster is the same cluster; only calls with one
+request and one response between them go without a socket (`hopyard.rpc.near`). The services are found by the entry-point group
 `hopyard.services`: nothing here imports them.
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from hopyard.plugins import load_plugin
+from hopyard.rpc.near import nearby
 from hopyard.serving.running import run_service
 
 SERVICES: Final = "hopyard.services"
@@ -55,9 +57,10 @@ class Embedded:
     async def start(self) -> str:
         """Starts all; answers the scheduler's address."""
         self._data.mkdir(parents=True, exist_ok=True)
-        appstat = await self._start("appstat", synchronous=self._synchronous)
-        hpgen = await self._start("hpgen")
-        return await self._start("scheduler", appstat=appstat, hpgen=hpgen, **self._timing)
+        with nearby():
+            appstat = await self._start("appstat", synchronous=self._synchronous)
+            hpgen = await self._start("hpgen")
+            return await self._start("scheduler", appstat=appstat, hpgen=hpgen, **self._timing)
 
     async def _start(self, name: str, **settings: Any) -> str:
         factory: Any = load_plugin(SERVICES, name)

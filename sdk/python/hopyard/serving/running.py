@@ -16,6 +16,10 @@ from hopyard.serving.troubles import explained
 
 _log = logging.getLogger(__name__)
 
+SWITCH_SECONDS: Final = 0.0005
+"""How long one of a service's threads may keep the interpreter from the others. Several of them (event loop, gRPC, database,
+policies) bring one decision on its way, and Python's own 5 ms would be longer than all else."""
+
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_WRONG_USE: Final = 2
@@ -36,6 +40,7 @@ def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT
         SIGINT.
     """
     set_up_logging(name, format=log_format, level=log_level)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         return asyncio.run(_run(main, name))
     except InvalidInput as error:

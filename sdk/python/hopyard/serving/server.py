@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[i
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
 from hopyard.errors import Conflict
+from hopyard.rpc import near
 from hopyard.rpc.channel import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
 from hopyard.serving import addresses
 from hopyard.serving.interceptor import ErrorInterceptor
@@ -73,6 +74,7 @@ class Server:
         self._data = data
         self._interceptors = (ErrorInterceptor(), *interceptors)
         self._registrations: list[Callable[[grpc.aio.Server], None]] = []
+        self._near = near.NearServer()
         self._services: list[str] = []
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
@@ -97,6 +99,7 @@ class Server:
         if self._server is not None:
             raise RuntimeError(f"{self._name}: {service} cannot be added: the server has started")
         self._registrations.append(lambda server: register(servicer, server))
+        register(servicer, self._near)  # type: ignore[arg-type]
         self._services.append(service)
 
     async def start(self, *, ready: bool = True) -> str:
@@ -125,6 +128,7 @@ class Server:
         await server.start()
         self._server = server
         self._address = addresses.join(addresses.reachable(self._host), port)
+        near.publish(self._address, self._near)
         if self._data is not None:
             addresses.write_address(self._data, self._name, self._address)
         _log.info("%s listens on %s", self._name, addresses.join(self._host, port))
@@ -153,5 +157,6 @@ class Server:
             return
         if self._data is not None:
             addresses.remove_address(self._data, self._name, self._address)
-        await self._server.stop(grace)
+        near.withdraw(self._address, self._near)
+        await asyncio.gather(self._server.stop(grace), self._near.finished(grace))
         _log.info("%s has stopped", self._name)

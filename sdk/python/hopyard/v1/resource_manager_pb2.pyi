@@ -332,6 +332,7 @@ class AgentSessionRequest(google.protobuf.message.Message):
     INVENTORY_FIELD_NUMBER: builtins.int
     EVICTED_FIELD_NUMBER: builtins.int
     SHIPPED_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> Global___AgentHello:
         """First on every session."""
@@ -364,6 +365,10 @@ class AgentSessionRequest(google.protobuf.message.Message):
     def shipped(self) -> Global___SnapshotShipped:
         """What became of an order to ship; said again in each session until it is acknowledged."""
 
+    @property
+    def more(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AgentSessionRequest]:
+        """What follows, in order, as if each had come by itself; they have none of their own. Only if the welcome said `bundles`."""
+
     def __init__(
         self,
         *,
@@ -375,9 +380,10 @@ class AgentSessionRequest(google.protobuf.message.Message):
         inventory: Global___SnapshotInventory | None = ...,
         evicted: Global___SnapshotsEvicted | None = ...,
         shipped: Global___SnapshotShipped | None = ...,
+        more: collections.abc.Iterable[Global___AgentSessionRequest] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "run_message", b"run_message", "shipped", b"shipped"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "run_message", b"run_message", "shipped", b"shipped"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "more", b"more", "run_message", b"run_message", "shipped", b"shipped"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "heartbeat", "run_message", "ack", "answer", "inventory", "evicted", "shipped"] | None: ...
 
 Global___AgentSessionRequest: typing_extensions.TypeAlias = AgentSessionRequest
@@ -397,6 +403,7 @@ class AgentSessionResponse(google.protobuf.message.Message):
     LIST_SNAPSHOTS_FIELD_NUMBER: builtins.int
     SHIP_SNAPSHOTS_FIELD_NUMBER: builtins.int
     SHIPMENT_ACK_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> Global___AgentWelcome:
         """First on every session."""
@@ -433,6 +440,10 @@ class AgentSessionResponse(google.protobuf.message.Message):
     def shipment_ack(self) -> Global___ShipmentAck:
         """An answer to an order to ship was taken over."""
 
+    @property
+    def more(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AgentSessionResponse]:
+        """What follows, in order, as if each had come by itself; they have none of their own. Only if the hello said `bundles`."""
+
     def __init__(
         self,
         *,
@@ -445,9 +456,10 @@ class AgentSessionResponse(google.protobuf.message.Message):
         list_snapshots: Global___ListNodeSnapshots | None = ...,
         ship_snapshots: Global___ShipSnapshots | None = ...,
         shipment_ack: Global___ShipmentAck | None = ...,
+        more: collections.abc.Iterable[Global___AgentSessionResponse] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "more", b"more", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command", "ack", "question", "forget_snapshots", "heartbeat", "list_snapshots", "ship_snapshots", "shipment_ack"] | None: ...
 
 Global___AgentSessionResponse: typing_extensions.TypeAlias = AgentSessionResponse
@@ -466,6 +478,7 @@ class AgentHello(google.protobuf.message.Message):
     SNAPSHOTS_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
     HOME_FIELD_NUMBER: builtins.int
+    BUNDLES_FIELD_NUMBER: builtins.int
     node: builtins.str
     incarnation: builtins.str
     """A new value whenever the agent process starts: runs of an older incarnation are lost."""
@@ -477,6 +490,8 @@ class AgentHello(google.protobuf.message.Message):
     """Names the agent's data folder, which only one agent at a time can use: who says hello with the same one is the same
     agent, started anew. Empty: not known; then a node that is alive is not taken over.
     """
+    bundles: builtins.bool
+    """Whether this agent takes messages with `more`."""
     @property
     def machines(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Machine]:
         """Its machines; `experiment`, `job` and `attempt` are not read."""
@@ -500,8 +515,9 @@ class AgentHello(google.protobuf.message.Message):
         snapshots: collections.abc.Iterable[builtins.str] | None = ...,
         epoch: builtins.int = ...,
         home: builtins.str = ...,
+        bundles: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "epoch", b"epoch", "home", b"home", "incarnation", b"incarnation", "machines", b"machines", "node", b"node", "runs", b"runs", "snapshots", b"snapshots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "bundles", b"bundles", "epoch", b"epoch", "home", b"home", "incarnation", b"incarnation", "machines", b"machines", "node", b"node", "runs", b"runs", "snapshots", b"snapshots"]) -> None: ...
 
 Global___AgentHello: typing_extensions.TypeAlias = AgentHello
 
@@ -515,6 +531,7 @@ class AgentWelcome(google.protobuf.message.Message):
     LEASE_SECONDS_FIELD_NUMBER: builtins.int
     HEARTBEAT_SECONDS_FIELD_NUMBER: builtins.int
     UNKNOWN_RUNS_FIELD_NUMBER: builtins.int
+    BUNDLES_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """Rises with every start of a scheduler. Agents refuse commands of an older epoch."""
     lease_seconds: builtins.float
@@ -524,6 +541,8 @@ class AgentWelcome(google.protobuf.message.Message):
     """
     heartbeat_seconds: builtins.float
     """How often the agent gives a sign of life."""
+    bundles: builtins.bool
+    """Whether this scheduler takes messages with `more`."""
     @property
     def unknown_runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.common_pb2.RunRef]:
         """Runs of hello that are not wanted (any more): end their processes and forget them."""
@@ -535,8 +554,9 @@ class AgentWelcome(google.protobuf.message.Message):
         lease_seconds: builtins.float = ...,
         heartbeat_seconds: builtins.float = ...,
         unknown_runs: collections.abc.Iterable[hopyard.v1.common_pb2.RunRef] | None = ...,
+        bundles: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "heartbeat_seconds", b"heartbeat_seconds", "lease_seconds", b"lease_seconds", "unknown_runs", b"unknown_runs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundles", b"bundles", "epoch", b"epoch", "heartbeat_seconds", b"heartbeat_seconds", "lease_seconds", b"lease_seconds", "unknown_runs", b"unknown_runs"]) -> None: ...
 
 Global___AgentWelcome: typing_extensions.TypeAlias = AgentWelcome
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hopyard.cli.completion import complete_job
 from hopyard.cli.options import Data, Experiment, Json, Server
+from hopyard.cli.options import Job as NamedJob
 
 if TYPE_CHECKING:
     from hopyard_scheduler.story import Line
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
 def command(
     experiment: Experiment = None,
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="Only what concerns this job.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="Only what concerns this job.", show_default=False, autocompletion=complete_job
+        ),
     ] = None,
+    named: NamedJob = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the experiment is over.")] = False,
     server: Server = None,
     data: Data = None,
@@ -33,7 +39,7 @@ def command(
 
     **Examples:** `hopyard events digits`, `hopyard events digits 7`, `hopyard events digits -f`
     """
-    asyncio.run(tell(experiment, job, follow, server, data, json))
+    asyncio.run(tell(experiment, job or named, follow, server, data, json))
 
 
 async def tell(

@@ -165,7 +165,10 @@ class ForgetSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ReportAccepted:
-    """A report that is now part of a job's statistics: a projection of the journal. `experiment` is the job's own."""
+    """A report that is now part of a job's statistics: a projection of the journal. `experiment` is the job's own.
+
+    What else of the job changes with it, such as its position, comes into its row with the next `JobChanged`.
+    """
 
     experiment: str
     job: str

@@ -174,10 +174,14 @@ class Experiment:
         """Machines with a run that count against its share."""
         return self.busy - sum(self.machines[machine].run is not None for machine in self.draining)
 
-    def precedence(self, run: Run) -> tuple[bool, float, int]:
-        """Runs that are to leave come in this order: the lowest priority first, then the newest job; others' last."""
+    def precedence(self, run: Run) -> tuple[bool, float, int, int]:
+        """Runs that are to leave come in this order: the lowest priority first, then who loses least, then the newest job.
+
+        A program that has taken no snapshot so far perhaps cannot, and begins again. Runs that may not be preempted come last.
+        """
         job = self.jobs[run.job]
-        return not run.preemptible, job.priority or 0.0, -job.ordinal
+        at_stake = run.position if self.snapshots.newest(run.job) is None else 0
+        return not run.preemptible, job.priority or 0.0, at_stake, -job.ordinal
 
     def sign(self, value: float) -> float:
         """A metric's value turned so that higher is better."""

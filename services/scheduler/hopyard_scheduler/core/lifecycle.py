@@ -279,6 +279,7 @@ def _complete_winner(x: Experiment, jobs: list[Job]) -> None:
         target = job.terms.target
         reached = target is not None and job.best is not None and x.sign(job.best[0]) >= x.sign(target)
         if reached and (job.state.idle or job.state is JobState.HELD):
+            job.position = job.high_water  # Also where a program without snapshots would begin again.
             x.move(job, JobState.COMPLETED, "reached the target")
 
 

@@ -168,7 +168,6 @@ def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
     x.emit(ReportAccepted(job.member.id, job.id, run.attempt, report))
     value = point.metrics.get(x.settings.metric)
     _judge(x, job, report.position, value)
-    x.changed(job)
     if x.settings.statistics:
         x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
     return value

@@ -40,7 +40,8 @@ def set_share(x: Experiment, event: ShareSet) -> None:
 def preempt(x: Experiment) -> None:
     """The deadline of a smaller share has passed: the core suspends what the policy did not.
 
-    Runs of the lowest priority first, then those of the newest jobs; runs that may not be preempted stay until they end.
+    Runs of the lowest priority first, then those that would lose least, then those of the newest jobs; runs that may not be
+    preempted stay until they end.
     Asked with each event until the experiment is within its share, since what is left to leave may change.
     """
     leaving = sum(_counted(x, run) for run in x.live.values() if run.ending is not None)

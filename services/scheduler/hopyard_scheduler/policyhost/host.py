@@ -67,9 +67,13 @@ class PolicyHost:
             for verdict in call.verdicts:
                 self._policy.on_refused(view, verdict)
             decision = make_up_call(self._policy, view, call.call)
-            demand = self._policy.demand(view)
-            gang = self._policy.gang(view)
+            # On the moment itself: a job that is being created counts as one that is left until it is there.
+            looks = CoreView(experiment, call, self._views)
+            demand = self._policy.demand(looks)
+            gang = self._policy.gang(looks)
             _check(call, decision, demand, gang)
+            if looks.commands:
+                raise TypeError(f"demand and gang may only look, found {looks.commands[0]}")
             answer = Answer(call.number, decision, tuple(view.commands))
             return _as_recorded(PolicyAnswered(call.at, call.experiment, answer, demand, gang))
         except GivenUp:

@@ -71,7 +71,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
                 f"node {hello.node} is alive elsewhere, at {where}; give this agent another name with --node, or stop that "
                 "one first"
             )
-        session = Session(hello.node, hello.incarnation, hello.address, hello.home)
+        session = Session(hello.node, hello.incarnation, hello.address, hello.home, bundles=hello.bundles)
         self._sessions.open(session)
         await self._live.submit(
             NodeJoined(
@@ -89,24 +89,28 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         try:
             async for request in requests:
                 self._sessions.alive(session)
-                match request.WhichOneof("message"):
-                    case "run_message":
-                        await self._live.submit(run_message_from_proto(request.run_message, self._live.clock()))
-                    case "ack":
-                        self._live.core.acknowledge(key_from_proto(request.ack.run), request.ack.sequence)
-                    case "shipped":
-                        await self._live.submit(shipped_from_proto(request.shipped, session.node, self._live.clock()))
-                    case "inventory":
-                        self._garbage.arrived(request.inventory)
-                    case "evicted":
-                        hashes = tuple(request.evicted.sha256)
-                        await self._live.submit(NodeEvicted(self._live.clock(), session.node, hashes))
-                    case "heartbeat":
-                        session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))
-                    case other:
-                        raise InvalidInput(f"agent {session.node}: message {other} is not expected here")
+                for message in (request, *request.more):
+                    await self._take(session, message)
         finally:
             session.close()
+
+    async def _take(self, session: Session, message: pb.AgentSessionRequest) -> None:
+        match message.WhichOneof("message"):
+            case "run_message":
+                await self._live.submit(run_message_from_proto(message.run_message, self._live.clock()))
+            case "ack":
+                self._live.core.acknowledge(key_from_proto(message.ack.run), message.ack.sequence)
+            case "shipped":
+                await self._live.submit(shipped_from_proto(message.shipped, session.node, self._live.clock()))
+            case "inventory":
+                self._garbage.arrived(message.inventory)
+            case "evicted":
+                hashes = tuple(message.evicted.sha256)
+                await self._live.submit(NodeEvicted(self._live.clock(), session.node, hashes))
+            case "heartbeat":
+                session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))
+            case other:
+                raise InvalidInput(f"agent {session.node}: message {other} is not expected here")
 
     async def ReserveIdleMachine(
         self,

@@ -14,6 +14,7 @@ from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.garbage import DEFAULT_SECONDS, Garbage
 from hopyard_scheduler.importing import Importer
 from hopyard_scheduler.pages import page
+from hopyard_scheduler.terms import Terms
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -107,8 +108,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         context: grpc.aio.ServicerContext[pb.UpdateExperimentRequest, pb.UpdateExperimentResponse],
     ) -> pb.UpdateExperimentResponse:
         """Target, weight, slots, concurrency."""
-        await self._door.update(
-            request.experiment,
+        terms = Terms(
             target=request.target if request.HasField("target") else None,
             weight=request.weight if request.HasField("weight") else None,
             slots=request.slots if request.HasField("slots") else None,
@@ -116,6 +116,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             clear=tuple(dict.fromkeys(request.clear)),
             request=request.request_id,
         )
+        await self._door.update(request.experiment, terms)
         return pb.UpdateExperimentResponse(experiment=await self._door.show(request.experiment))
 
     async def GetCluster(

@@ -109,8 +109,10 @@ def extend(
 
     from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import WrongUse
+    from hopyard.cli.hints import next_step
     from hopyard.cli.output import say
     from hopyard.cli.session import extend_experiment
+    from hopyard.client.types import ExperimentState
 
     seconds = _seconds(time)
     if not (jobs or max_iterations or seconds):
@@ -118,15 +120,18 @@ def extend(
 
     async def act(client: AsyncClient) -> ExperimentValue:
         chosen = await find(client, experiment)
-        return await client.extend(chosen, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
+        extended = await client.extend(chosen, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
+        if watch and extended.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
+            return await client.resume(extended)
+        return extended
 
     if watch:
         raise typer.Exit(extend_experiment(act, experiment or "", server=server, data=data, json=json))
     idle = asyncio.run(resting(server, data))
     extended = with_client(server, data, "hopyard extend", act)
     _tell(extended, json)
-    if idle is not None and not extended.state.ended:
-        say(f"no cluster runs in {idle} to train it: hopyard resume {extended.id}{where(server, data)}")
+    if not json and (hint := next_step(extended, idle, where(server, data), extended=True)):
+        say(hint)
 
 
 def wait(

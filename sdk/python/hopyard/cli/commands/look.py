@@ -57,7 +57,10 @@ def jobs(experiment: Experiment = None, server: Server = None, data: Data = None
 
 
 def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
-    """List the nodes of a running cluster and what their machines do."""
+    """List a running cluster's nodes, and what their machines do.
+
+    **Example:** `hopyard nodes --server gpu1:4650`
+    """
     import asyncio
 
     from hopyard.cli.connect import resting, with_client

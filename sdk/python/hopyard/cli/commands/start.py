@@ -44,7 +44,7 @@ def init(
     if output.exists() and not force:
         raise WrongUse(f"{output} is there already; --force writes over it, -o FILE writes another")
     plan = plan_for(script, output.parent)
-    text = plan.text(str(script) if script is not None else "your script")
+    text = plan.text(script.name if script is not None else "your script")
     load_spec(text, str(output))
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")

@@ -61,6 +61,7 @@ def set_terms(
 
     from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import WrongUse
+    from hopyard.cli.hints import next_step
     from hopyard.cli.output import emit_json, say
 
     limits = {"slots": _count("--machines", machines), "concurrency": _count("--concurrency", concurrency)}
@@ -81,10 +82,8 @@ def set_terms(
         emit_json(found)
         return
     say(f"{found.name} ({found.id}) is {found.state.value}: {terms_of(found)}")
-    if found.state.ended:
-        say(f"it has ended, and goes on with more to do: hopyard extend {found.id}{where(server, data)}")
-    elif idle is not None:
-        say(f"no cluster runs in {idle} to train it: hopyard resume {found.id}{where(server, data)}")
+    if hint := next_step(found, idle, where(server, data), extended=False):
+        say(hint)
 
 
 def terms_of(experiment: ExperimentValue) -> str:

@@ -23,6 +23,8 @@ _SIZE: Final = re.compile(r"batch|units|hidden|width|dim|channel|filter|embed|si
 _LESS: Final = re.compile(
     r"loss|err|rmse|mse|mae|perplexity|ppl|cost|deviation|time|regret|distance|wer|cer", re.IGNORECASE
 )
+_FRACTIONS: Final = ((0.3, (0.0, 0.5)), (0.8, (0.0, 0.9)), (0.98, (0.5, 0.99)), (1.0, (0.9, 0.9999)))
+"""Bounds for a fraction whose default is at most the first number."""
 _BEST: Final = ("accuracy", "acc", "f1", "auc", "score", "reward", "error", "loss")
 _USUAL: Final[dict[str, Any]] = {
     "lr": {"loguniform": [1e-4, 1e-1]},
@@ -91,7 +93,8 @@ def _around(name: str, default: float) -> dict[str, list[float]]:
     if default > 0 and _LOGARITHMIC.search(name):
         return {"loguniform": [_short(default / 10), _short(default * 10)]}
     if 0 <= default < 1 and _FRACTION.search(name):
-        return {"uniform": [0.5, 0.99]} if default >= 0.8 else {"uniform": [0.0, 0.5 if default <= 0.3 else 0.9]}
+        low, high = next(bounds for most, bounds in _FRACTIONS if default <= most)
+        return {"uniform": [low, high]}
     if default > 0:
         return (
             {"loguniform": [_short(default / 10), _short(default * 10)]}

@@ -28,7 +28,7 @@ def experiment_text(data: Mapping[str, Any], head: Sequence[str], notes: Mapping
     Args:
         data: What it sets, by section and field.
         head: Comment lines at its beginning.
-        notes: Further comment lines before a field, by its place ("space", "stop.jobs").
+        notes: Further comment lines before a field, by its name.
     """
     lines = [f"# {line}".rstrip() for line in head]
     for name, field in ExperimentSpec.model_fields.items():
@@ -40,25 +40,20 @@ def experiment_text(data: Mapping[str, Any], head: Sequence[str], notes: Mapping
         if section is None or name == "log":
             lines += _entry(name, data.get(name, field.get_default(call_default_factory=True)), set_=name in data)
         else:
-            lines += _section_lines(name, section, data.get(name, {}), notes)
+            lines += _section_lines(name, section, data.get(name, {}))
     return "\n".join(lines) + "\n"
 
 
-def _section_lines(
-    name: str, section: type[BaseModel], values: Mapping[str, Any], notes: Mapping[str, Sequence[str]]
-) -> list[str]:
+def _section_lines(name: str, section: type[BaseModel], values: Mapping[str, Any]) -> list[str]:
     lines = [f"{'' if values else '#'}{name}:"]
     for key, field in section.model_fields.items():
+        lines += [f"  # {line}" for line in textwrap.wrap(field.description or "", _WIDTH - 2)]
         inner = _section(field.annotation)
         if inner is not None:
-            given = values.get(key)
-            body = _section_lines(key, inner, given or {}, {})
-            lines += [f"  {line}" for line in body]
-            continue
-        default = field.get_default(call_default_factory=True)
-        about = [*textwrap.wrap(field.description or "", _WIDTH - 2), *notes.get(f"{name}.{key}", ())]
-        lines += [f"  # {line}" for line in about]
-        lines += [f"  {line}" for line in _entry(key, values.get(key, default), set_=key in values)]
+            body = _section_lines(key, inner, values.get(key, {}))
+        else:
+            body = _entry(key, values.get(key, field.get_default(call_default_factory=True)), set_=key in values)
+        lines += [f"  {line}" for line in body]
     return lines
 
 

@@ -43,14 +43,15 @@ def answer(policy: Policy, moment: Moment, call: Call, refused: tuple[Verdict, .
         policy.on_refused(view, verdict)
     decision = _check_decision(moment, call, make_up_call(policy, view, call))
     commands = tuple(view.commands)
-    demand, gang = policy.demand(view), policy.gang(view)
+    looks = UpCallView(moment, call)
+    demand, gang = policy.demand(looks), policy.gang(looks)
     where = describe(moment, call)
     if demand is not None and (not isinstance(demand, int) or isinstance(demand, bool) or demand < 0):
         raise IllegalCommand(f"{where}: demand() returned {demand!r}; it must be an int of at least 0, or None")
     if not isinstance(gang, int) or isinstance(gang, bool) or gang < 1:
         raise IllegalCommand(f"{where}: gang() returned {gang!r}; it must be an int of at least 1")
-    if len(view.commands) != len(commands):
-        raise IllegalCommand(f"{where}: demand() or gang() gave the command {view.commands[-1]}; they may only look")
+    if looks.commands:
+        raise IllegalCommand(f"{where}: demand() or gang() gave the command {looks.commands[0]}; they may only look")
     return Entry(moment, call, refused, decision, commands, demand, gang), view
 
 

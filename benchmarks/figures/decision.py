@@ -1,0 +1,104 @@
+"""A decision: from the end of an iteration in the training process, by policy and journal, to the beginning of the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+
+from figures.cluster import cpu_seconds, embedded, ended
+from figures.frame import Sample
+from figures.timing import TIMED, percentile, timed_spec
+
+RUNNERS: Final = 8
+PACE: Final = 0.05
+ITERATIONS: Final = 150
+BUSY_ITERATIONS: Final = 250
+WARM_UP: Final = 10
+"""Iterations of each job that are not counted: everything is done for the first time in them."""
+
+_ECHO: Final = """
+import asyncio
+import grpc.aio
+
+async def echo(request, context):
+    return request
+
+async def main():
+    server = grpc.aio.server()
+    handler = grpc.unary_unary_rpc_method_handler(echo)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bare", {"Echo": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    await server.wait_for_termination()
+
+asyncio.run(main())
+"""
+
+
+async def measure(folder: Path) -> list[Sample]:
+    """One run: iterations of 25 to 75 ms, as training has them; and beside it iterations of no length at all."""
+    call = await _unary(400, PACE / RUNNERS)
+    gaps, cpu = await _gaps(folder / "paced", PACE, ITERATIONS)
+    busy, _ = await _gaps(folder / "busy", 0.0, BUSY_ITERATIONS)
+    beside = {"CPU ms a decision, all processes": cpu * 1e3} | {
+        f"{RUNNERS} runners that train nothing, {name}": percentile(busy, part) for name, part in _PARTS
+    }
+    return [
+        Sample(
+            name=f"{name}, {RUNNERS} runners",
+            value=percentile(gaps, part),
+            unit="ms",
+            most=most,
+            baseline=percentile(call, part),
+            against="ms of a bare unary call",
+            beside=beside if part == 0.5 else {},
+        )
+        for (name, part), most in zip(_PARTS, (3.0, 15.0), strict=True)
+    ]
+
+
+_PARTS: Final = (("p50", 0.5), ("p99", 0.99))
+
+
+async def _gaps(data: Path, pace: float, iterations: int) -> tuple[list[float], float]:
+    """Milliseconds between the iterations of all jobs, and CPU seconds a decision."""
+    async with embedded(data, RUNNERS) as (_, client):
+        policy = {"name": "figures.policies:EachIteration"}
+        spec = timed_spec(RUNNERS, WARM_UP, pace, uneven=True, policy=policy)
+        experiment = await client.create(spec, TIMED)
+        await ended(client, experiment)
+        used = cpu_seconds()
+        experiment = await client.extend(experiment, max_iterations=WARM_UP + iterations)
+        await ended(client, experiment)
+        used = cpu_seconds() - used
+        reports = [one.report for one in await client.statistics(experiment) if one.report.position > WARM_UP]
+    gaps = [report.metrics["gap"] * 1e3 for report in reports if report.metrics["gap"] >= 0]
+    assert len(gaps) == RUNNERS * (iterations - 1), f"{len(gaps)} decisions"
+    return gaps, used / len(gaps)
+
+
+async def _unary(calls: int, pause: float) -> list[float]:
+    """Milliseconds of calls with one request and one response to another process, one at a time, with a pause between them."""
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(sys.executable, "-c", _ECHO, stdin=pipe, stdout=pipe)
+    try:
+        assert server.stdout is not None
+        port = int(await server.stdout.readline())
+        found = []
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary("/bare/Echo")
+            for _ in range(calls):
+                began = time.perf_counter()
+                await call(b"x" * 64)
+                found.append((time.perf_counter() - began) * 1e3)
+                await asyncio.sleep(pause)
+    finally:
+        server.kill()
+        await server.wait()
+    return found[10:]

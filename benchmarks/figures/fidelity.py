@@ -1,0 +1,51 @@
+"""How much longer training takes than it must."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Final
+
+from figures.cluster import embedded, ended
+from figures.frame import Sample
+from figures.timing import TIMED, timed_spec
+
+MACHINES: Final = 4
+JOBS: Final = 32
+ITERATIONS: Final = 10
+PACE: Final = 0.05
+IDEAL: Final = JOBS * ITERATIONS * PACE / MACHINES
+
+
+async def measure(folder: Path) -> list[Sample]:
+    """One run: from `create` to the experiment's end, in a cluster that serves."""
+    bare = await _bare()
+    async with embedded(folder / "data", MACHINES) as (_, client):
+        began = time.time()
+        experiment = await client.create(timed_spec(JOBS, ITERATIONS, PACE), TIMED)
+        found = await ended(client, experiment)
+        assert found.ended_at is not None
+        wall = found.ended_at - began
+        assert len(await client.statistics(experiment)) == JOBS * ITERATIONS
+    return [
+        Sample(
+            name=f"wall of {JOBS} jobs of {ITERATIONS} iterations of {PACE * 1e3:g} ms on {MACHINES} machines",
+            value=wall / IDEAL,
+            unit="x ideal",
+            most=1.05,
+            baseline=bare / IDEAL,
+            against="x ideal of threads that only sleep",
+            beside={"wall, s": wall},
+        )
+    ]
+
+
+async def _bare() -> float:
+    def sleep() -> None:
+        for _ in range(JOBS * ITERATIONS // MACHINES):
+            time.sleep(PACE)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(asyncio.to_thread(sleep) for _ in range(MACHINES)))
+    return time.perf_counter() - began

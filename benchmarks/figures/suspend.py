@@ -1,0 +1,92 @@
+"""Suspending and resuming a run: until the machine is free, until the state is stored, until it trains again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from figures.cluster import embedded, ended
+from figures.frame import Sample
+from figures.timing import TIMED, first_trained, journal, percentile, timed_spec
+
+SIZES: Final = (("360 KB", 360_000, 40), ("50 MB", 50_000_000, 12))
+"""Of the state: name, bytes, how often it is suspended."""
+
+PACE: Final = 0.05
+_PARTS: Final = (("p50", 0.5), ("p95", 0.95))
+
+
+async def measure(folder: Path) -> list[Sample]:
+    """One run."""
+    samples = []
+    for name, size, times in SIZES:
+        bare = await asyncio.to_thread(_bare, folder, size, times)
+        free, stored, again = await _cycles(folder / str(size), size, times)
+        both = [one + other for one, other in zip(free, again, strict=True)]
+        beside = {f"bare, {part_name}": percentile(bare, part) for part_name, part in _PARTS}
+        for what, found in (("until free", free), ("until stored", stored), ("until training again", again)):
+            beside |= {f"{what}, {part_name}": percentile(found, part) for part_name, part in _PARTS}
+        samples.append(
+            Sample(
+                name=f"{name}, suspend to free + resume, p50",
+                value=percentile(both, 0.5),
+                unit="ms",
+                most=60.0 if size < 1_000_000 else None,
+                baseline=percentile(bare, 0.5),
+                against="ms of write + fsync + read + sha256 of the same bytes",
+                beside=beside,
+            )
+        )
+    return samples
+
+
+async def _cycles(data: Path, size: int, times: int) -> tuple[list[float], list[float], list[float]]:
+    """Milliseconds of each suspend from its decision on, until its end was taken and until it was stored, and of each resume."""
+    policy = {"name": "figures.policies:EachIteration", "suspend": True}
+    spec = dict(timed_spec(1, times + 2, PACE, policy=policy, trainer="train.py:Heavy"))
+    spec["space"] = {**spec["space"], "size": {"constant": size}}
+    async with embedded(data, 1) as (_, client):
+        experiment = await client.create(spec, TIMED)
+        await ended(client, experiment)
+        trained = first_trained(await client.statistics(experiment))
+    decided: dict[int, float] = {}
+    free: dict[int, float] = {}
+    stored: dict[int, float] = {}
+    attempt = 0
+    for at, kind, event in journal(data / "appstat.sqlite"):
+        if kind == "PolicyAnswered":
+            answer = event["answer"]
+            attempt += sum(command["is"] == "StartJob" for command in answer.get("commands", ()))
+            if (answer.get("decision") or {}).get("kind") == "SUSPEND":
+                decided[attempt] = at
+        elif kind == "RunMessage" and event["body"]["is"] == "Ended":
+            free[event["attempt"]] = at
+        elif kind == "RunMessage" and event["body"]["is"] == "SnapshotStored":
+            stored.setdefault(event["body"]["position"], at)
+    counted = range(2, times + 2)  # Each iteration was an attempt; the first did everything for the first time.
+    return (
+        [(free[n] - decided[n]) * 1e3 for n in counted],
+        [(stored[n] - decided[n]) * 1e3 for n in counted],
+        [(trained[("1", n + 1)] - free[n]) * 1e3 for n in counted],
+    )
+
+
+def _bare(folder: Path, size: int, times: int) -> list[float]:
+    """Milliseconds of writing and hashing so many bytes, bringing them to the disk, and reading and hashing them again."""
+    found = []
+    for _ in range(times):
+        data = os.urandom(size)
+        began = time.perf_counter()
+        file = folder / "bare"
+        with file.open("wb") as opened:
+            opened.write(data)
+            hashlib.sha256(data).hexdigest()
+            os.fsync(opened.fileno())
+        hashlib.sha256(file.read_bytes()).hexdigest()
+        found.append((time.perf_counter() - began) * 1e3)
+        file.unlink()
+    return found

@@ -1,0 +1,64 @@
+"""When things happened: what the journal of an experiment says, and what `timed` trainers report."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from hopyard.client.types import Statistic
+
+TIMED: Final = Path(__file__).parent / "timed"
+"""Code folder of trainers that say when they train."""
+
+
+def timed_spec(jobs: int, iterations: int, pace: float, *, uneven: bool = False, **changes: Any) -> Mapping[str, Any]:
+    """An experiment whose iterations last `pace` seconds; a job is saved when it leaves its machine, and not by the way."""
+    return {
+        "name": "timed",
+        "trainer": "train.py:Timed",
+        "metric": {"name": "gap", "mode": "min"},
+        "space": {"x": {"uniform": [0.0, 1.0]}, "pace": {"constant": pace}, "uneven": {"constant": uneven}},
+        "stop": {"jobs": jobs, "max_iterations": iterations},
+        "snapshot": {"every": 1_000_000, "keep_best": 0},
+    } | changes
+
+
+def journal(database: Path) -> Iterator[tuple[float, str, dict[str, Any]]]:
+    """The records of all streams of AppStat's database: when the scheduler took each, its kind, and what it says."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        for kind, payload in connection.execute("SELECT kind, payload FROM journal ORDER BY stream, position"):
+            event = json.loads(payload)
+            yield event["at"], kind, event
+
+
+def first_trained(statistics: Sequence[Statistic]) -> dict[tuple[str, int], float]:
+    """When each run's first iteration began, in seconds since the epoch, by job and attempt."""
+    found: dict[tuple[str, int], float] = {}
+    for one in statistics:
+        key, began = (one.job, one.attempt), one.report.metrics["began"]
+        found[key] = min(began, found.get(key, began))
+    return found
+
+
+def started(database: Path) -> dict[tuple[str, int], float]:
+    """When each run was decided on, in seconds since the epoch, by job and attempt."""
+    found: dict[tuple[str, int], float] = {}
+    attempts: dict[str, int] = {}
+    for at, kind, event in journal(database):
+        if kind == "PolicyAnswered":
+            for command in event["answer"].get("commands", ()):
+                if command["is"] == "StartJob":
+                    job = command["job"]
+                    attempts[job] = attempts.get(job, 0) + 1
+                    found[job, attempts[job]] = at
+    return found
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    """The value below which so large a part (0 to 1) of the values lies."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * part), len(ordered) - 1)]

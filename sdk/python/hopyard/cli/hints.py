@@ -1,0 +1,30 @@
+"""What a person does next, after an experiment was changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hopyard.client.types import Experiment, ExperimentState
+
+
+def next_step(experiment: Experiment, idle: Path | None, where: str, *, extended: bool) -> str:
+    """A line that says how the experiment goes on; empty: it trains, or will by itself.
+
+    Args:
+        experiment: As it is after the change.
+        idle: The data directory, if no cluster serves it.
+        where: The options that lead the next command to the same cluster, with a blank before them.
+        extended: Whether the change was to give it more to do.
+    """
+    resume = f"hopyard resume {experiment.id}{where}"
+    if experiment.state.ended:
+        if extended:
+            return f"that gave it nothing to train; more jobs do: hopyard extend {experiment.id} --jobs N{where}"
+        return f"it has ended, and goes on with more to do: hopyard extend {experiment.id}{where}"
+    if experiment.state is ExperimentState.ENDING:
+        return "its end is under way; the change holds right after it"
+    if idle is not None:
+        return f"no cluster runs in {idle} to train it: {resume}"
+    if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
+        return f"it stays paused until: {resume}"
+    return ""

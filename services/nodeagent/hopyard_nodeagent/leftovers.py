@@ -1,0 +1,69 @@
+"""Processes that a killed agent left behind: written down while they live, and ended by the next agent in the same folder.
+
+Most end with their agent by themselves. A script that has not attached yet does not, and neither does what a command has started.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from hopyard_nodeagent.memory import of_session
+
+_log = logging.getLogger(__name__)
+
+_SAME_SECONDS: Final = 2.0
+"""The system tells when a process began by a clock that may be set meanwhile."""
+
+
+class Leftovers:
+    """A file for each living process that leads a session, in a folder that exists."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep them in `folder`."""
+        self._folder = folder
+
+    def note(self, pid: int) -> None:
+        """A process was started; one that is gone already is left out."""
+        with suppress(psutil.NoSuchProcess):
+            began = psutil.Process(pid).create_time()
+            (self._folder / str(pid)).write_text(json.dumps({"host": socket.gethostname(), "began": began}))
+
+    def forget(self, pid: int) -> None:
+        """A process has ended, and all of its session."""
+        (self._folder / str(pid)).unlink(missing_ok=True)
+
+    def end_all(self) -> None:
+        """End what an earlier agent has left on this host."""
+        for file in list(self._folder.iterdir()):
+            left = _left(file)
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if left:
+                _log.warning("ended %d processes that an earlier agent left behind: %s", len(left), left)
+            file.unlink()
+
+
+def _left(file: Path) -> list[int]:
+    """Processes of the session that a file tells of, if it is still that one."""
+    try:
+        leader, noted = int(file.name), json.loads(file.read_text())
+        host, began = str(noted["host"]), float(noted["began"])
+    except (ValueError, TypeError, KeyError):  # half written: its process was just being started
+        return []
+    if host != socket.gethostname():
+        return []
+    try:
+        present = psutil.Process(leader).create_time()
+    except psutil.NoSuchProcess:
+        present = began  # While any of a session is left, its number is given to no other.
+    return of_session(leader) if abs(present - began) < _SAME_SECONDS else []

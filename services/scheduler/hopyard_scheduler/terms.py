@@ -1,0 +1,78 @@
+"""New terms of an experiment, as a person wants them: checked, and made an event of."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from hopyard.errors import InvalidInput
+from hopyard_scheduler.core.events import Settings, Updated
+from hopyard_scheduler.core.member import Member
+
+CLEARABLE: Final = ("target", "slots", "concurrency")
+"""Terms that need not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is to change; None leaves a term as it is.
+
+    Attributes:
+        target: A report at least as good ends the experiment.
+        weight: Weight of its share.
+        slots: The most machines.
+        concurrency: The most jobs that train at a time.
+        clear: Terms that are to hold no more.
+        request: Makes it idempotent; empty: each counts.
+    """
+
+    target: float | None = None
+    weight: float | None = None
+    slots: int | None = None
+    concurrency: int | None = None
+    clear: tuple[str, ...] = ()
+    request: str = ""
+
+
+def update_of(at: float, stream: str, member: Member, terms: Terms) -> Updated:
+    """The event that changes an experiment's terms.
+
+    Raises:
+        InvalidInput: A term that cannot be, or nothing to change.
+    """
+    _check(terms, member.settings)
+    return Updated(
+        at,
+        stream,
+        terms.request or f"update-{uuid.uuid4()}",
+        target=terms.target,
+        weight=terms.weight,
+        slots=terms.slots,
+        member=member.id,
+        concurrency=terms.concurrency,
+        cleared=terms.clear,
+    )
+
+
+def _check(terms: Terms, present: Settings) -> None:
+    given = {name: getattr(terms, name) for name in ("target", "weight", "slots", "concurrency")}
+    values = {name: value for name, value in given.items() if value is not None}
+    if not (values or terms.clear):
+        raise InvalidInput(f"change at least one of {', '.join(given)}")
+    for name in ("target", "weight"):
+        if not math.isfinite(values.get(name, 0.0)):
+            raise InvalidInput(f"{name} must be a finite number, found {values[name]}")
+    if values.get("weight", 1.0) <= 0:
+        raise InvalidInput(f"weight must be above 0, found {terms.weight}")
+    for name in ("slots", "concurrency"):
+        if values.get(name, 1) < 1:
+            raise InvalidInput(f"{name} must be at least 1, found {values[name]}")
+    for name in terms.clear:
+        if name not in CLEARABLE or name in values:
+            raise InvalidInput(f"clear: found {name!r}, allowed are {', '.join(CLEARABLE)}, and none that is set")
+    target, threshold, mode = terms.target, present.kill_threshold, present.mode
+    if target is not None and threshold is not None and (target <= threshold if mode == "max" else target >= threshold):
+        side = "above" if mode == "max" else "below"
+        raise InvalidInput(f"target must be {side} the kill_threshold {threshold:g} (mode {mode}), found {target:g}")

@@ -1,0 +1,56 @@
+"""Processes that are started before there is a run for them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psutil
+import pytest
+
+from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent.keys import RunKey
+from tests.integration.nodeagent.cluster import Cluster, gone
+
+pytestmark = pytest.mark.timeout(90)
+
+FIRST, SECOND, OTHER = RunKey("e1", "j1", 1, 0), RunKey("e2", "j1", 1, 0), RunKey("e3", "j1", 1, 0)
+
+
+async def spares(count: int) -> set[int]:
+    """The ids of this agent's training processes, once there are so many."""
+    while True:
+        found = {
+            child.pid for child in psutil.Process().children() if any("hopyard.runner" in a for a in child.cmdline())
+        }
+        if len(found) == count:
+            return found
+        await asyncio.sleep(0.02)
+
+
+async def test_the_first_experiment_on_a_machine_takes_the_process_that_is_there(cluster: Cluster) -> None:
+    await cluster.agent(slots=3, spare_runners=2)
+    there = await spares(2)
+    cluster.start(FIRST, until=2, allowed=2)
+    cluster.start(SECOND, slot=1, until=2, allowed=2)
+    pids = {int((await cluster.scheduler.reported(key, 1)).metrics["pid"]) for key in (FIRST, SECOND)}
+    assert pids == there
+
+
+async def test_who_wants_a_special_process_gets_another_one(cluster: Cluster) -> None:
+    await cluster.agent(spare_runners=1)
+    (spare,) = await spares(1)
+    cluster.start(FIRST, until=1, allowed=9, environment={"COLOUR": "green"})
+    first = int((await cluster.scheduler.reported(FIRST, 1)).metrics["pid"])
+    assert first != spare
+    await gone(spare)
+
+
+async def test_what_an_experiment_has_used_is_no_spare_of_another(cluster: Cluster) -> None:
+    await cluster.agent(spare_runners=1)
+    (spare,) = await spares(1)
+    for number, key in enumerate((FIRST, OTHER)):
+        cluster.start(key, until=1, allowed=9)
+        pid = int((await cluster.scheduler.reported(key, 1)).metrics["pid"])
+        assert (pid == spare) is (number == 0)
+        cluster.scheduler.decide("a", key, wire.DECISION_CONTINUE, 1)
+        await cluster.scheduler.ended(key)

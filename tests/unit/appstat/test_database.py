@@ -1,0 +1,39 @@
+"""The WAL is folded beside the writer."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+from hopyard_appstat.database import database_url, open_database
+from hopyard_appstat.domain import Append, JournalRecord
+from hopyard_appstat.migrate import migrate
+from hopyard_appstat.writes import Transaction
+
+
+def records_in(file: Path) -> int:
+    connection = sqlite3.connect(file)
+    try:
+        return int(connection.execute("SELECT count(*) FROM journal").fetchone()[0])
+    finally:
+        connection.close()
+
+
+def test_what_is_folded_lies_in_the_database_file_itself(tmp_path: Path) -> None:
+    database = open_database(database_url(None, tmp_path))
+    try:
+        migrate(database.writer)
+        database.fold()
+        with database.writer.begin() as connection:
+            transaction = Transaction(connection, now=1.0)
+            epoch = transaction.begin_epoch("test")
+            transaction.append(Append(epoch, (JournalRecord("s", 1, 1.0, "kind", b"payload"),)))
+        file, alone = tmp_path / "appstat.sqlite", tmp_path / "alone.sqlite"
+        shutil.copy(file, alone)
+        assert records_in(alone) == 0
+        database.fold()
+        shutil.copy(file, alone)
+        assert records_in(alone) == 1
+    finally:
+        database.close()

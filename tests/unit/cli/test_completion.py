@@ -1,0 +1,130 @@
+"""What the shell offers at the tab key: called as bash calls it, and its bounds."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from hopyard.cli import completion
+from hopyard.cli.completion import complete_experiment, complete_experiment_or_job, complete_job, complete_policy
+from hopyard.client import AsyncClient
+from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Metric
+from hopyard.errors import NotFound
+
+EXPERIMENTS = [
+    Experiment("digits-bb", "digits", ExperimentState.RUNNING, Metric("accuracy")),
+    Experiment("digits-aa", "digits", ExperimentState.COMPLETED, Metric("accuracy")),
+]
+
+
+def bash(line: str, folder: Path, **environment: str) -> list[str]:
+    """What bash is offered for the last word of a line, by the command itself."""
+    words = line.split(" ")
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv = ['hopyard']; from hopyard.cli.main import main; main()"],
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("HOPYARD")},
+            "_HOPYARD_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+            **environment,
+        },
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("hopyard pl", ["plugins"]),
+        ("hopyard set --conc", ["--concurrency"]),
+        ("hopyard plugins ra", ["random"]),
+        ("hopyard replay --un", ["--until"]),
+        ("hopyard jobs ", []),
+        ("hopyard logs --job ", []),
+    ],
+)
+def test_bash_is_offered(line: str, offered: list[str], tmp_path: Path) -> None:
+    assert bash(line, tmp_path) == offered
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert bash(f"hopyard jobs --server {address} ", tmp_path) == []
+        context = _context(server=address)
+        begin = time.monotonic()
+        assert complete_experiment(context, "") == []
+        assert time.monotonic() - begin < 10 * completion.SECONDS  # Slack for a busy computer.
+
+
+@pytest.mark.parametrize("server", ["nonsense", "127.0.0.1:1"])
+def test_nothing_is_offered_whatever_goes_wrong(server: str) -> None:
+    assert complete_job(_context(server=server), "") == []
+
+
+def _context(**params: Any) -> typer.Context:
+    from typer.main import get_command
+
+    def command() -> None: ...
+
+    app = typer.Typer()
+    app.command()(command)
+    context = typer.Context(get_command(app))
+    context.params.update(params)
+    return context
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster with two experiments."""
+
+    async def experiments(self: AsyncClient) -> list[Experiment]:
+        return EXPERIMENTS
+
+    async def get(self: AsyncClient, name: str) -> Experiment:
+        found = next((one for one in EXPERIMENTS if one.id == name), None)
+        if found is None:
+            raise NotFound(name)
+        return found
+
+    async def jobs(self: AsyncClient, experiment: Experiment) -> list[Job]:
+        number = {"digits-bb": "12", "digits-aa": "7"}[experiment.id]
+        return [Job(experiment.id, number, JobState.HELD, position=3, hyperparameters={"lr": 0.1})]
+
+    for name, method in (("experiments", experiments), ("get", get), ("jobs", jobs)):
+        monkeypatch.setattr(AsyncClient, name, method)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_experiments_by_id_and_name_and_jobs_of_the_one_that_was_named() -> None:
+    context = _context(server="127.0.0.1:1")
+    assert complete_experiment(context, "") == [
+        ("digits-bb", "digits, RUNNING"),
+        ("digits-aa", "digits, COMPLETED"),
+        ("digits", "the newest is digits-bb"),
+    ]
+    assert complete_experiment(context, "digits-a") == [("digits-aa", "digits, COMPLETED")]
+    assert complete_job(context, "") == [("12", "held at 3, lr=0.1")]
+    assert complete_job(_context(server="127.0.0.1:1", experiment="digits-aa"), "") == [("7", "held at 3, lr=0.1")]
+    assert complete_experiment_or_job(context, "1") == [("12", "held at 3, lr=0.1")]
+    assert complete_experiment_or_job(_context(server="127.0.0.1:1", names=["digits-aa"]), "")[0][0] == "7"
+
+
+def test_policies() -> None:
+    assert ("default", "policy") in complete_policy("")
+    assert complete_policy("no such") == []

@@ -1,0 +1,174 @@
+"""`hopyard doctor`: each look on hosts as they may be, and the command's words and exit code."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+
+from hopyard.cli.doctor import cluster, disk, host, packages
+from hopyard.cli.doctor.finding import Finding, Health, missing, ok, problem
+from hopyard.cli.main import run
+from hopyard.client import AsyncClient
+from hopyard.client.lock import DataLock
+from hopyard.client.types import Cluster, Machine, Node, NodeState
+from hopyard.errors import Unavailable
+
+
+def cgroup(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / name.replace("_", ".", 1)).write_text(text)
+    return folder
+
+
+def test_cores_with_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.0, 0.0))
+    found = host.cores(cgroup(tmp_path, cpu_max="150000 100000"))
+    assert (found.health, found.detail) == (Health.OK, "4 cores, of which 1.5 may be used (cgroup), load 0.5")
+    monkeypatch.setattr("os.getloadavg", lambda: (3.0, 0.0, 0.0))
+    assert host.cores(tmp_path).health is Health.PROBLEM
+    assert host.cores(cgroup(tmp_path, cpu_max="max 100000")).detail == "4 cores, load 3.0"
+
+
+def test_memory_and_its_limit(tmp_path: Path) -> None:
+    info = tmp_path / "meminfo"
+    info.write_text("MemTotal: 8388608 kB\nMemFree: 1 kB\nMemAvailable: 4194304 kB\n")
+    assert host.memory(info, tmp_path).detail == "4.0 GiB of 8.0 GiB free"
+    tight = host.memory(info, cgroup(tmp_path, memory_max="268435456"))
+    assert (tight.health, tight.detail) == (Health.PROBLEM, "4.0 GiB of 8.0 GiB free, limit 256.0 MiB (cgroup)")
+
+
+def test_what_is_not_there_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert host.gpus().health is Health.MISSING
+    assert host.criu().advice == "only snapshot.provider: criu needs it: apt install criu"
+    assert host.shared_memory(tmp_path / "gone").health is Health.MISSING
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_tools_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    script(tmp_path, "nvidia-smi", "echo 'H100, 80 GiB'; echo 'H100, 80 GiB'")
+    assert host.gpus().detail == "2: H100, 80 GiB; H100, 80 GiB"
+    script(tmp_path, "nvidia-smi", "exit 9")
+    assert host.gpus().health is Health.PROBLEM
+    script(tmp_path, "criu", 'if [ "$1" = check ]; then exit 1; fi; echo "Version: 4.1"')
+    found = host.criu()
+    assert (found.health, found.detail) == (Health.PROBLEM, f"4.1 at {tmp_path / 'criu'}")
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        resource, "getrlimit", lambda which: (256, 512) if which == resource.RLIMIT_NOFILE else (-1, -1)
+    )
+    found = host.limits()
+    assert (found.detail, found.advice) == (
+        "256 open files, no limit on processes",
+        "raise the open files: ulimit -n 512",
+    )
+
+
+def test_the_data_folder(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert disk.data_folder(data).detail == f"{data} is not there yet; the first run makes it"
+    lock = DataLock.acquire(data, "hopyard run")
+    assert "hopyard run (process" in disk.data_folder(data).detail
+    lock.release()
+    assert disk.data_folder(data).detail == f"{data}: a cluster that rests"
+    (tmp_path / "file").write_text("")
+    assert disk.data_folder(tmp_path / "file").fails
+    assert not disk.data_folder(tmp_path).fails
+
+
+def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"root / ext4 rw 0 0\nhome {tmp_path} nfs4 rw 0 0\n")
+    assert disk.file_system(tmp_path / "data", mounts) == "nfs4"
+    assert disk.file_system(Path("/usr"), mounts) == "ext4"
+    assert [one.health for one in disk.disk(tmp_path / "data")] == [Health.OK, Health.OK]
+    monkeypatch.setattr(disk, "LEAST_FREE", 1 << 62)
+    monkeypatch.setattr(disk, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(disk, "file_system", lambda folder: "nfs")
+    found = disk.disk(tmp_path)
+    assert [(one.name, one.health, one.needed) for one in found] == [
+        ("disk", Health.PROBLEM, True),
+        ("file system", Health.PROBLEM, False),
+        ("durable write", Health.PROBLEM, False),
+    ]
+
+
+REQUIREMENTS = [
+    "grpcio>=1.71.2",
+    "rich>=13.9; extra == 'cli'",
+    'hopyard[cli]; extra == "scheduler"',
+    "a-package-that-is-not-there[fast]>=2,<3 ; extra == 'scheduler'",
+    "hopyard[cli,scheduler,all]; extra == 'all'",
+]
+
+
+def test_extras_and_what_they_lack() -> None:
+    assert packages.extra("cli", REQUIREMENTS) == ok("hopyard[cli]", "the hopyard command", needed=True)
+    lacking = packages.extra("scheduler", REQUIREMENTS)
+    assert (lacking.health, lacking.fails) == (Health.MISSING, True)
+    assert lacking.detail == "the scheduler: not installed: a-package-that-is-not-there"
+    assert lacking.advice == "pip install 'hopyard[scheduler]'"
+    assert packages.extra("all", REQUIREMENTS).needed is False
+    assert {one.name for one in packages.extras()} >= {"hopyard[cli]", "hopyard[torch]"}
+
+
+@pytest.mark.parametrize(("ahead", "health"), [(0.0, Health.OK), (30.0, Health.PROBLEM)])
+async def test_the_clock_of_a_server(monkeypatch: pytest.MonkeyPatch, ahead: float, health: Health) -> None:
+    import time
+
+    async def answer(self: AsyncClient) -> Cluster:
+        return Cluster(1, "a:1", "9.9", now=time.time() + ahead)
+
+    async def nodes(self: AsyncClient) -> list[Node]:
+        return [Node("n", "a:2", NodeState.UP, (Machine("n/0", "n"), Machine("n/1", "n")))]
+
+    monkeypatch.setattr(AsyncClient, "cluster", answer)
+    monkeypatch.setattr(AsyncClient, "nodes", nodes)
+    server, clocks = await cluster.server("127.0.0.1:1")
+    assert server.detail == "127.0.0.1:1: hopyard 9.9, 1 node, 2 machines"
+    assert clocks.health is health
+
+
+async def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(self: AsyncClient) -> Cluster:
+        raise Unavailable("no answer from the cluster")
+
+    monkeypatch.setattr(AsyncClient, "cluster", answer)
+    (found,) = await cluster.server("127.0.0.1:1")
+    assert (found.fails, found.detail) == (True, "no answer from the cluster")
+
+
+@pytest.mark.parametrize(
+    ("finding", "code", "shown"),
+    [
+        (ok("disk", "roomy"), 0, "✓ disk                roomy\n"),
+        (missing("criu", "none", "install it"), 0, "· criu                none  (missing)\n    install it\n"),
+        (problem("disk", "full", "free some"), 0, "! disk                full  (problem)\n    free some\n"),
+        (problem("disk", "full", "x", needed=True), 1, "! disk                full  (problem, needed)\n    x\n"),
+    ],
+)
+def test_the_command(
+    finding: Finding, code: int, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hopyard.cli.commands import doctor
+
+    monkeypatch.setattr(doctor, "_look", lambda *_: iter([finding]))
+    assert run(["doctor"]) == code
+    out, err = capsys.readouterr()
+    assert out == shown
+    assert err == ("all that is needed is there\n" if code == 0 else "error: not as it must be: disk\n")
+    assert run(["doctor", "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is (code == 0)
+    assert document["findings"][0]["health"] == finding.health.value

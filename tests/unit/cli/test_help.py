@@ -1,0 +1,72 @@
+"""Every command: a line in the help that fits, an example, and `--json` where it answers something."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.core import TyperCommand, TyperGroup
+
+from hopyard.cli.app import build, load_command
+from hopyard.cli.entries import PANELS
+from hopyard.cli.main import run
+from hopyard.plugins import COMMANDS, plugin_names
+
+SERVICES = ("scheduler", "agent", "appstat", "hpgen")
+SILENT = {"run", "logs", "up", *SERVICES}
+"""Commands that stream, or serve."""
+
+
+def commands() -> dict[str, TyperCommand]:
+    """All commands, those of services loaded in earnest."""
+    from importlib.metadata import entry_points
+
+    group = build([])
+    assert isinstance(group, TyperGroup)
+    found = dict(group.commands)
+    for name in plugin_names(COMMANDS):
+        (entry,) = entry_points(group=COMMANDS, name=name)
+        found[name] = load_command(name, entry)  # type: ignore[assignment]
+    return found  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_the_help_has_a_line_for_each(
+    width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    assert run(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= int(width)
+    names = commands()
+    for name in names:
+        (line,) = [line for line in lines if line.startswith(f"│ {name} ")]
+        assert line.rstrip("│ ").endswith("."), f"{name}: its line is longer than one"
+    for panel in ("Set up", "Train", "Look", "Act", "Services"):
+        assert any(line.startswith(f"╭─ {panel} ─") for line in lines), panel
+
+
+def test_every_command_has_an_example() -> None:
+    for name, command in commands().items():
+        if name not in SERVICES:
+            assert "**Example" in (command.help or ""), name
+
+
+def test_every_command_that_answers_has_json() -> None:
+    for name, command in commands().items():
+        options = {flag for parameter in command.params for flag in parameter.opts}
+        assert "--json" in options or name in SILENT, name
+
+
+def test_the_built_in_commands_of_services_have_their_place() -> None:
+    assert set(plugin_names(COMMANDS)) <= set(PANELS)
+
+
+def test_help_imports_no_service() -> None:
+    code = (
+        "import sys; from hopyard.cli.main import run; run(['--help']); "
+        "print([m for m in sys.modules if m.startswith('hopyard_') or m in ('grpc', 'torch', 'pydantic')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,264 @@
+"""`hopyard init`: what is seen in a script, what is suggested, and that the file loads as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard.cli.main import run
+from hopyard.cli.starting import suggest
+from hopyard.cli.starting.printed import NUMBER
+from hopyard.cli.starting.reading import read_script
+from hopyard.spec import ExperimentSpec, load_spec
+from hopyard.spec.models import JobResources, MetricSpec, ResourcesSpec, SnapshotSpec, StopSpec
+
+ARGPARSE = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("data")
+parser.add_argument("-l", "--lr", type=float, default=1e-1)
+parser.add_argument("--batch-size", type=int, default=64, dest="batch")
+parser.add_argument("--dropout", type=float, default=0.25)
+parser.add_argument("--optimizer", choices=["sgd", "adam"], default="sgd")
+parser.add_argument("--epochs", type=int, default=12)
+parser.add_argument("--seed", type=int, default=-1)
+parser.add_argument("--fast", action="store_true")
+args = parser.parse_args()
+"""
+CLICK = """
+import click
+@click.command()
+@click.option("--learning-rate", "lr", default=0.001)
+@click.option("--layers", default=2, type=int)
+@click.option("--kind", type=click.Choice(["a", "b"]))
+@click.option("--debug", is_flag=True)
+def main(lr, layers, kind, debug): ...
+"""
+TYPER = """
+import typer
+from typing import Annotated
+app = typer.Typer()
+@app.command()
+def main(path: str, lr: float = 0.01, units: Annotated[int, typer.Option("--hidden-units")] = 32,
+         momentum: float = typer.Option(0.9, "--momentum"), verbose: bool = False): ...
+def other(alpha: float = 3.0): ...
+typer.run(other)
+"""
+
+
+def written(tmp_path: Path, code: str | None, *arguments: str, name: str = "train.py") -> tuple[ExperimentSpec, str]:
+    """What `hopyard init` makes of a script, and the file's text."""
+    script = tmp_path / name
+    if code is not None:
+        script.write_text(code)
+    file = tmp_path / "experiment.yaml"
+    assert run(["init", *([str(script)] if code is not None else []), "-o", str(file), *arguments]) == 0
+    text = file.read_text()
+    return load_spec(text), text
+
+
+@pytest.mark.parametrize(
+    ("code", "flags", "space"),
+    [
+        (
+            ARGPARSE,
+            ["--lr", "--batch-size", "--dropout", "--optimizer", "--epochs", "--seed"],
+            {
+                "lr": {"loguniform": [0.01, 1.0]},
+                "batch": {"choice": [32, 64, 128]},
+                "dropout": {"uniform": [0.0, 0.5]},
+                "optimizer": {"choice": ["sgd", "adam"]},
+            },
+        ),
+        (
+            CLICK,
+            ["--learning-rate", "--layers", "--kind"],
+            {"lr": {"loguniform": [0.0001, 0.01]}, "layers": {"int": [1, 4]}, "kind": {"choice": ["a", "b"]}},
+        ),
+        (
+            TYPER,
+            ["--lr", "--hidden-units", "--momentum", "--alpha"],
+            {
+                "lr": {"loguniform": [0.001, 0.1]},
+                "units": {"choice": [16, 32, 64]},
+                "momentum": {"uniform": [0.5, 0.99]},
+                "alpha": {"loguniform": [0.3, 30.0]},
+            },
+        ),
+    ],
+    ids=["argparse", "click", "typer"],
+)
+def test_options_are_seen_and_searched_around_their_defaults(
+    tmp_path: Path, code: str, flags: list[str], space: dict[str, Any]
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(code)
+    found = read_script(file)
+    assert sorted(one.flag for one in found.options) == sorted(flags)
+    assert suggest.space(found.options, found.values) == space
+
+
+def test_a_script_that_reports_is_a_command_with_its_options(tmp_path: Path) -> None:
+    code = f"{ARGPARSE}\nimport hopyard as h\nfor e in range(3): h.report(loss=1.0, val_accuracy=0.5, checkpoint='x')\n"
+    spec, text = written(tmp_path, code)
+    assert spec.program == "command"
+    assert spec.command is not None
+    assert spec.command[:4] == ("python", "train.py", "--lr", "{lr}")
+    assert "{batch}" in spec.command
+    assert "--epochs" not in spec.command
+    assert (spec.metric.name, spec.metric.mode, spec.stop.max_iterations) == ("val_accuracy", "max", 12)
+    assert "# Options that are left as they are: --epochs, --seed." in text
+
+
+def test_a_trainer_is_found_by_what_it_is_derived_from(tmp_path: Path) -> None:
+    code = """
+from hopyard import Trainer as Base
+class Common(Base):
+    def setup(self, hp, changed): self.lr = hp["lr"]; self.width = hp.get("width", 16)
+class Mine(Common):
+    def train(self): return {"error": self.hyperparameters["depth"]}
+class Other: ...
+"""
+    spec, _ = written(tmp_path, code)
+    assert spec.trainer == "train.py:Mine"
+    assert (spec.metric.name, spec.metric.mode) == ("error", "min")
+    assert set(spec.space) >= {"depth"}
+
+
+def test_values_that_are_read_by_name_are_searched(tmp_path: Path) -> None:
+    code = """
+import hopyard
+values = hopyard.hyperparameters()
+lr, n = values["lr"], hopyard.hyperparameters().get("trees", 100)
+hopyard.report(score=lr)
+"""
+    spec, _ = written(tmp_path, code)
+    assert spec.command == ("python", "train.py")
+    assert set(spec.space) == {"lr", "trees"}
+    assert spec.space.to_dict()["trees"] == {"int": [50, 200]}
+
+
+@pytest.mark.parametrize(
+    ("line", "printed", "metric", "value"),
+    [
+        ('print(f"epoch {e}: accuracy={a:.3f}")', "epoch 3: accuracy=0.912", "accuracy", "0.912"),
+        ('print("step %d val_loss: %.2e" % (e, a))', "step 1 val_loss: 3.00e-01", "val_loss", "3.00e-01"),
+        ('log.info("f1 = {:.2f}".format(a))', "f1 = nan", "f1", "nan"),
+        ('print("test error", a)', "test error 17", "error", "17"),
+    ],
+)
+def test_what_is_printed_is_found_again(tmp_path: Path, line: str, printed: str, metric: str, value: str) -> None:
+    spec, _ = written(tmp_path, f"import logging as log\na, e = 0.9, 1\n{line}\n")
+    assert spec.log is not None
+    found = re.search(spec.log.metrics[metric], printed)
+    assert found is not None
+    assert found[1] == value
+    assert spec.metric.mode == ("min" if metric in ("val_loss", "error") else "max")
+
+
+def test_a_script_that_shows_nothing_gets_an_example_and_is_told_what_to_see_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, _ = written(tmp_path, "print('hello')\n")
+    assert spec.log is not None
+    assert spec.log.metrics == {"score": f"score={NUMBER}"}
+    err = capsys.readouterr().err
+    assert (
+        "let it print such as score=0.93 after each epoch and fit the pattern, or call hopyard.report(score=0.93)"
+        in err
+    )
+    assert "hand it the values: options in the command, such as [python, train.py, --lr, '{lr}']" in err
+    assert err.endswith(f"read it through, then: hopyard run {tmp_path / 'experiment.yaml'}\n")
+
+
+def test_a_program_in_another_language_and_no_script_at_all(tmp_path: Path) -> None:
+    spec, _ = written(tmp_path, "#!/bin/sh\n", name="train.sh")
+    assert spec.log is not None
+    assert spec.log.command == ("./train.sh", "{lr}")
+    spec, _ = written(tmp_path, None, "--force")
+    assert spec.trainer == "train.py:MyTrainer"
+
+
+def test_every_setting_has_a_word_and_stands_there_with_its_default(tmp_path: Path) -> None:
+    spec, text = written(tmp_path, ARGPARSE)
+    for model in (ExperimentSpec, MetricSpec, StopSpec, SnapshotSpec, ResourcesSpec, JobResources):
+        for name, field in model.model_fields.items():
+            if name in ("trainer", "command"):
+                continue  # One of them says what trains; the others are told beside it.
+            assert re.search(rf"^ *#?{name}:", text, re.MULTILINE), name
+            assert (field.description or "?")[:30] in text, name
+    with_defaults = re.sub(r"^( *)#(\w+:)", r"\1\2", text, flags=re.MULTILINE)
+    assert load_spec(with_defaults) == spec
+
+
+def test_it_never_writes_over_a_file_unless_told_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text(ARGPARSE)
+    file = tmp_path / "experiment.yaml"
+    file.write_text("mine")
+    command = ["init", str(tmp_path / "train.py"), "-o", str(file)]
+    assert run(command) == 2
+    assert (
+        capsys.readouterr().err == f"error: {file} is there already; --force writes over it, -o FILE writes another\n"
+    )
+    assert file.read_text() == "mine"
+    assert run([*command, "--force", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["mode"], shown["file"], list(shown["space"])) == (
+        "log",
+        str(file),
+        ["lr", "batch", "dropout", "optimizer"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "expected"),
+    [
+        ("gone.py", None, "there is no such file"),
+        ("wrong.py", "def f(:\n", "wrong.py:1: is not Python: invalid syntax"),
+        ("null.py", "a = 1\0", "is not Python"),
+        ("gone.sh", None, "there is no such file"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_line(
+    tmp_path: Path, name: str, code: str | None, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if code is not None:
+        (tmp_path / name).write_text(code)
+    assert run(["init", str(tmp_path / name), "-o", str(tmp_path / "e.yaml")]) == 2
+    err = capsys.readouterr().err
+    assert expected in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "e.yaml").exists()
+
+
+def test_a_script_that_would_not_travel_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text(ARGPARSE)
+    (tmp_path / "other").mkdir()
+    assert run(["init", str(tmp_path / "train.py"), "-o", str(tmp_path / "other" / "e.yaml")]) == 2
+    assert "only what is beside the experiment file travels to the machines: hopyard init" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "expected"),
+    [
+        ("weight_decay", 0.0, {"uniform": [0.0, 1.0]}),
+        ("scale", 4.0, {"uniform": [2.0, 8.0]}),
+        ("shift", -2.0, {"uniform": [-4.0, -1.0]}),
+        ("tiny", 0.001, {"loguniform": [0.0001, 0.01]}),
+        ("batch", 1, {"choice": [1, 2]}),
+        ("layers", 0, None),
+        ("num_workers", 4, None),
+        ("max_epochs", 4, None),
+        ("lr", None, {"loguniform": [1e-4, 1e-1]}),
+        ("name", "resnet", None),
+        ("flag", True, None),
+        ("beta2", 0.999, {"uniform": [0.9, 0.9999]}),
+        ("nothing", float("nan"), None),
+    ],
+)
+def test_suggestions(name: str, default: object, expected: object) -> None:
+    assert suggest.parameter(name, default) == expected

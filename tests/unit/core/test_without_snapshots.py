@@ -1,0 +1,111 @@
+"""Programs that take no snapshots (scripts without a checkpoint, log programs), and programs that end by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.policy.vocabulary import (
+    ApplicationStat,
+    IterationFinish,
+    JobState,
+    RunEnd,
+    RunEndReason,
+    SuspendJob,
+    TerminateJob,
+)
+from hopyard_scheduler.core.effects import Acknowledge, Noted, Record, ReportAccepted
+from hopyard_scheduler.core.events import Ended, ExperimentCreated, TimerElapsed
+from hopyard_scheduler.core.preemption import DEADLINE
+from tests.unit.core.rig import Rig, settings, snapshot
+
+
+def trained(positions: int = 3, **terms: object) -> Rig:
+    """A job that has reported some positions."""
+    rig = Rig(**terms)  # type: ignore[arg-type]
+    rig.create()
+    rig.start()
+    for position in range(1, positions + 1):
+        rig.report(position, position / 10)
+    return rig
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [RunEndReason.SUSPENDED, RunEndReason.PREEMPTED, RunEndReason.UNTIL, RunEndReason.LOST, RunEndReason.FAILED],
+)
+def test_a_run_that_ends_without_a_snapshot_puts_its_job_back_to_the_beginning(reason: RunEndReason) -> None:
+    rig = trained(max_failures=1)
+    rig.ended(reason, 3)
+    job = rig.job()
+    assert (job.state, job.position, job.high_water) == (JobState.PENDING, 0, 3)
+    assert list(rig.x.idle) == ["1"]
+    assert rig.called(RunEnd)[-1].resume_position == 0
+
+
+def test_it_goes_back_to_the_last_snapshot_if_there_is_one() -> None:
+    rig = trained(2)
+    rig.taken(2)
+    rig.report(3, 0.3)
+    rig.ended(RunEndReason.SUSPENDED, 3)
+    assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 2)
+
+
+def test_what_is_trained_again_is_compared_and_not_recorded_twice() -> None:
+    rig = trained()
+    rig.ended(RunEndReason.SUSPENDED, 3)
+    rig.start()
+    stats, finishes = len(rig.called(ApplicationStat)), len(rig.called(IterationFinish))
+    rig.report(1, 0.1)
+    assert not [effect for effect in rig.effects if not isinstance(effect, Acknowledge | Record)]
+    rig.report(2, 0.7)
+    assert "position 2 was trained again and differs" in rig.of(Noted)[0].text
+    assert rig.run().allowed == 3  # Up to there nothing is new, so nothing waits.
+    rig.report(3, 0.3)
+    assert (len(rig.called(ApplicationStat)), len(rig.called(IterationFinish))) == (stats, finishes)
+    assert rig.job().curve.recorded(rig.called(ApplicationStat)[1].report) == {"score": 0.2}
+    rig.report(4, 0.4)
+    assert len(rig.of(ReportAccepted)) == 1
+    assert len(rig.called(IterationFinish)) == finishes + 1
+
+
+def test_a_program_that_ended_by_itself_completes_its_job_where_it_stands() -> None:
+    rig = trained(max_position=2**31 - 1)
+    rig.say(rig.key(), Ended(RunEndReason.UNTIL, 3, finished=True))
+    job = rig.job()
+    assert (job.state, job.position, job.reason) == (JobState.COMPLETED, 3, "trained to its end")
+    assert rig.called(RunEnd)[-1].reason is RunEndReason.UNTIL
+
+
+def test_it_completes_too_while_it_was_to_be_suspended_but_not_when_it_was_to_be_terminated() -> None:
+    for command, state in ((SuspendJob("1"), JobState.COMPLETED), (TerminateJob("1"), JobState.TERMINATED)):
+        rig = trained()
+        rig.command(command)
+        rig.say(rig.key(), Ended(RunEndReason.UNTIL, 3, finished=True))
+        assert rig.job().state is state
+
+
+def test_of_runs_without_a_snapshot_those_that_lose_least_are_preempted_first() -> None:
+    rig = Rig(machines=3, grace=30.0)
+    for name, position in (("1", 5), ("2", 1), ("3", 9)):
+        rig.create()
+        rig.start(name, f"n1/{int(name) - 1}")
+        for reached in range(1, position + 1):
+            rig.report(reached, 0.5, name)
+    rig.taken(9, "3")
+    for other in ("y", "z"):
+        rig.feed(ExperimentCreated(rig.now, other, settings()))
+    rig.now += 30
+    rig.feed(TimerElapsed(rig.now, "x", DEADLINE))
+    ending = {name: rig.run(name).ending for name in ("1", "2", "3")}
+    preempted = RunEndReason.PREEMPTED
+    assert ending == {"1": None, "2": preempted, "3": preempted}
+    rig.ended(RunEndReason.SUSPENDED, 1, name="2")
+    rig.ended(RunEndReason.SUSPENDED, 9, snapshot(9), name="3")
+    assert (rig.job("2").state, rig.job("3").state) == (JobState.PENDING, JobState.SUSPENDED)
+
+
+def test_who_reached_the_target_is_complete_where_it_was() -> None:
+    rig = trained(2, target=0.3)
+    rig.report(3, 0.3)
+    rig.ended(RunEndReason.SUSPENDED, 3)
+    assert (rig.job().state, rig.job().position, rig.job().best) == (JobState.COMPLETED, 3, (0.3, 3))

@@ -1,0 +1,51 @@
+"""Processes that an earlier agent left are ended, and nobody else's."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from hopyard_nodeagent.leftovers import Leftovers
+
+
+def sleeper(command: str = "exec sleep 600") -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sh", "-c", command], start_new_session=True, stdout=subprocess.PIPE)
+
+
+def test_a_process_that_was_left_is_ended_with_its_session(tmp_path: Path) -> None:
+    first = sleeper("sleep 600 & echo $!; wait")
+    assert first.stdout is not None
+    children = [psutil.Process(int(first.stdout.readline()))]
+    Leftovers(tmp_path).note(first.pid)
+    Leftovers(tmp_path).end_all()
+    assert first.wait(20) == -9
+    psutil.wait_procs(children, timeout=20)
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+    assert list(tmp_path.iterdir()) == []
+    first.stdout.close()
+
+
+def test_what_has_ended_is_forgotten_and_other_processes_live(tmp_path: Path) -> None:
+    leftovers = Leftovers(tmp_path)
+    other = sleeper()
+    try:
+        leftovers.note(other.pid)
+        leftovers.forget(other.pid)
+        assert list(tmp_path.iterdir()) == []
+        began = psutil.Process(other.pid).create_time()
+        for noted in ({"host": socket.gethostname(), "began": began - 100}, {"host": "elsewhere", "began": began}):
+            (tmp_path / str(other.pid)).write_text(json.dumps(noted))
+            leftovers.end_all()
+        (tmp_path / "12").write_text('{"host"')
+        leftovers.end_all()
+        assert other.poll() is None
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        other.kill()
+        other.communicate()
+    leftovers.note(other.pid)
+    assert list(tmp_path.iterdir()) == []

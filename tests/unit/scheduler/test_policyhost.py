@@ -1,0 +1,41 @@
+"""What a policy is shown in one up-call, and when."""
+
+from __future__ import annotations
+
+from hopyard.policy import Cluster, Policy
+from hopyard.policy.vocabulary import AllocateJobs, CreateJob
+from hopyard_policies.default import DefaultPolicy
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
+from hopyard_scheduler.policyhost import PolicyHost
+from tests.unit.core.rig import Rig
+
+
+def offered(policy: Policy) -> PolicyAnswered | PolicyFailed:
+    """The answer to an offer of two machines to an experiment that may have two jobs."""
+    rig = Rig(jobs=2)
+    return PolicyHost(policy).answer(rig.x, UpCall("x", 1, rig.now, 1, AllocateJobs()))
+
+
+def test_jobs_just_created_are_still_demanded_for() -> None:
+    answered = offered(DefaultPolicy())
+    assert isinstance(answered, PolicyAnswered)
+    assert [type(command) for command in answered.answer.commands] == [CreateJob, CreateJob]
+    assert answered.demand == 2, "else the machines are taken away before the jobs are there"
+
+
+class Creates(Policy):
+    """Asks for a job where it may only look."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        pass
+
+    def demand(self, cluster: Cluster) -> int:
+        cluster.create_job()
+        return 1
+
+
+def test_demand_may_only_look() -> None:
+    failed = offered(Creates())
+    assert isinstance(failed, PolicyFailed)
+    assert "TypeError: demand and gang may only look, found CreateJob(job='1'" in failed.error

@@ -6,6 +6,7 @@ set -eu
 # One package a line: the package, and what needs it. Everything else comes from Python wheels.
 packages='
 python3-venv   # make demo and make test make a virtual environment
+dataset-fashion-mnist   # the Fashion-MNIST examples and their tests
 '
 
 missing=

@@ -15,19 +15,20 @@ settings.register_profile("hopyard-ci", deadline=None, print_blob=True, derandom
 settings.load_profile("hopyard-ci" if os.environ.get(CI_VARIABLE) else "hopyard")
 
 
-def require_system_package(name: str, executable: str) -> str:
-    """Return the path of an executable that a test needs from a system package.
+def require_system_package(name: str, wanted: str) -> str:
+    """Return the path of something that a test needs from a system package.
 
     Without it the test is skipped, with a reason that says what to install; under CI it fails.
 
     Args:
         name: The Debian package, as deploy/install-system-packages.sh names it.
-        executable: The program to look for on PATH.
+        wanted: A program to look for on PATH, or the absolute path of a file or folder.
     """
-    path = shutil.which(executable)
+    path = wanted if os.path.isabs(wanted) and os.path.exists(wanted) else shutil.which(wanted)
     if path is not None:
         return path
-    reason = f"no {executable!r} on PATH: install the system package {name!r} (deploy/install-system-packages.sh)"
+    place = "" if os.path.isabs(wanted) else " on PATH"
+    reason = f"no {wanted!r}{place}: install the system package {name!r} (deploy/install-system-packages.sh)"
     if os.environ.get(CI_VARIABLE):
         pytest.fail(f"{reason}; under {CI_VARIABLE} a missing system package is a failure", pytrace=False)
     pytest.skip(reason)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from hopyard.errors import InvalidInput
+from hopyard.rpc.hosts import check_host
 from hopyard.serving import LogFormat, run_service
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
@@ -30,7 +31,9 @@ def command(
     gpus: Annotated[
         str, typer.Option(help="GPUs, shared out evenly: 0,1,2,3 with 2 slots gives 0,1 and 2,3. Without: none.")
     ] = "",
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Where to listen: the address by which other computers reach this one.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 0,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
@@ -56,6 +59,7 @@ def command(
 ) -> None:
     """Run a node agent: it brings this host's machines into the cluster and runs training processes on them."""
     quota = quota_of(snapshot_quota)
+    check_host(host)
 
     async def main(stop: asyncio.Event) -> None:
         name = node or socket.gethostname()

@@ -1,5 +1,7 @@
 """A test that needs a system package is skipped by name, and fails in CI."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.conftest import CI_VARIABLE, require_system_package
@@ -7,6 +9,14 @@ from tests.conftest import CI_VARIABLE, require_system_package
 
 def test_a_present_executable_is_found() -> None:
     assert require_system_package("dash", "sh").endswith("/sh")
+
+
+def test_a_present_file_is_found(tmp_path: Path) -> None:
+    assert require_system_package("data", str(tmp_path)) == str(tmp_path)
+    with pytest.raises(
+        (pytest.skip.Exception, pytest.fail.Exception), match="gone': install the system package 'data'"
+    ):
+        require_system_package("data", str(tmp_path / "gone"))
 
 
 def test_a_missing_one_skips_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -154,7 +155,9 @@ class Cluster:
         for number in range(1, self._agents + 1):
             node = f"node{number}"
             folder = self.data / f"agent-{node}"
-            await self._start(agent_service(folder, scheduler, self._slots, node, snapshot_quota=self._snapshot_quota))
+            agent = agent_service(folder, scheduler, self._slots, node, snapshot_quota=self._snapshot_quota)
+            # Agents of other computers fetch snapshots from these, and clients their logs.
+            await self._start(replace(agent, arguments=(*agent.arguments, *where)))
         return scheduler
 
     async def keep(self) -> None:

@@ -18,8 +18,8 @@ from hopyard.client.aio import AsyncClient
 from hopyard.client.embedded import EmbeddedCluster
 from hopyard.client.lock import is_locked, lock_holder
 from hopyard.client.processes import is_serving
-from hopyard.client.types import Experiment, ExperimentState
-from hopyard.errors import Conflict, NotFound
+from hopyard.client.types import Experiment, ExperimentState, Node, NodeState
+from hopyard.errors import Conflict, NotFound, Unavailable
 
 T = TypeVar("T")
 
@@ -109,10 +109,28 @@ async def connected(
         async with AsyncClient(address) as client:
             if agent and not await client.experiments(ExperimentState.RUNNING):
                 await cluster.start_agent(1)
+                await joined(client.nodes)
             yield client
     finally:
         told.cancel()
         await cluster.stop()
+
+
+async def joined(nodes: Callable[[], Awaitable[list[Node]]], poll: float = _POLL_SECONDS) -> None:
+    """Wait until a node is up: an agent serves before its session with the scheduler is open.
+
+    Args:
+        nodes: Asks for the nodes there are.
+        poll: Seconds between two questions.
+
+    Raises:
+        Unavailable: None has come up in the usual time.
+    """
+    end = time.monotonic() + _SETTLE_SECONDS
+    while not any(node.state is NodeState.UP for node in await nodes()):
+        if time.monotonic() > end:
+            raise Unavailable(f"the node agent has not joined its cluster within {_SETTLE_SECONDS:g} s")
+        await asyncio.sleep(poll)
 
 
 async def resting(server: str | None, data: Path | None) -> Path | None:

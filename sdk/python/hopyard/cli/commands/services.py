@@ -19,7 +19,9 @@ def up(
     ] = Path("hopyard-data"),
     slots: Annotated[int, typer.Option("--slots", min=1, max=1024, help="Machines of each agent.")] = 1,
     agents: Annotated[int, typer.Option("--agents", min=0, max=64, help="Node agents on this computer.")] = 1,
-    host: Annotated[str, typer.Option("--host", help="Where the scheduler and AppStat listen.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option("--host", help="Where it listens: the address by which other computers reach this one.")
+    ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="The scheduler's port; 0 takes a free one.")
     ] = 4650,
@@ -46,8 +48,10 @@ def up(
     """
     from hopyard.cli.cluster import run_cluster
     from hopyard.cli.errors import WrongUse
+    from hopyard.rpc.hosts import check_host
     from hopyard.spec.sizes import size_bytes
 
+    check_host(host)
     if snapshot_quota is not None:
         try:
             size_bytes(int(snapshot_quota) if snapshot_quota.isdecimal() else snapshot_quota)

@@ -1,0 +1,58 @@
+"""The hopyard commands that a page names without running them: whether there are such commands and options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Final, cast
+
+import click
+
+from hopyard.cli.app import build, load_command
+from hopyard.plugins import COMMANDS
+from tests.docs.pages import Block
+
+_INLINE: Final = re.compile(r"`(hopyard [a-z][^`\n]*)`")
+_OPTION: Final = re.compile(r"--?[A-Za-z][\w-]*")
+
+
+def mistakes(text: str, blocks: Sequence[Block]) -> Iterator[str]:
+    """What is wrong with the commands in a page's text and in its blocks that are not run."""
+    for found in _INLINE.finditer(text):
+        yield from _of(found[1])
+    for block in blocks:
+        if "not run" in block.marks:
+            for line in block.commands.splitlines():
+                if line.strip().startswith("hopyard "):
+                    yield from _of(line.strip())
+
+
+def _of(line: str) -> Iterator[str]:
+    try:
+        words = shlex.split(line, comments=True)[1:]
+    except ValueError:
+        words = line.split()[1:]
+    names = words[0].split("|") if "|" in words[0] else [words[0]]
+    if names[0].startswith("-"):
+        return
+    for name in names:
+        command = _command(name)
+        if command is None:
+            yield f"`{line}`: there is no command {name}"
+            continue
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        for word in words[1:]:
+            if (found := _OPTION.match(word)) and found[0] not in known | {"--help", "-h"}:
+                yield f"`{line}`: {name} has no option {found[0]}"
+
+
+@cache
+def _command(name: str) -> click.Command | None:
+    """A command of the command line, those of the services too."""
+    entry = next(iter(entry_points(group=COMMANDS, name=name)), None)
+    if entry is not None:
+        return cast("click.Command", load_command(name, entry))
+    return cast("click.Group", build([name])).commands.get(name)

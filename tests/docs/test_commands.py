@@ -1,0 +1,45 @@
+"""What the documentation tells its readers to do, done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from _pytest.terminal import TerminalReporter
+
+from tests.conftest import require_system_package
+from tests.docs.options import mistakes
+from tests.docs.pages import ROOT, pages, read_page
+from tests.docs.running import Run
+
+PAGES = [path.as_posix() for path in pages()]
+_NEEDS_FASHION_MNIST = (
+    "examples/fashion_mnist/README.md",
+    "examples/fashion_mnist_script/README.md",
+    "examples/log_mode/README.md",
+)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_does_what_the_page_says(page: str, tmp_path: Path) -> None:
+    if page in _NEEDS_FASHION_MNIST:
+        require_system_package("dataset-fashion-mnist", "/usr/share/datasets/fashion-mnist")
+    Run(tmp_path, page).blocks(read_page((ROOT / page).read_text(), page))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_are_only_named_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert list(mistakes(text, read_page(text, page))) == []
+
+
+def test_what_is_not_run_says_why(request: pytest.FixtureRequest) -> None:
+    blocks = [block for page in PAGES for block in read_page((ROOT / page).read_text(), page)]
+    left_out = [block for block in blocks if "not run" in block.marks]
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    assert isinstance(reporter, TerminalReporter)
+    reporter.write_line(f"\n{len(left_out)} of {len(blocks)} blocks of the documentation are not run:")
+    for block in left_out:
+        reporter.write_line(f"{block.place}: {block.marks['not run']}")
+    assert len(left_out) < len(blocks) / 4

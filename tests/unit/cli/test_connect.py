@@ -1,0 +1,18 @@
+"""A cluster that is opened for the moment is used when it is complete."""
+
+from hopyard.cli.connect import joined
+from hopyard.client.types import Node, NodeState
+
+
+def node(state: NodeState) -> Node:
+    return Node(id="local", address="127.0.0.1:1", state=state)
+
+
+async def test_a_node_is_waited_for_until_it_is_up() -> None:
+    answers = [[], [node(NodeState.LOST)], [node(NodeState.LOST), node(NodeState.UP)], []]
+
+    async def nodes() -> list[Node]:
+        return answers.pop(0)
+
+    await joined(nodes, poll=0)
+    assert len(answers) == 1

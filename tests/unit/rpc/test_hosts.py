@@ -1,0 +1,17 @@
+"""An address that others are told must lead somewhere."""
+
+import pytest
+
+from hopyard.errors import InvalidInput
+from hopyard.rpc.hosts import check_host
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", ""])
+def test_all_addresses_at_once_are_refused(host: str) -> None:
+    with pytest.raises(InvalidInput, match="the address by which other computers reach this one, found"):
+        check_host(host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.168.0.10", "::1", "first.lan"])
+def test_an_address_or_a_name_is_fine(host: str) -> None:
+    check_host(host)

@@ -284,5 +284,5 @@ def test_a_job_that_trains_again_what_it_reported_does_not_wait_for_a_policy_tha
     rig.start("1", "n2/0")
     assert rig.run().allowed == 3
     rig.report(3)  # Again: at the high-water mark nobody is asked, and it goes on.
-    assert [body.position for body in rig.sent(Decide)] == [3]
+    assert [body.position for body in rig.sent(Decide) if isinstance(body, Decide)] == [3]
     assert len(rig.called(IterationFinish)) == 1

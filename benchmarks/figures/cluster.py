@@ -77,6 +77,19 @@ def processes() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
+async def at_rest(limit: float = 60.0) -> None:
+    """Returns when all processes that this one started have next to nothing to do: training processes are up and wait."""
+    end = time.monotonic() + limit
+    before = cpu_seconds()
+    while time.monotonic() < end:
+        await asyncio.sleep(0.5)
+        now = cpu_seconds()
+        if now - before < 0.05:
+            return
+        before = now
+    raise TimeoutError(f"the cluster does not come to rest within {limit:g} s")
+
+
 def cpu_seconds() -> float:
     """CPU time of all processes that this one started and theirs, those that have ended included as far as they were awaited."""
     total = 0.0

@@ -37,7 +37,7 @@ class Failed(Exception):
 
 def smaller(experiment: str) -> str:
     """An experiment file with few and short jobs, else as it was."""
-    text = _JOBS.sub(lambda found: found[1] + str(min(int(found[2]), 3)), experiment)
+    text = _JOBS.sub(lambda found: found[1] + str(min(int(found[2]), 2)), experiment)
     text = _ITERATIONS.sub(lambda found: found[1] + str(min(int(found[2]), 2)), text)
     return _TARGET.sub("", text)
 

@@ -51,7 +51,8 @@ class Command:
         }
         bin_folder = str(Path(sys.executable).parent)
         self._process = subprocess.Popen(
-            arguments,
+            # Tests that a shell runs in the background ignore SIGINT, and so would whatever they start.
+            ["env", "--default-signal=INT", *arguments],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

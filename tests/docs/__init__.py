@@ -1,7 +1,7 @@
 """Every command of the documentation is run.
 
 The pages are README.md, docs/*.md and the README of each example. Each is worked through in order in a folder of its own, which
-holds copies of the examples. Experiment files, those of the examples and those on the pages, are cut down to three jobs of two
+holds copies of the examples. Experiment files, those of the examples and those on the pages, are cut down to two jobs of two
 iterations. What a block means follows from its language and from what
 stands before it:
 

@@ -37,7 +37,7 @@ class Failed(Exception):
 
 def smaller(experiment: str) -> str:
     """An experiment file with few and short jobs, else as it was."""
-    text = _JOBS.sub(lambda found: found[1] + str(min(int(found[2]), 3)), experiment)
+    text = _JOBS.sub(lambda found: found[1] + str(min(int(found[2]), 2)), experiment)
     text = _ITERATIONS.sub(lambda found: found[1] + str(min(int(found[2]), 2)), text)
     return _TARGET.sub("", text)
 
@@ -51,7 +51,8 @@ class Command:
         }
         bin_folder = str(Path(sys.executable).parent)
         self._process = subprocess.Popen(
-            arguments,
+            # Tests that a shell runs in the background ignore SIGINT, and so would whatever they start.
+            ["env", "--default-signal=INT", *arguments],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -97,4 +97,4 @@ def test_commands_that_do_not_exist_are_told() -> None:
 
 def test_experiments_are_cut_down() -> None:
     text = "metric: {name: a, mode: max, target: 0.995}\nstop: {jobs: 24, max_iterations: 20, max_time: 10m}\n"
-    assert smaller(text) == "metric: {name: a, mode: max}\nstop: {jobs: 3, max_iterations: 2, max_time: 10m}\n"
+    assert smaller(text) == "metric: {name: a, mode: max}\nstop: {jobs: 2, max_iterations: 2, max_time: 10m}\n"

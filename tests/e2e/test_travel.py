@@ -22,7 +22,7 @@ ELSEWHERE = ("http://localhost:5000",)
 
 def commands() -> list[list[str]]:
     lines = (REPOSITORY / "docs" / "exporting.md").read_text().splitlines()
-    found = [shlex.split(line)[1:] for line in lines if line.startswith("    hopyard ")]
+    found = [shlex.split(line)[1:] for line in lines if line.startswith("hopyard ")]
     return [one for one in found if not set(ELSEWHERE) & set(one)]
 
 

@@ -71,8 +71,8 @@ class SchedulerService:
     ) -> None:
         self._server = Server("scheduler", host=host, port=port, data=data, insecure=insecure)
         self._background = Background("scheduler")
-        self._appstat = channel(appstat)
-        self._hpgen = channel(hpgen)
+        self._appstat = channel(appstat, local=True)
+        self._hpgen = channel(hpgen, local=True)
         self._appstat_stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(
             self._appstat
         )

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from hopyard.errors import InvalidInput
-from hopyard.rpc import calls
+from hopyard.rpc import calls, local
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """Largest message either way. Bulk data is streamed in 1 MiB chunks; this bounds journal batches and listings."""
@@ -54,6 +54,22 @@ class _Call:
         return self._wrap(self._start(*args, timeout=self._timeout if timeout is None else timeout, **kwargs))
 
 
+class _LocalCall:
+    """One method of a channel with `local`: straight to the servicer while it is in this process, else over the wire."""
+
+    def __init__(self, wire: _Call, address: str, method: str, timeout: float) -> None:
+        self._wire = wire
+        self._address = address
+        self._method = method
+        self._timeout = timeout
+
+    def __call__(self, request: Any, *, timeout: float | None = None, **kwargs: Any) -> Any:
+        handler = local.handler_of(self._address, self._method)
+        if handler is None:
+            return self._wire(request, timeout=timeout, **kwargs)
+        return local.call(handler, request, self._method, self._timeout if timeout is None else timeout)
+
+
 class Channel(grpc.aio.Channel):
     """A gRPC channel whose calls raise `hopyard.errors`; any generated stub can be built on it.
 
@@ -61,8 +77,9 @@ class Channel(grpc.aio.Channel):
     that stream may be long, so they have none unless the call says one.
     """
 
-    def __init__(self, inner: grpc.aio.Channel, *, address: str, timeout: float) -> None:
+    def __init__(self, inner: grpc.aio.Channel, *, address: str, timeout: float, local: bool = False) -> None:
         self._inner = inner
+        self._local = local
         self._timeout = timeout
         self.address: Final = address
 
@@ -96,7 +113,8 @@ class Channel(grpc.aio.Channel):
 
     def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
         """One request, one response."""
-        return _Call(self._inner.unary_unary(*args, **kwargs), calls.UnaryUnary, self._timeout)
+        wire = _Call(self._inner.unary_unary(*args, **kwargs), calls.UnaryUnary, self._timeout)
+        return _LocalCall(wire, self.address, args[0], self._timeout) if self._local else wire
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
         """A stream of requests, one response."""
@@ -112,7 +130,11 @@ class Channel(grpc.aio.Channel):
 
 
 def channel(
-    address: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS, options: Mapping[str, int | str] | None = None
+    address: str,
+    *,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    options: Mapping[str, int | str] | None = None,
+    local: bool = False,
 ) -> Channel:
     """Open a channel; call it inside a running event loop, and close it (or use `async with`).
 
@@ -123,6 +145,8 @@ def channel(
         address: "HOST:PORT", as a service's address file holds it.
         timeout: Deadline in seconds of calls with one request and one response that name none.
         options: gRPC channel arguments that differ from Hopyard's.
+        local: Calls with one request and one response go straight to the servicer when that is in this process. They can only
+            be awaited.
 
     Raises:
         InvalidInput: The address has no port.
@@ -136,4 +160,4 @@ def channel(
         chosen["grpc.enable_http_proxy"] = 0
     chosen.update(options or {})
     inner = grpc.aio.insecure_channel(address, options=tuple(chosen.items()))
-    return Channel(inner, address=address, timeout=timeout)
+    return Channel(inner, address=address, timeout=timeout, local=local)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from google.protobuf import descriptor_pool
 
-from hopyard.errors import HopyardError
+from hopyard.errors import HopyardError, Internal
 from hopyard.rpc.codes import ERROR_KEY, code_of, message_of, name_of
+from hopyard.rpc.local import Handler
 
 _log = logging.getLogger(__name__)
 
@@ -84,14 +86,51 @@ def _streaming(behaviour: _Handler, method: str) -> _Handler:
     return handle
 
 
+def local_handlers(servicers: Mapping[str, object]) -> dict[str, Handler]:
+    """The methods of servicers that can be called in this process: those with one request and one response.
+
+    Args:
+        servicers: By the full name of their service.
+    """
+    found: dict[str, Handler] = {}
+    for service, servicer in servicers.items():
+        try:
+            methods = descriptor_pool.Default().FindServiceByName(service).methods
+        except KeyError:  # It was registered without generated code.
+            continue
+        for method in methods:
+            behaviour = getattr(servicer, method.name)
+            if not method.client_streaming and not method.server_streaming:
+                found[f"/{service}/{method.name}"] = _local(behaviour, f"/{service}/{method.name}")
+    return found
+
+
+def _local(behaviour: _Handler, method: str) -> Handler:
+    async def handle(request: Any) -> Any:
+        try:
+            return await behaviour(request, None)
+        except HopyardError:
+            raise
+        except Exception as error:
+            raise Internal(_unexpected(error, method)) from error
+
+    return handle
+
+
+def _unexpected(error: Exception, method: str) -> str:
+    """Log a mistake in a handler; answers what its caller is told."""
+    _log.error("%s: unexpected %s", method, type(error).__name__, exc_info=error)
+    return f"{method}: unexpected {type(error).__name__}; the service's log has the traceback"
+
+
 async def _abort(error: Exception, method: str, context: Any) -> NoReturn:
     if isinstance(error, HopyardError):
         trailing = ((ERROR_KEY, name_of(error)),)
         await context.abort(code_of(error), message_of(error), trailing_metadata=trailing)
     if context.cancelled():
         _log.debug("%s: the client has left: %s", method, error)
+        message = f"{method}: {type(error).__name__} after its client had left"
     else:
-        _log.error("%s: unexpected %s", method, type(error).__name__, exc_info=error)
-    message = f"{method}: unexpected {type(error).__name__}; the service's log has the traceback"
+        message = _unexpected(error, method)
     await context.abort(grpc.StatusCode.INTERNAL, message, trailing_metadata=((ERROR_KEY, "Internal"),))
     raise AssertionError("abort always raises") from error

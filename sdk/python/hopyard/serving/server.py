@@ -14,9 +14,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[i
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
 from hopyard.errors import Conflict
+from hopyard.rpc import local
 from hopyard.rpc.channel import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
 from hopyard.serving import addresses
-from hopyard.serving.interceptor import ErrorInterceptor
+from hopyard.serving.interceptor import ErrorInterceptor, local_handlers
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class Server:
         self._interceptors = (ErrorInterceptor(), *interceptors)
         self._registrations: list[Callable[[grpc.aio.Server], None]] = []
         self._services: list[str] = []
+        self._servicers: dict[str, object] = {}
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
         self._address = ""
@@ -98,6 +100,7 @@ class Server:
             raise RuntimeError(f"{self._name}: {service} cannot be added: the server has started")
         self._registrations.append(lambda server: register(servicer, server))
         self._services.append(service)
+        self._servicers[service] = servicer
 
     async def start(self, *, ready: bool = True) -> str:
         """Listen, and write the address file; answers the address (HOST:PORT).
@@ -127,6 +130,7 @@ class Server:
         self._address = addresses.join(addresses.reachable(self._host), port)
         if self._data is not None:
             addresses.write_address(self._data, self._name, self._address)
+        local.offer(self._address, local_handlers(self._servicers))
         _log.info("%s listens on %s", self._name, addresses.join(self._host, port))
         return self._address
 
@@ -151,6 +155,7 @@ class Server:
         await self._health.enter_graceful_shutdown()
         if self._server is None:
             return
+        local.withdraw(self._address)
         if self._data is not None:
             addresses.remove_address(self._data, self._name, self._address)
         await self._server.stop(grace)

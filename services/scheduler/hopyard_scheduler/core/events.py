@@ -69,6 +69,7 @@ class Settings:
         gpus: GPUs that each of its machines must have (>= 0).
         statistics: Whether its policy is told of each report (`ApplicationStat`).
         every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
+        ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
     """
 
     metric: str
@@ -93,6 +94,7 @@ class Settings:
     gpus: int = 0
     statistics: bool = True
     every_iteration: bool = True
+    ends_jobs: bool = True
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

@@ -286,7 +286,7 @@ def test_a_job_that_trains_again_what_it_reported_does_not_wait_for_a_policy_tha
     rig.start("1", "n2/0")
     assert rig.run().allowed == 3
     rig.report(3)  # Again: at the high-water mark nobody is asked, and it goes on.
-    assert [body.position for body in rig.sent(Decide)] == [3]
+    assert rig.sent(Decide) == [Decide(DecisionKind.CONTINUE, 3)]
     assert len(rig.called(IterationFinish)) == 1
 
 
@@ -298,7 +298,7 @@ def test_a_run_that_ends_its_job_ends_by_itself_where_the_policy_decides_nothing
     rig.report(3, at_until=True)
     assert not rig.called(IterationFinish)
     assert rig.job().state is JobState.SUSPENDING
-    assert [(body.kind, body.position) for body in rig.sent(Decide)] == [(DecisionKind.CONTINUE, 3)]
+    assert rig.sent(Decide) == [Decide(DecisionKind.CONTINUE, 3)]
     rig.ended(RunEndReason.UNTIL, 3, snapshot(3))
     assert rig.job().state is JobState.COMPLETED
     assert [call.reason for call in rig.called(RunEnd)] == [RunEndReason.UNTIL]

@@ -22,6 +22,7 @@ NOOP = Path(__file__).parent / "noop"
 """Code folder of a trainer that trains nothing."""
 
 _POLL_SECONDS = 0.05
+_PATIENCE_SECONDS = 600.0
 
 
 @asynccontextmanager
@@ -30,7 +31,7 @@ async def embedded(data: Path, slots: int, **options: Any) -> AsyncIterator[tupl
     cluster = EmbeddedCluster(data, slots=slots, purpose="a benchmark", **options)
     server = await cluster.start()
     try:
-        async with AsyncClient(server=server) as client:
+        async with AsyncClient(server=server, timeout=_PATIENCE_SECONDS) as client:
             yield cluster, client
     finally:
         await cluster.stop()

@@ -87,7 +87,12 @@ class FrontDoor:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
         policy = await self._try_policy(spec)
-        settings = replace(settings, statistics=hears_statistics(policy), every_iteration=policy.every_iteration)
+        settings = replace(
+            settings,
+            statistics=hears_statistics(policy),
+            every_iteration=policy.every_iteration,
+            ends_jobs=policy.ends_jobs,
+        )
         if bundle:
             await self._need_bundle(bundle)
         payload = _payload(spec, bundle, interpreter, request)

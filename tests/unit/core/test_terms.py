@@ -12,6 +12,7 @@ from hopyard.policy.vocabulary import (
     Call,
     Command,
     CreateJob,
+    DecisionKind,
     ForkJob,
     IterationFinish,
     JobState,
@@ -20,6 +21,7 @@ from hopyard.policy.vocabulary import (
     Report,
     RequestMade,
     ReserveMachine,
+    RunEnd,
     RunEndReason,
     RunMode,
     TerminateJob,
@@ -284,5 +286,32 @@ def test_a_job_that_trains_again_what_it_reported_does_not_wait_for_a_policy_tha
     rig.start("1", "n2/0")
     assert rig.run().allowed == 3
     rig.report(3)  # Again: at the high-water mark nobody is asked, and it goes on.
-    assert [body.position for body in rig.sent(Decide) if isinstance(body, Decide)] == [3]
+    assert rig.sent(Decide) == [Decide(DecisionKind.CONTINUE, 3)]
     assert len(rig.called(IterationFinish)) == 1
+
+
+def test_a_run_that_ends_its_job_ends_by_itself_where_the_policy_decides_nothing() -> None:
+    rig = Rig(max_position=3, statistics=False, every_iteration=False, ends_jobs=False)
+    rig.create()
+    rig.start("1", allowed=3)
+    assert rig.run().completes
+    rig.report(3, at_until=True)
+    assert not rig.called(IterationFinish)
+    assert rig.job().state is JobState.SUSPENDING
+    assert rig.sent(Decide) == [Decide(DecisionKind.CONTINUE, 3)]
+    rig.ended(RunEndReason.UNTIL, 3, snapshot(3))
+    assert rig.job().state is JobState.COMPLETED
+    assert [call.reason for call in rig.called(RunEnd)] == [RunEndReason.UNTIL]
+
+
+def test_a_run_that_ends_elsewhere_or_was_moved_waits_for_its_policy() -> None:
+    rig = Rig(max_position=3, ends_jobs=False)
+    rig.create()
+    rig.start("1", until=2)
+    assert not rig.run().completes
+    rig.create()
+    rig.start("2", "n1/1", allowed=3)
+    rig.command(AmendRun("2", "t", 2))
+    rig.say(rig.key("2"), Amended("t", True, 0))
+    rig.report(2, name="2", at_until=True)
+    assert rig.called(IterationFinish)[-1] == IterationFinish("2", Report(2, {"score": 0.5}, at_until=True))

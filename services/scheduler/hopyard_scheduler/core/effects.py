@@ -67,6 +67,7 @@ class Start:
     snapshot_nodes: tuple[str, ...]
     input: str
     rank_nodes: tuple[str, ...]
+    completes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class Settings:
         gpus: GPUs that each of its machines must have (>= 0).
         statistics: Whether its policy is told of each report (`ApplicationStat`).
         every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
+        ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
     """
 
     metric: str
@@ -95,6 +96,7 @@ class Settings:
     statistics: bool = True
     every_iteration: bool = True
     concurrency: int | None = None
+    ends_jobs: bool = True
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

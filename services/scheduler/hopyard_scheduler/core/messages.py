@@ -149,7 +149,9 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
         if report.at_until:
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     elif run.ending is None:
-        if report.at_until or (new and (x.settings.every_iteration or report.position >= run.allowed)):
+        if run.completes and report.at_until:
+            commands.complete(x, run, report.position)
+        elif report.at_until or (new and (x.settings.every_iteration or report.position >= run.allowed)):
             x.call(IterationFinish(job.id, report, repeated=not new), run)
         elif not new and report.position >= run.allowed:
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
@@ -221,7 +223,7 @@ def _amended(x: Experiment, job: Job, run: Run, body: Amended) -> None:
     if body.accepted:
         job.asked.update(amend[1])
     if body.accepted and amend[0] is not None:
-        run.until = amend[0]
+        run.until, run.completes = amend[0], False
         run.parked = run.parked and run.until <= run.position
     x.call(AnswerReady(body.ticket, {"accepted": body.accepted, "position": body.position}))
 

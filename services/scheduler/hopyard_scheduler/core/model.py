@@ -69,6 +69,7 @@ class Run:
         source: The snapshot that it loads; pinned until all its processes have started.
         inputs: Input partition by machine.
         preemptible: Whether it may lose its machine to another experiment before `until`.
+        completes: Whether it ends at `until` by itself, saved: that is its job's end, and its policy decides nothing there.
         started: Whether rank 0 trains.
         position: Its last report's position.
         parked: Whether it waits at `until`.
@@ -88,6 +89,7 @@ class Run:
     source: SnapshotId | None
     inputs: dict[str, str]
     preemptible: bool
+    completes: bool = False
     started: bool = False
     position: int = 0
     parked: bool = False

@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
@@ -91,12 +92,14 @@ class FrontDoor:
         if known:
             return name
         if spec.share is None:
-            await self._generators.validate(name, payload["spec"])
+            reads = await self._generators.validate(name, payload["spec"])
+            settings = replace(settings, generator_reads=reads)
             await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload))
             return name
         async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
             group = self._group(spec)
-            await self._generators.validate(name, payload["spec"])
+            reads = await self._generators.validate(name, payload["spec"])
+            settings = replace(settings, generator_reads=reads)
             at = self._live.clock()
             if group is None:
                 await self._live.apply(ExperimentCreated(at, name, settings, payload))

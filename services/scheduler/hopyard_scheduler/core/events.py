@@ -67,6 +67,7 @@ class Settings:
         grace: Seconds that a policy has to shrink to a smaller share.
         cpus: CPU threads that each of its machines must have (>= 1).
         gpus: GPUs that each of its machines must have (>= 0).
+        generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
     """
 
     metric: str
@@ -89,6 +90,7 @@ class Settings:
     snapshot_quota: int | None = None
     cpus: int = 1
     gpus: int = 0
+    generator_reads: Literal["nothing", "finals", "reports"] = "finals"
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

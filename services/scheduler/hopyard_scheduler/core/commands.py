@@ -165,9 +165,9 @@ def _create(x: Experiment, command: CreateJob, at: float) -> None:
     if command.hyperparameters is None:
         job.generated = True
         x.changed(job)
-        x.asked_after[job.id] = len(member.generator_calls)
+        told = len(member.generator_calls)
         member.generator_calls.append(GeneratorCall("create", job.id, answered=False))
-        x.ask(CREATE + job.id, "create_job", {"job": job.id}, member.id)
+        x.ask(CREATE + job.id, "create_job", {"job": job.id, "after": told}, member.id)
     else:
         configured(x, job, dict(command.hyperparameters))
 

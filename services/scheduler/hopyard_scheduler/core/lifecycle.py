@@ -264,7 +264,6 @@ def _finish(x: Experiment, member: Member, at: float) -> None:
 def _let_all_go(x: Experiment) -> None:
     x.calls.clear()
     x.asks.clear()
-    x.asked_after.clear()
     x.in_flight = None
     for ticket in list(x.timers):
         x.set_timer(ticket, None)

@@ -11,26 +11,28 @@ _PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)(\})?")
 
 
 class PlaceholderError(ValueError):
-    """A placeholder names nothing that has a value; the message says what it found and what is allowed."""
+    """A placeholder names no parameter; the message says what it found and what is allowed."""
 
 
 def filled(arguments: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     """Put a job's values into the arguments of its command.
 
-    Text stands as it is; everything else as JSON writes it: 0.001, 32, true, [1, 2].
+    Text stands as it is; everything else as JSON writes it: 0.001, 32, true, [1, 2]. A dotted name goes into groups. An
+    argument with the name of a parameter that this job does not have, because of its `when`, is left out.
 
     Raises:
-        PlaceholderError: A placeholder's name has no value in this job, or a brace is not closed.
+        PlaceholderError: A brace is not closed, or the program itself has such a name.
     """
-
-    def put(found: re.Match[str]) -> str:
-        if found[1] is None:
-            return found[0][0]
-        _check(found, values)
-        value = values[found[1]]
-        return value if isinstance(value, str) else json.dumps(value)
-
-    return [_PART.sub(put, argument) for argument in arguments]
+    flat = dict(_flat(values))
+    put: list[str] = []
+    for argument in arguments:
+        names = [_name(found) for found in _PART.finditer(argument)]
+        missing = [name for name in names if name is not None and name not in flat]
+        if missing and argument is arguments[0]:
+            raise PlaceholderError(f"the program itself needs {{{missing[0]}}}, which this job does not have")
+        if not missing:
+            put.append(_PART.sub(lambda found: found[0][0] if found[1] is None else flat[found[1]], argument))
+    return put
 
 
 def problems(arguments: Sequence[str], names: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -46,10 +48,25 @@ def problems(arguments: Sequence[str], names: Iterable[str]) -> Iterator[tuple[i
 
 
 def _check(found: re.Match[str], known: Iterable[str]) -> None:
-    names = ", ".join(known)
+    name = _name(found)
+    if name is not None and name not in known:
+        raise PlaceholderError(
+            f"found {found[0]}; allowed: the space's names in braces ({', '.join(known)}), and {{{{ and }}}} for braces"
+        )
+
+
+def _name(found: re.Match[str]) -> str | None:
+    """What stands in the braces; None: these are braces as such."""
+    if found[1] is None:
+        return None
     if found[2] is None:
         raise PlaceholderError(f"needs a }} behind {found[0]}; write {{{{ for a brace")
-    if found[1] not in known:
-        raise PlaceholderError(
-            f"found {found[0]}; allowed: the space's names in braces ({names}), and {{{{ and }}}} for braces"
-        )
+    return found[1]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Values as arguments hold them, by dotted name."""
+    for name, value in values.items():
+        yield prefix + name, value if isinstance(value, str) else json.dumps(value)
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")

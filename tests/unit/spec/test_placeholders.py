@@ -7,7 +7,15 @@ import pytest
 from hopyard.placeholders import PlaceholderError, filled, problems
 from hopyard.spec import SpecError, canonical_json, load_spec, spec_from_json
 
-VALUES = {"lr": 1e-05, "units": 32, "act": "re lu", "deep": True, "sizes": [1, 2], "none": None}
+VALUES = {
+    "lr": 1e-05,
+    "units": 32,
+    "act": "re lu",
+    "deep": True,
+    "sizes": [1, 2],
+    "none": None,
+    "model": {"depth": 3, "head": {"width": 8}},
+}
 
 FILE = """\
 name: e
@@ -26,6 +34,7 @@ stop: {{jobs: 3}}
         ("{act}", "re lu"),
         ("{deep}{none}", "truenull"),
         ("{sizes}", "[1, 2]"),
+        ("{model.depth}/{model.head.width}", "3/8"),
         ("{{lr}}", "{lr}"),
         ('{{"lr": {lr}}}', '{"lr": 1e-05}'),
         ("{{{units}}}", "{32}"),
@@ -49,8 +58,21 @@ def test_what_names_nothing_is_told_with_the_names(argument: str, message: str) 
     ((index, found),) = problems(["x", "{lr}", argument], ["lr", "units"])
     assert index == 2
     assert found.startswith(message)
-    with pytest.raises(PlaceholderError):
-        filled([argument], {"lr": 1, "units": 2})
+
+
+def test_an_argument_with_a_parameter_that_the_job_does_not_have_is_left_out() -> None:
+    arguments = ["x", "--momentum={momentum}", "--{model.width}{lr}", "{lr}"]
+    assert filled(arguments, VALUES) == ["x", "1e-05"]
+
+
+def test_the_program_itself_is_not_left_out() -> None:
+    with pytest.raises(PlaceholderError, match="the program itself needs {momentum}"):
+        filled(["{momentum}", "x"], VALUES)
+
+
+def test_a_brace_that_is_not_closed_is_told() -> None:
+    with pytest.raises(PlaceholderError, match="needs a } behind {lr"):
+        filled(["a {lr"], VALUES)
 
 
 @pytest.mark.parametrize(

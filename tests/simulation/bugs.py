@@ -9,7 +9,18 @@ from typing import Any
 from unittest import mock
 
 from hopyard.policy.vocabulary import StartJob
-from hopyard_scheduler.core import Core, commands, dispatch, losses, messages, placement, preemption, quota, thinking
+from hopyard_scheduler.core import (
+    Core,
+    commands,
+    dispatch,
+    learning,
+    losses,
+    messages,
+    placement,
+    preemption,
+    quota,
+    thinking,
+)
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.cluster import Cluster, ClusterNode
 from hopyard_scheduler.core.events import (
@@ -239,6 +250,10 @@ def _started_in_vain() -> list[Patch]:
     return [(thinking, "in_vain", lambda x, effect: False)]
 
 
+def _generator_not_told() -> list[Patch]:
+    return [(learning, "tell_report", lambda job, report: None)]
+
+
 BUGS: dict[str, Bug] = {
     "attempt unchecked": Bug(_attempt_unchecked),
     "lease kept after node death": Bug(_lease_kept_after_node_death),
@@ -267,4 +282,5 @@ BUGS: dict[str, Bug] = {
     "something happens while a policy thinks": Bug(_thinking_disturbed),
     "machine granted that a thinking experiment believes its own": Bug(_believed_machine_granted),
     "commands sent to processes lost while a policy thought": Bug(_started_in_vain),
+    "generator not told of reports": Bug(_generator_not_told),
 }

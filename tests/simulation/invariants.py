@@ -21,7 +21,7 @@ from hopyard_scheduler.core.effects import (
 )
 from hopyard_scheduler.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job, Run
 from hopyard_scheduler.core.snapshots import Entry
 from hopyard_scheduler.core.waiting import Waiting
@@ -67,6 +67,7 @@ class Invariants:
         self._states: dict[tuple[str, str], list[int]] = {}
         self._over: dict[str, Experiment] = {}  # A restarted scheduler does not read finished experiments again.
         self._core: Core | None = None
+        self._positions: dict[tuple[str, str], list[int]] = {}
         self._stored: dict[tuple[str, str], int] = {}
         self._held: dict[str, set[tuple[str, int]]] = {}
         self._live: dict[str, int] = {}
@@ -186,6 +187,7 @@ class Invariants:
             last = self._accepted.get((x.id, effect.job), -1)
             require(report.position > last, f"{where} is accepted after {last}")
             self._accepted[x.id, effect.job] = report.position
+            self._positions.setdefault((x.id, effect.job), []).append(report.position)
             expected = training.metrics(state)
         require(report.metrics == expected, f"{where}: accepted {report.metrics}, an undisturbed run gives {expected}")
 
@@ -211,6 +213,7 @@ class Invariants:
             for m in x.members.values():
                 require(m.phase in (Phase.COMPLETED, Phase.STOPPED), f"{m.id} is {m.phase.value}: {m.reason}")
                 require(not m.deferred, f"{m.id} still has changes to make: {m.deferred}")
+                self._check_told(m, x)
             require(not x.machines and not x.live, f"{x.id} still holds {list(x.machines)} and runs {list(x.live)}")
             require(not x.asks and not x.timers, f"{x.id} still waits for {list(x.asks)} {list(x.timers)}")
             for job in x.jobs.values():
@@ -235,6 +238,20 @@ class Invariants:
             require(not agent.channels, f"{agent.node} still has channels {list(agent.channels)}")
             require(not agent.orders, f"{agent.node} still has orders {list(agent.orders)}")
             require(set(agent.disk) <= known, f"{agent.node} keeps {sorted(set(agent.disk) - known)}")
+
+    def _check_told(self, member: Member, x: Experiment) -> None:
+        """A generator is told what it reads: each accepted report of its jobs once, in their order, and how jobs ended."""
+        reads, calls = member.settings.generator_reads, member.generator_calls
+        for job in (job for job in x.jobs.values() if job.member is member):
+            where = f"the generator of {member.id}, which reads {reads}, on job {job.id}"
+            told = [call.position for call in calls if call.kind == "report" and call.job == job.id]
+            accepted = self._positions.get((x.id, job.id), []) if reads == "reports" and job.generated else []
+            require(told == accepted, f"{where}: told of {told}, accepted are {accepted}")
+            ends = [call.outcome for call in calls if call.kind == "final" and call.job == job.id]
+            final = reads != "nothing" and job.state.ended
+            require(
+                ends[-1:] == ([job.state] if final else []), f"{where}: told of ends {ends}, it is {job.state.value}"
+            )
 
     def _check_curve(self, x: Experiment, job: Job) -> None:
         if job.hyperparameters is None or (job.origin is not None and not job.forked):

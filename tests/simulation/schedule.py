@@ -31,6 +31,7 @@ from tests.simulation.training import Store
 from tests.simulation.world import World
 
 MAX_POSITION = 8
+_READS: list[Literal["nothing", "finals", "reports"]] = ["nothing", "finals", "reports"]
 QUIET_LIMIT = 3000.0  # Virtual seconds within which everything ends once faults have stopped.
 EVENT_LIMIT = 6000  # Core events of one schedule: more is a livelock.
 
@@ -192,6 +193,7 @@ class Schedule:
             grace=rng.choice([2.0, 10.0]),
             snapshot_quota=self._choices.choice([None, None, 0, 200, 500, 900]),
             concurrency=self._more.choice([None, None, None, 1, 2]),
+            generator_reads=self._choices.choice(_READS),
         )
         name = f"x{self.created + 1}"
         core = self.scheduler.core

@@ -17,6 +17,7 @@ from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_scheduler import outside
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.conftest import experiment
 
@@ -134,8 +135,9 @@ async def test_a_journal_that_cannot_be_applied_fails_its_experiment_and_no_star
 
 
 async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_which_it_got_them(
-    pieces: Pieces, tmp_path: Path
+    pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(outside, "_AT_ONCE", 7)  # So that they come in several messages.
     scheduler = await pieces.scheduler()
     port = int(pieces.hpgen.address.split(":")[1])
     machines = tuple(MachineSettings(id=f"n/{number}", cpus=1) for number in range(3))

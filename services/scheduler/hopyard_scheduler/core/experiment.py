@@ -17,9 +17,9 @@ from hopyard.policy.vocabulary import (
     Call,
     IterationFinish,
     JobState,
-    Metrics,
     Verdict,
 )
+from hopyard_scheduler.core import learning
 from hopyard_scheduler.core.curve import Point
 from hopyard_scheduler.core.effects import (
     AskOutside,
@@ -35,7 +35,7 @@ from hopyard_scheduler.core.effects import (
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, RunKey, Settings
 from hopyard_scheduler.core.idle import IdleQueue
 from hopyard_scheduler.core.member import Member, Phase, foremost
-from hopyard_scheduler.core.model import HOLD, GeneratorCall, HeldMachine, Job, Run
+from hopyard_scheduler.core.model import HOLD, HeldMachine, Job, Run
 from hopyard_scheduler.core.snapshots import Dropped, Keep, SnapshotBook
 from hopyard_scheduler.core.states import change_state
 
@@ -272,26 +272,8 @@ class Experiment:
             job.held = False
             self.unpin_fork(job)
             self.collect(job)
-            self._tell_generator(job)
+            learning.tell_end(self, job)
         self.changed(job)
-
-    def _tell_generator(self, job: Job) -> None:
-        """A job ended: its generator learns how, before it is asked again."""
-        if job.member.settings.generator_reads == "nothing":
-            return
-        metrics, position = self._best_metrics(job) if job.best is not None else ({}, 0)
-        given = None if job.generated else job.hyperparameters
-        job.member.generator_calls.append(
-            GeneratorCall("final", job.id, given, metrics, position=position, outcome=job.state)
-        )
-
-    def _best_metrics(self, job: Job) -> tuple[Metrics, int]:
-        assert job.best is not None
-        position = job.best[1]
-        if position in job.curve.points:
-            return job.curve.points[position].metrics, position
-        # It was answered from another job's results: their curves are one.
-        return next(point.metrics for point in self.curve(job) if point.position == position), position
 
     def changed(self, job: Job) -> None:
         """The job's row is to be projected again."""

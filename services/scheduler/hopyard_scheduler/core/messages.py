@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import commands, lifecycle, losses
+from hopyard_scheduler.core import commands, learning, lifecycle, losses
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -37,7 +37,7 @@ from hopyard_scheduler.core.events import (
     Started,
 )
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import ORIGIN_LOST, GeneratorCall, Job, Rank, Run
+from hopyard_scheduler.core.model import ORIGIN_LOST, Job, Rank, Run
 
 
 def is_next(x: Experiment, event: RunMessage) -> bool:
@@ -167,9 +167,7 @@ def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
     job.last = report
     if run.mode is RunMode.TRAIN:
         job.high_water = report.position
-        if job.generated and job.member.settings.generator_reads == "reports":
-            told = GeneratorCall("report", job.id, metrics=report.metrics, position=report.position)
-            job.member.generator_calls.append(told)
+        learning.tell_report(job, report)
     x.emit(ReportAccepted(job.member.id, job.id, run.attempt, report))
     value = point.metrics.get(x.settings.metric)
     _judge(x, job, report.position, value)

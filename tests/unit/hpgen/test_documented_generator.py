@@ -1,0 +1,37 @@
+"""The generator in the documentation, and its test, are what they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hopyard.spec import load_spec
+
+_BLOCK = re.compile(r"^`(\w+\.py)`:.*?^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_PAGE = next(parent for parent in Path(__file__).parents if (parent / "docs").is_dir()) / "docs" / "generators.md"
+
+
+@pytest.mark.slow
+def test_the_generator_in_the_documentation_passes_its_test(tmp_path: Path) -> None:
+    files = dict(_BLOCK.findall(_PAGE.read_text()))
+    assert set(files) == {"near_the_best.py", "test_near_the_best.py"}
+    assert len(files["near_the_best.py"].splitlines()) <= 40
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_near_the_best.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=50)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_space_in_the_documentation_can_be_searched() -> None:
+    text = _PAGE.read_text()
+    start = text.index("    space:\n")
+    block = text[start : text.index("\n\n", start)]
+    rest = "name: x\ncommand: [a]\nmetric: {name: m, mode: max}\nstop: {jobs: 3}\n"
+    spec = load_spec(rest + "\n".join(line[4:] for line in block.splitlines()))
+    assert spec.search_space.contains(spec.search_space.sample_at(1, 1))
+    assert len(spec.search_space) == 5

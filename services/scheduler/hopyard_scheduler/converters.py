@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Final
 
@@ -22,6 +23,7 @@ from hopyard_scheduler.core.events import (
     RunBody,
     RunKey,
     RunMessage,
+    Settings,
     SnapshotInfo,
     SnapshotShipped,
     SnapshotStored,
@@ -249,10 +251,12 @@ def experiment_to_proto(
 def _spec_json(member: Member) -> str:
     """The specification as it is in force: what was extended or set since, counted in."""
     text: str = member.payload["spec"]
-    if not member.changed:
-        return text
+    return _changed_spec(text, member.settings) if member.changed else text
+
+
+@functools.lru_cache(64)
+def _changed_spec(text: str, settings: Settings) -> str:
     spec = json.loads(text)
-    settings = member.settings
     stop = {"jobs": settings.jobs, "max_iterations": settings.max_position, "max_time": settings.max_seconds}
     spec["stop"].update({name: value for name, value in stop.items() if value is not None and value != ENDLESS})
     spec["metric"]["target"] = settings.target

@@ -14,7 +14,7 @@ from hopyard.errors import NotFound
 from hopyard.serving.threads import Threads
 from hopyard_scheduler.carrying import Carrier
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Effect, Noted, UpCall
+from hopyard_scheduler.core.effects import Acknowledge, Effect, Noted, UpCall
 from hopyard_scheduler.core.events import (
     ClusterEvent,
     Event,
@@ -166,9 +166,14 @@ class Live:
         for parked in batch.parked:  # What led to it is in the journal, from which a policy may have to be made again.
             self._await(parked)
         await self.carrier.clear(effect for item in batch.items for effect in item.effects)
+        acks = sorted(
+            (e for i in batch.items for e in i.effects if isinstance(e, Acknowledge)), key=lambda a: a.sequence
+        )
+        last = {ack.run: ack for ack in acks}  # It takes in all before it.
         for item in batch.items:
             for effect in item.effects:
-                self.carrier.carry(effect)
+                if not isinstance(effect, Acknowledge) or last[effect.run] is effect:
+                    self.carrier.carry(effect)
             self._queue.task_done()
             if item.outside:
                 self._room.release()

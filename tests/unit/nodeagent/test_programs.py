@@ -76,7 +76,7 @@ def test_a_command_gets_the_jobs_values_and_the_interpreter(tmp_path: Path) -> N
 
 
 def test_a_command_without_a_value_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ProgramRefused, match="command: the program itself needs {depth}"):
+    with pytest.raises(ProgramRefused, match=r"command: the program itself needs \{depth\}"):
         prepare(tmp_path, command=wire.CommandLine(arguments=["{depth}", "train"]))
 
 

@@ -66,12 +66,12 @@ def test_an_argument_with_a_parameter_that_the_job_does_not_have_is_left_out() -
 
 
 def test_the_program_itself_is_not_left_out() -> None:
-    with pytest.raises(PlaceholderError, match="the program itself needs {momentum}"):
+    with pytest.raises(PlaceholderError, match=r"the program itself needs \{momentum\}"):
         filled(["{momentum}", "x"], VALUES)
 
 
 def test_a_brace_that_is_not_closed_is_told() -> None:
-    with pytest.raises(PlaceholderError, match="needs a } behind {lr"):
+    with pytest.raises(PlaceholderError, match=r"needs a \} behind \{lr"):
         filled(["a {lr"], VALUES)
 
 

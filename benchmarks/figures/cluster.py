@@ -22,6 +22,7 @@ NOOP = Path(__file__).parent / "noop"
 """Code folder of a trainer that trains nothing."""
 
 _POLL_SECONDS = 0.05
+_PATIENCE_SECONDS = 600.0
 
 
 @asynccontextmanager
@@ -30,7 +31,7 @@ async def embedded(data: Path, slots: int, **options: Any) -> AsyncIterator[tupl
     cluster = EmbeddedCluster(data, slots=slots, purpose="a benchmark", **options)
     server = await cluster.start()
     try:
-        async with AsyncClient(server=server) as client:
+        async with AsyncClient(server=server, timeout=_PATIENCE_SECONDS) as client:
             yield cluster, client
     finally:
         await cluster.stop()
@@ -75,6 +76,19 @@ async def ended(client: AsyncClient, experiment: Experiment, limit: float = 300.
 def processes() -> list[psutil.Process]:
     """All processes that this one started, and theirs."""
     return psutil.Process().children(recursive=True)
+
+
+async def at_rest(limit: float = 60.0) -> None:
+    """Returns when all processes that this one started have next to nothing to do: training processes are up and wait."""
+    end = time.monotonic() + limit
+    before = cpu_seconds()
+    while time.monotonic() < end:
+        await asyncio.sleep(0.5)
+        now = cpu_seconds()
+        if now - before < 0.05:
+            return
+        before = now
+    raise TimeoutError(f"the cluster does not come to rest within {limit:g} s")
 
 
 def cpu_seconds() -> float:

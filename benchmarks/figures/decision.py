@@ -92,7 +92,7 @@ async def _unary(calls: int, pause: float) -> list[float]:
         port = int(await server.stdout.readline())
         found = []
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            call = channel.unary_unary("/bare/Echo")
+            call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/bare/Echo")
             for _ in range(calls):
                 began = time.perf_counter()
                 await call(b"x" * 64)

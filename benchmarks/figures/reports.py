@@ -15,7 +15,7 @@ from hopyard.client.types import Statistic
 
 SLOTS: Final = 2
 JOBS: Final = 2
-ITERATIONS: Final = 5_000
+ITERATIONS: Final = 20_000
 TARGET: Final = 5_000.0
 BARE: Final = 20_000
 

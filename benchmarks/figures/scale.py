@@ -6,6 +6,9 @@ Then a cluster is started on that journal as ever, and the experiment is extende
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +17,7 @@ import replay
 from figures.cluster import NOOP, cpu_seconds, embedded, ended, noop_spec
 from figures.frame import Sample
 from hopyard.client.types import Experiment
+from hopyard.errors import NotFound
 from hopyard.rpc import channel
 from hopyard.spec import parse_spec
 from hopyard.v1 import appstat_pb2_grpc
@@ -31,19 +35,19 @@ FEW: Final = 100
 MANY: Final = 10_000
 RATIO: Final = 1.2
 SHORT: Final = 10
-LONG: Final = 2_000
-JOBS: Final = 128
-"""Short jobs, whose cost is that of a job; and as many reports as long jobs make, whose cost is that of a report."""
+LONG: Final = 20_000
+WARM: Final = 20
+JOBS: Final = 256
+"""So many short jobs are measured, after `WARM` others: their cost is that of a job. What long jobs cost is their reports."""
 
 
 async def measure(folder: Path) -> list[Sample]:
     """One run."""
     samples = []
-    for what, unit, jobs, iterations in (("a job", "ms", JOBS, SHORT), ("a report", "us", SLOTS, LONG)):
-        per = 1e3 / JOBS if iterations == SHORT else 1e6 / (SLOTS * LONG)
-        cost = {}
+    for what, iterations, unit, scale in (("a job", SHORT, "ms", 1e3), ("a report", LONG, "us", 1e6)):
+        cost, whole = {}, {}
         for finished in (FEW, MANY):
-            cost[finished] = per * await _cost(folder / f"{iterations}-{finished}", finished, jobs, iterations)
+            cost[finished], whole[finished] = await _cost(folder / f"{iterations}-{finished}", finished, iterations)
         samples.append(
             Sample(
                 name=f"CPU of {what} beside {MANY:,} finished jobs, to that beside {FEW}",
@@ -52,14 +56,19 @@ async def measure(folder: Path) -> list[Sample]:
                 most=RATIO,
                 baseline=1.0,
                 against="the same cost",
-                beside={f"{unit} {what}, beside {finished:,}": cost[finished] for finished in cost},
+                beside={f"{unit} {what}, beside {finished:,}": cost[finished] * scale for finished in cost}
+                | {f"CPU s from extension to end, beside {finished:,}": whole[finished] for finished in cost},
             )
         )
     return samples
 
 
-async def _cost(data: Path, finished: int, jobs: int, iterations: int) -> float:
-    """CPU seconds of all processes for so many jobs more, in an experiment that has finished so many."""
+async def _cost(data: Path, finished: int, iterations: int) -> tuple[float, float]:
+    """CPU seconds of all processes for a job or report more, in an experiment that has finished so many jobs; and for all of it.
+
+    An ended experiment is extended; its generator then learns again what it has proposed, which is no cost of a job's. So
+    what goes on in the middle is measured.
+    """
     async with embedded(data, 0) as (_, client):
         spec = noop_spec(finished, iterations, generator={"name": "random", "seed": 1})
         experiment = await client.create(spec, NOOP)
@@ -67,11 +76,32 @@ async def _cost(data: Path, finished: int, jobs: int, iterations: int) -> float:
     async with embedded(data, SLOTS) as (_, client):
         # What is there is read, and the runners are started, before it is measured.
         await ended(client, await client.extend(experiment, jobs=SLOTS))
-        used = cpu_seconds()
-        experiment = await ended(client, await client.extend(experiment, jobs=jobs))
-        used = cpu_seconds() - used
-    assert experiment.jobs == {"COMPLETED": finished + SLOTS + jobs}, experiment.jobs
-    return used
+        before = finished + SLOTS
+        jobs = WARM + JOBS + WARM if iterations == SHORT else SLOTS
+        begun = cpu_seconds()
+        await client.extend(experiment, jobs=jobs)
+
+        async def progress() -> int:
+            if iterations == SHORT:
+                return (await client.get(experiment)).jobs.get("COMPLETED", 0) - before
+            live = [await client.job(experiment, str(before + number + 1)) for number in range(SLOTS)]
+            return sum(job.position for job in live)
+
+        total = jobs if iterations == SHORT else SLOTS * LONG
+        first = await _until(progress, total // 10), cpu_seconds()
+        last = await _until(progress, total * 9 // 10), cpu_seconds()
+        experiment = await ended(client, experiment)
+        whole = cpu_seconds() - begun
+    assert experiment.jobs == {"COMPLETED": before + jobs}, experiment.jobs
+    return (last[1] - first[1]) / (last[0] - first[0]), whole
+
+
+async def _until(progress: Callable[[], Awaitable[int]], least: int) -> int:
+    while True:
+        with suppress(NotFound):  # A job that is yet to be made.
+            if (found := await progress()) >= least:
+                return found
+        await asyncio.sleep(0.05)
 
 
 class _World(replay.World):

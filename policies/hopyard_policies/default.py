@@ -54,6 +54,7 @@ class DefaultPolicy(Policy):
     """
 
     every_iteration = False
+    ends_jobs = False
 
     def __init__(self, barrier: bool = False, epoch: int = 1, width: int | None = None, ahead: int = 2) -> None:
         for name, value, least in (("epoch", epoch, 1), ("width", width, 1), ("ahead", ahead, 0)):

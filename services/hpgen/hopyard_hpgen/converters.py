@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hopyard.errors import InvalidInput
+from hopyard.generator import Result
+from hopyard.policy.vocabulary import JobState
+from hopyard.rpc.enums import GENERATOR_READS, JOB_STATES
 from hopyard.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto, metrics_from_proto
 from hopyard.space import Configuration
 from hopyard.v1 import hpgen_pb2
+from hopyard_hpgen.domain import Terms
 from hopyard_hpgen.records import Call, CreateCall, ReportCall, ReportFinalCall
 
 
@@ -25,11 +29,34 @@ def calls_to_proto(calls: Iterable[Call]) -> list[hpgen_pb2.GeneratorCall]:
     return [_call_to_proto(call) for call in calls]
 
 
+def open_response(terms: Terms) -> hpgen_pb2.OpenGeneratorResponse:
+    """The answer to OpenGenerator."""
+    return hpgen_pb2.OpenGeneratorResponse(size=terms.size, reads=GENERATOR_READS.to_proto(terms.reads))
+
+
 def create_response(job: str, configuration: Configuration | None) -> hpgen_pb2.CreateJobResponse:
     """The answer to CreateJob; None means exhausted."""
     if configuration is None:
         return hpgen_pb2.CreateJobResponse(job=job, exhausted=True)
     return hpgen_pb2.CreateJobResponse(job=job, hyperparameters=hyperparameters_to_proto(configuration))
+
+
+def result_from_proto(message: hpgen_pb2.ReportFinalPerformanceRequest) -> Result:
+    """How a job ended.
+
+    Raises:
+        InvalidInput: as a job does not end.
+    """
+    outcome = JOB_STATES.from_proto(message.outcome) if message.outcome else JobState.COMPLETED
+    if not outcome.ended:
+        raise InvalidInput(f"job {message.job}: outcome: needs COMPLETED, TERMINATED or FAILED, found {outcome.value}")
+    foreign = message.HasField("hyperparameters")
+    return Result(
+        metrics_from_proto(message.metrics),
+        outcome,
+        message.position,
+        hyperparameters_from_proto(message.hyperparameters) if foreign else None,
+    )
 
 
 def _call_from_proto(index: int, message: hpgen_pb2.GeneratorCall) -> Call:
@@ -42,8 +69,7 @@ def _call_from_proto(index: int, message: hpgen_pb2.GeneratorCall) -> Call:
             report = message.report
             return ReportCall(report.job, report.position, metrics_from_proto(report.metrics))
         case "report_final":
-            final = message.report_final
-            return ReportFinalCall(final.job, metrics_from_proto(final.metrics))
+            return ReportFinalCall(message.report_final.job, result_from_proto(message.report_final))
     raise InvalidInput(f"calls[{index}]: needs one of create, report, report_final; found none")
 
 
@@ -56,5 +82,10 @@ def _call_to_proto(call: Call) -> hpgen_pb2.GeneratorCall:
     if isinstance(call, ReportCall):
         report = hpgen_pb2.ReportPerformanceRequest(job=call.job, position=call.position, metrics=call.metrics)
         return hpgen_pb2.GeneratorCall(report=report)
-    final = hpgen_pb2.ReportFinalPerformanceRequest(job=call.job, metrics=call.metrics)
+    result = call.result
+    final = hpgen_pb2.ReportFinalPerformanceRequest(
+        job=call.job, metrics=result.metrics, position=result.position, outcome=JOB_STATES.to_proto(result.outcome)
+    )
+    if result.hyperparameters is not None:
+        final.hyperparameters.CopyFrom(hyperparameters_to_proto(result.hyperparameters))
     return hpgen_pb2.GeneratorCall(report_final=final)

@@ -8,18 +8,30 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from hopyard.errors import Conflict, HopyardError, InvalidInput
-from hopyard.generator import Generator
+from hopyard.generator import Generator, Metric, Reads, Result
 from hopyard.plugins import GENERATORS, load_plugin
-from hopyard.space import Configuration, Space, canonical_json, show
-from hopyard.spec import ExperimentSpec, GeneratorSpec
+from hopyard.space import Configuration, canonical_json, show
+from hopyard.spec import ExperimentSpec
 from hopyard_hpgen.records import Call, CreateCall, ReportCall
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class Terms(NamedTuple):
+    """What there is to know of a generator before its first call.
+
+    Attributes:
+        size: how many configurations there are; None: endless, or not known beforehand.
+        reads: which results it is to be told.
+    """
+
+    size: int | None
+    reads: Reads
 
 
 class GeneratorFailed(Conflict):
@@ -43,21 +55,20 @@ class ExperimentGenerator:
             GeneratorFailed: the generator broke its promises on the way.
         """
         self.experiment = experiment
-        self._space = spec.space
+        self._space = spec.search_space
         self._spec = spec.generator
-        self._generator = make_generator(spec.generator, spec.space)
+        self._generator = make_generator(spec)
         self._created = dict[str, Configuration | None]()
         self._positions = dict[str, int]()
         self._ended = set[str]()
         self._exhausted = False
         self._failure: str | None = None
-        for call in calls:
-            self._make_again(call)
+        self.make_again(calls)
 
     @property
-    def size(self) -> int | None:
-        """How many configurations there are in all; None: endless."""
-        return self._generator.size
+    def terms(self) -> Terms:
+        """How many configurations there are in all, and what it is to be told."""
+        return Terms(self._generator.size, self._generator.reads)
 
     @property
     def failed(self) -> bool:
@@ -70,7 +81,7 @@ class ExperimentGenerator:
 
     def is_for(self, spec: ExperimentSpec) -> bool:
         """Whether `spec` means this very generator: the same name, seed and parameters over the same space."""
-        return spec.generator == self._spec and spec.space == self._space
+        return spec.generator == self._spec and spec.search_space == self._space
 
     def create_job(self, job: str) -> Configuration | None:
         """The configuration of `job`; the same whenever it is asked for again; None: exhausted.
@@ -98,16 +109,26 @@ class ExperimentGenerator:
         self._guarded(f"report({job!r}, {position})", lambda: self._generator.report(job, position, dict(metrics)))
         self._positions[job] = position
 
-    def report_final_performance(self, job: str, metrics: Mapping[str, float]) -> None:
-        """Tell a job's final result, once; later results of the job are not passed on.
+    def report_final_performance(self, job: str, result: Result) -> None:
+        """Tell how a job ended, once; later results of the job are not passed on.
 
         Raises:
             GeneratorFailed: the generator raised.
         """
         if job in self._ended:
             return
-        self._guarded(f"report_final({job!r})", lambda: self._generator.report_final(job, dict(metrics)))
+        self._guarded(f"report_final({job!r})", lambda: self._generator.report_final(job, result))
         self._ended.add(job)
+
+    def make_again(self, calls: Iterable[Call]) -> None:
+        """Make recorded calls on the generator as it stands.
+
+        Raises:
+            Conflict: a call proposed something else than recorded.
+            GeneratorFailed: the generator broke its promises on the way.
+        """
+        for call in calls:
+            self._make_again(call)
 
     def _make_again(self, call: Call) -> None:
         if isinstance(call, CreateCall):
@@ -121,7 +142,7 @@ class ExperimentGenerator:
         elif isinstance(call, ReportCall):
             self.report_performance(call.job, call.position, call.metrics)
         else:
-            self.report_final_performance(call.job, call.metrics)
+            self.report_final_performance(call.job, call.result)
 
     def _guarded(self, what: str, call: Callable[[], T]) -> T:
         if self._failure is not None:
@@ -149,20 +170,23 @@ class ExperimentGenerator:
         return GeneratorFailed(self._failure)
 
 
-def make_generator(spec: GeneratorSpec, space: Space) -> Generator:
+def make_generator(experiment: ExperimentSpec) -> Generator:
     """The generator that an experiment file names, before its first call.
 
     Raises:
         InvalidInput: no such generator, parameters it does not take, or a space it cannot propose from.
     """
+    spec = experiment.generator
     kind = load_plugin(GENERATORS, spec.name, Generator)
     assert isinstance(kind, type)
     assert issubclass(kind, Generator)
     try:
-        return kind(space, spec.seed, **spec.parameters)
+        made = kind(experiment.search_space, spec.seed, **spec.parameters)
     except HopyardError:
         raise
     except (Exception, SystemExit) as error:
         raise InvalidInput(
             f"generator {spec.name}: could not be made with {show(spec.parameters)}: {type(error).__name__}: {error}"
         ) from error
+    made.metric = Metric(experiment.metric.name, experiment.metric.mode)
+    return made

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound, Unavailable
+from hopyard.generator import Result
 from hopyard.serving.threads import Threads, TooLong
 from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec
-from hopyard_hpgen.domain import ExperimentGenerator, GeneratorFailed
+from hopyard_hpgen.domain import ExperimentGenerator, GeneratorFailed, Terms
 from hopyard_hpgen.records import Call
 
 MAX_OPEN: Final = 1000
@@ -23,15 +24,30 @@ DEFAULT_SECONDS: Final = 20.0
 T = TypeVar("T")
 
 
+class _Recorded:
+    """Recorded calls on their way: `step` is another object for each, since each may take its time."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls = calls
+        self.step = object()
+
+    def __iter__(self) -> Iterator[Call]:
+        for call in self._calls:
+            self.step = object()
+            yield call
+
+
 @dataclass(eq=False)
 class _Open:
     """A generator and its calls, which take turns in the order they came; a slow one holds up only its experiment.
 
     Only the call whose turn it is touches the generator. It is None until the first call, which makes it, is done.
+    While it is `partial` it waits for further recorded calls, and for nothing else.
     """
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     generator: ExperimentGenerator | None = None
+    partial: bool = False
     waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     under_way: asyncio.Task[Any] | None = None
 
@@ -51,12 +67,14 @@ class GeneratorHost:
         self._open = dict[str, _Open]()
         self._closed = False
 
-    async def open(self, experiment: str, spec: ExperimentSpec, calls: Sequence[Call] = ()) -> int | None:
-        """Make an experiment's generator, or find it; answers how many configurations there are (None: endless).
+    async def open(
+        self, experiment: str, spec: ExperimentSpec, calls: Sequence[Call] = (), *, more: bool = False
+    ) -> Terms:
+        """Make an experiment's generator, or find it; answers what there is to know of it.
 
         With `calls` the generator is rebuilt from them, also if it is open: the record is the truth, and what a caller
         asked for without recording it will be asked for again. Without `calls` an open generator stays as it is,
-        unless it has failed.
+        unless it has failed. With `more`, further recorded calls follow (`go_on`), and it takes no others until the last.
 
         Raises:
             InvalidInput: an empty id, or a generator that cannot be made (`make_generator`).
@@ -67,30 +85,45 @@ class GeneratorHost:
         """
         _require("experiment", experiment)
         found = self._open.get(experiment) or self._add(experiment)
-        step = object()  # The recorded call that is made again: each may take its time.
+        recorded = _Recorded(calls)
 
-        def recorded() -> Iterator[Call]:
-            nonlocal step
-            for call in calls:
-                step = object()
-                yield call
-
-        def build() -> int | None:
+        def build() -> Terms:
             current = found.generator
             if current is not None and not current.is_for(spec):
                 raise Conflict(
                     f"experiment {experiment}: its generator is open with another space, name, seed or parameters; "
                     "close it first"
                 )
-            if current is None or current.failed or calls:
-                current = found.generator = ExperimentGenerator(experiment, spec, recorded())
-            return current.size
+            if current is None or current.failed or calls or found.partial:
+                current = found.generator = ExperimentGenerator(experiment, spec, recorded)
+                found.partial = more
+            return current.terms
 
+        what = f"generator {spec.generator.name}: open"
         try:
-            return await self._on(experiment, found, build, f"generator {spec.generator.name}: open", lambda: step)
+            return await self._on(experiment, found, build, what, lambda: recorded.step)
         finally:
             if found.generator is None and self._open.get(experiment) is found:
                 await self.forget(experiment)
+
+    async def go_on(self, experiment: str, calls: Sequence[Call], *, more: bool = False) -> Terms:
+        """Make recorded calls on a generator as it stands: results that it is told, or the rest of an earlier life.
+
+        Raises:
+            NotFound: the experiment's generator is not there.
+            Conflict: the recorded calls do not come out as recorded.
+            GeneratorFailed: the generator broke its promises, or a call took too long.
+        """
+        found, recorded = self._find(experiment), _Recorded(calls)
+
+        def work() -> Terms:
+            if found.generator is None:
+                raise _not_open(experiment)
+            found.generator.make_again(recorded)
+            found.partial = more
+            return found.generator.terms
+
+        return await self._on(experiment, found, work, "recorded calls", lambda: recorded.step)
 
     async def create_job(self, experiment: str, job: str) -> Configuration | None:
         """The configuration of a job (None: exhausted); see `ExperimentGenerator.create_job`.
@@ -107,11 +140,11 @@ class GeneratorHost:
         what = f"report({job!r}, {position})"
         await self._call(experiment, what, lambda generator: generator.report_performance(job, position, metrics))
 
-    async def report_final_performance(self, experiment: str, job: str, metrics: Mapping[str, float]) -> None:
-        """Tell a final result; see `ExperimentGenerator.report_final_performance`. NotFound as in `create_job`."""
+    async def report_final_performance(self, experiment: str, job: str, result: Result) -> None:
+        """Tell how a job ended; see `ExperimentGenerator.report_final_performance`. NotFound as in `create_job`."""
         _require("job", job)
         what = f"report_final({job!r})"
-        await self._call(experiment, what, lambda generator: generator.report_final_performance(job, metrics))
+        await self._call(experiment, what, lambda generator: generator.report_final_performance(job, result))
 
     async def forget(self, experiment: str) -> None:
         """Close an experiment's generator; nothing happens if it is not open. Waiting calls are dropped."""
@@ -139,17 +172,21 @@ class GeneratorHost:
         return found
 
     async def _call(self, experiment: str, what: str, call: Callable[[ExperimentGenerator], T]) -> T:
-        _require("experiment", experiment)
-        found = self._open.get(experiment)
-        if found is None:
-            raise _not_open(experiment)
+        found = self._find(experiment)
 
         def work() -> T:
-            if found.generator is None:
+            if found.generator is None or found.partial:
                 raise _not_open(experiment)
             return call(found.generator)
 
         return await self._on(experiment, found, work, what)
+
+    def _find(self, experiment: str) -> _Open:
+        _require("experiment", experiment)
+        found = self._open.get(experiment)
+        if found is None:
+            raise _not_open(experiment)
+        return found
 
     async def _on(
         self,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from hopyard.generator import Result
+
 
 @dataclass(frozen=True)
 class CreateCall:
@@ -34,7 +36,7 @@ class ReportFinalCall:
     """A final result was told."""
 
     job: str
-    metrics: Mapping[str, float]
+    result: Result
 
 
 Call: TypeAlias = CreateCall | ReportCall | ReportFinalCall

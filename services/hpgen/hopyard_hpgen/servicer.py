@@ -28,8 +28,12 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
     ) -> hpgen_pb2.OpenGeneratorResponse:
         """Make an experiment's generator, or find it."""
         calls = converters.calls_from_proto(request.calls)
-        size = await self._host.open(request.experiment, spec_from_json(request.spec_json), calls)
-        return hpgen_pb2.OpenGeneratorResponse(size=size)
+        if request.continued:
+            terms = await self._host.go_on(request.experiment, calls, more=request.more)
+        else:
+            spec = spec_from_json(request.spec_json)
+            terms = await self._host.open(request.experiment, spec, calls, more=request.more)
+        return converters.open_response(terms)
 
     async def CreateJob(
         self,
@@ -58,8 +62,8 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
         ],
     ) -> hpgen_pb2.ReportFinalPerformanceResponse:
         """Learn a final result."""
-        metrics = metrics_from_proto(request.metrics)
-        await self._host.report_final_performance(request.experiment, request.job, metrics)
+        result = converters.result_from_proto(request)
+        await self._host.report_final_performance(request.experiment, request.job, result)
         return hpgen_pb2.ReportFinalPerformanceResponse()
 
     async def CloseGenerator(

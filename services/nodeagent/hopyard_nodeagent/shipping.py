@@ -19,6 +19,8 @@ from hopyard_nodeagent.store import Store
 _log = logging.getLogger(__name__)
 
 CONCURRENCY: Final = 2
+_SMALL_BYTES: Final = 64 * 1024
+
 REFUSALS: Final = 5
 _AWAY: Final = (Unavailable, TimedOut, Aborted)
 """What another try mends."""
@@ -117,7 +119,9 @@ class Shipper:
         try:
             if not path.is_file():
                 return "" if await self._store.has(shipment.sha256, owner) else _GONE
-            if not await self._store.has(shipment.sha256, owner):
+            # What is small is sent without asking first; the store keeps what it has.
+            small = path.stat().st_size <= _SMALL_BYTES
+            if small or not await self._store.has(shipment.sha256, owner):
                 await self._store.put(path, shipment.sha256, owner)
         except FileNotFoundError:
             return _GONE

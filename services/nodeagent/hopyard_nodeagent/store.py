@@ -40,6 +40,7 @@ class Store:
         self._address = appstat
         self._scheduler = scheduler
         self._channel: Channel | None = None
+        self._appstat: appstat_pb2_grpc.AppStatServiceAsyncStub | None = None
         self._opening = asyncio.Lock()
 
     async def close(self) -> None:
@@ -129,11 +130,11 @@ class Store:
 
     async def _stub(self) -> appstat_pb2_grpc.AppStatServiceAsyncStub:
         async with self._opening:
-            if self._address is None:
-                self._address = await self._ask_scheduler()
-            if self._channel is None:
-                self._channel = channel(self._address)
-        return appstat_pb2_grpc.AppStatServiceStub(self._channel)
+            if self._appstat is None:
+                address = self._address or await self._ask_scheduler()
+                self._channel = channel(address)
+                self._appstat = appstat_pb2_grpc.AppStatServiceStub(self._channel)
+            return self._appstat
 
     async def _ask_scheduler(self) -> str:
         async with channel(await scheduler_at(self._scheduler)) as connection:

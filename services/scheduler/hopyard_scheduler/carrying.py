@@ -14,7 +14,6 @@ from hopyard_scheduler.core.effects import (
     AcknowledgeShipment,
     AskOutside,
     Effect,
-    FinalPerformance,
     ForgetSnapshot,
     Noted,
     OrdersGiven,
@@ -92,8 +91,6 @@ class Carrier:
                 self._generators.ask(effect)
             case AskOutside():
                 self._post(unanswerable(effect, self._clock()))
-            case FinalPerformance():
-                self._generators.ask(effect)
             case SetTimer():
                 self._set_timer(effect)
             case ForgetSnapshot() if not effect.experiment:

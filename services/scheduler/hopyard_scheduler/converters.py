@@ -195,6 +195,7 @@ def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) ->
         snapshot_peers=[addresses[node] for node in body.snapshot_nodes if node in addresses],
         program=program.to_proto(),
         iteration_timeout=program.spec.stop.iteration_timeout or 0.0,
+        completes=body.completes,
     )
     if body.snapshot is not None:
         info = body.snapshot

@@ -87,7 +87,12 @@ class FrontDoor:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
         policy = await self._try_policy(spec)
-        settings = replace(settings, statistics=hears_statistics(policy), every_iteration=policy.every_iteration)
+        settings = replace(
+            settings,
+            statistics=hears_statistics(policy),
+            every_iteration=policy.every_iteration,
+            ends_jobs=policy.ends_jobs,
+        )
         if bundle:
             await self._need_bundle(bundle)
         payload = _payload(spec, bundle, interpreter, request)
@@ -101,12 +106,14 @@ class FrontDoor:
 
     async def _begin(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> str:
         if spec.share is None:
-            await self._generators.validate(name, payload["spec"])
+            reads = await self._generators.validate(name, payload["spec"])
+            settings = replace(settings, generator_reads=reads)
             await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload))
             return name
         async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
             group = self._group(spec)
-            await self._generators.validate(name, payload["spec"])
+            reads = await self._generators.validate(name, payload["spec"])
+            settings = replace(settings, generator_reads=reads)
             at = self._live.clock()
             if group is None:
                 await self._live.apply(ExperimentCreated(at, name, settings, payload))

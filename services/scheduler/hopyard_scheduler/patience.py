@@ -38,5 +38,5 @@ def _only_recorded(x: Experiment, event: RunMessage, body: Reports) -> bool:
     job = x.jobs.get(event.job)
     if job is None or job.run is None or x.settings.statistics or x.settings.every_iteration:
         return False
-    allowed = job.run.allowed
-    return all(report.position < allowed and not report.at_until for report in body.reports)
+    run = job.run
+    return all(run.completes if report.at_until else report.position < run.allowed for report in body.reports)

@@ -210,6 +210,7 @@ class FakeStore(appstat_pb2_grpc.AppStatServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> appstat_pb2.PutBlobResponse:
         self._check()
+        self.asked += 1
         if self.refuses:
             raise Exhausted("the blob is bigger than the test's store allows")
         name, data = "", b""

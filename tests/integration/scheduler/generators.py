@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from hopyard.generator import Generator
+from hopyard.generator import Generator, Result
 from hopyard.space import Configuration
 
 
@@ -23,6 +23,11 @@ class Learning(Generator):
         return {"x": (7 * ordinal + learned) % 100 / 100, "pace": 0.01}
 
     @override
-    def report_final(self, job: str, metrics: Mapping[str, float]) -> None:
-        time.sleep(0.03)
-        self._told += (round(1000 * metrics.get("accuracy", 0.0)) % 13,)
+    def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
+        time.sleep(0.005)
+        self._told += (round(1000 * metrics.get("accuracy", 0.0)) % 7 + position,)
+
+    @override
+    def report_final(self, job: str, result: Result) -> None:
+        time.sleep(0.005)
+        self._told += (round(1000 * result.metrics.get("accuracy", 0.0)) % 13,)

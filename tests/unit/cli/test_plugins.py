@@ -83,7 +83,8 @@ def test_one_in_full(third_party: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_an_unknown_name_is_told_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins", "defalt"]) == 1
     err = capsys.readouterr().err
-    assert err.startswith("error: no plugin is called 'defalt' (did you mean default?); there are: default")
+    assert err.startswith("error: no plugin is called 'defalt' (did you mean default?); there are: ")
+    assert {"bandit", "default", "grid", "random"} <= set(err.strip().partition("there are: ")[2].split(", "))
 
 
 def test_a_name_that_two_claim_is_told_for_both(third_party: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,16 @@ def test_machines_are_divided_only_when_something_changed_that_it_depends_on() -
         assert divided.call_count > 0
 
 
+def test_an_end_looks_at_the_snapshots_of_no_job_that_nobody_asked_for() -> None:
+    rig = Rig(jobs=1000)
+    for _ in range(50):
+        rig.command(TerminateJob(rig.create()))
+    with mock.patch.object(rig.x.snapshots, "collect", wraps=rig.x.snapshots.collect) as collected:
+        rig.feed(Operated(rig.now, "x", "stop"))
+    assert rig.x.phase is Phase.STOPPED
+    assert collected.call_count == 0
+
+
 def test_an_experiment_that_is_ending_is_wound_up_once() -> None:
     rig = Rig()
     rig.create()

@@ -28,7 +28,6 @@ from hopyard_scheduler.core.effects import (
     Acknowledge,
     AskOutside,
     Decide,
-    FinalPerformance,
     ForgetSnapshot,
     Send,
     SetTimer,
@@ -53,6 +52,7 @@ from hopyard_scheduler.core.events import (
     Updated,
 )
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.model import GeneratorCall
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -217,7 +217,8 @@ def test_a_job_is_answered_from_anothers_results(rig: Rig) -> None:
     answered = rig.job("2")
     assert (answered.state, answered.position, answered.best) == (JobState.COMPLETED, 2, (0.6, 2))
     assert [p.position for p in rig.x.curve(answered)] == [1, 2]
-    assert [e.job for e in rig.of(FinalPerformance)] == ["2"]
+    told = GeneratorCall("final", "2", {"lr": 0.1}, {"score": 0.6}, position=2)
+    assert rig.x.founder.generator_calls[-1] == told
 
 
 def test_labels_order_the_idle_jobs(rig: Rig) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from hopyard.policy.vocabulary import CreateJob, ExperimentChange, ForkJob, JobState, RunEndReason, StartJob
-from hopyard_scheduler.core.effects import AskOutside, ExperimentEnded, FinalPerformance, JobChanged, ReportAccepted
+from hopyard_scheduler.core.effects import AskOutside, ExperimentEnded, JobChanged, ReportAccepted
 from hopyard_scheduler.core.events import (
     Answered,
     ExperimentCreated,
@@ -18,6 +18,7 @@ from hopyard_scheduler.core.events import (
     Updated,
 )
 from hopyard_scheduler.core.member import Member, Phase
+from hopyard_scheduler.core.model import GeneratorCall
 from tests.unit.core.rig import Rig, settings, snapshot
 
 
@@ -86,7 +87,8 @@ def test_jobs_train_by_the_terms_of_their_own_experiment() -> None:
     rig.ended(RunEndReason.UNTIL, 3, snapshot(3), name=second)
     assert {effect.experiment for effect in rig.of(JobChanged)} == {"y"}
     assert rig.job(second).state is JobState.COMPLETED
-    assert rig.of(FinalPerformance)[0].member == "y"
+    told = GeneratorCall("final", second, {"lr": 0.1}, {"score": 0.4}, position=1)
+    assert (rig.y.generator_calls, rig.x.founder.generator_calls) == ([told], [])
     assert (rig.x.best, rig.y.best, rig.x.founder.best) == ((second, 1, 0.4), (second, 1, 0.4), None)
 
 

@@ -12,6 +12,7 @@ from hopyard.policy.vocabulary import (
     Call,
     Command,
     CreateJob,
+    DecisionKind,
     ForkJob,
     IterationFinish,
     JobState,
@@ -20,14 +21,15 @@ from hopyard.policy.vocabulary import (
     Report,
     RequestMade,
     ReserveMachine,
+    RunEnd,
     RunEndReason,
     RunMode,
     TerminateJob,
     WakeAt,
 )
 from hopyard_scheduler.core import outstanding, quarantine
-from hopyard_scheduler.core.effects import Amend, AskOutside, Decide, FinalPerformance, Noted
-from hopyard_scheduler.core.events import Amended, Answered, Operated, Reports, Requested, Updated
+from hopyard_scheduler.core.effects import Amend, AskOutside, Decide, Noted
+from hopyard_scheduler.core.events import Amended, Answered, Operated, Reports, Requested, TimerElapsed, Updated
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import GeneratorCall
 from tests.unit.core.rig import Rig, quiet, snapshot
@@ -152,31 +154,57 @@ def test_the_generators_calls_are_kept_in_the_order_in_which_it_gets_them_whatev
     rig.command(CreateJob("2"), CreateJob("3"))
     rig.command(TerminateJob("2"))
     rig.command(CreateJob("4"))
-    asked = [e for e in outstanding(rig.x) if isinstance(e, FinalPerformance | AskOutside)]
-    assert [(type(e).__name__, e.ticket if isinstance(e, AskOutside) else e.job) for e in asked] == [
-        ("AskOutside", "create/2"),
-        ("AskOutside", "create/3"),
-        ("FinalPerformance", "2"),
-        ("AskOutside", "create/4"),
-    ]
+    asked = [e for e in outstanding(rig.x) if isinstance(e, AskOutside)]
+    assert [(e.ticket, e.payload["after"]) for e in asked] == [("create/2", 0), ("create/3", 1), ("create/4", 3)]
     for job, result in (("2", {"lr": 2}), ("3", {"lr": 3}), ("4", None)):
         rig.feed(Answered(rig.now, "x", f"create/{job}", result))
     assert rig.x.founder.generator_calls == [
         GeneratorCall("create", "2", {"lr": 2}),
         GeneratorCall("create", "3", {"lr": 3}),
-        GeneratorCall("final", "2"),
+        GeneratorCall("final", "2", outcome=JobState.TERMINATED),
         GeneratorCall("create", "4"),
     ]
-    assert not [e for e in outstanding(rig.x) if isinstance(e, FinalPerformance)]
 
 
-def test_the_generator_is_told_again_only_what_it_may_not_have_heard(rig: Rig) -> None:
+def test_an_answer_shows_what_the_generator_has_heard(rig: Rig) -> None:
     rig.create()
     rig.command(TerminateJob("2"))
     rig.command(CreateJob("3"))
     rig.command(TerminateJob("3"))
+    assert rig.x.founder.told_generator == 0
     rig.feed(Answered(rig.now, "x", "create/3", {"lr": 3}))  # It was asked after it was told of job 2.
-    assert [e.job for e in outstanding(rig.x) if isinstance(e, FinalPerformance)] == ["3"]
+    assert [call.job for call in rig.x.founder.generator_calls[rig.x.founder.told_generator :]] == ["3"]
+
+
+@pytest.mark.parametrize(
+    ("reads", "kinds"),
+    [
+        ("nothing", ["create"]),
+        ("finals", ["create", "final", "final"]),
+        ("reports", ["create", "report 1", "report 2", "final", "report 3", "report 4", "final"]),
+    ],
+)
+def test_a_generator_is_told_what_it_reads_once_and_in_order(reads: str, kinds: list[str]) -> None:
+    rig = Rig(max_position=4, generator_reads=reads)
+    rig.command(CreateJob("1"))
+    rig.feed(Answered(rig.now, "x", "create/1", {"lr": 1}))
+    rig.create()  # With hyperparameters of its own.
+    rig.start("1")
+    rig.report(1, 0.1)
+    rig.report(2, 0.2)
+    rig.command(TerminateJob("2"))
+    rig.ended(RunEndReason.LOST, 2)
+    rig.feed(TimerElapsed(rig.now + 60, "x", next(iter(rig.x.timers))))
+    rig.start("1")
+    for position in (1, 2, 3, 4):  # The first two are trained again.
+        rig.report(position, position / 10)
+    rig.ended(RunEndReason.UNTIL, 4, snapshot(4))
+    calls = rig.x.founder.generator_calls
+    assert [f"{c.kind} {c.position}" if c.kind == "report" else c.kind for c in calls] == kinds
+    if reads != "nothing":
+        ends = [call for call in calls if call.kind == "final"]
+        assert ends[0] == GeneratorCall("final", "2", rig.job("2").hyperparameters, outcome=JobState.TERMINATED)
+        assert ends[1] == GeneratorCall("final", "1", None, {"score": 0.4}, position=4)
 
 
 # ------------------------------------------------------------------------------------ policies that do not come to rest
@@ -284,5 +312,32 @@ def test_a_job_that_trains_again_what_it_reported_does_not_wait_for_a_policy_tha
     rig.start("1", "n2/0")
     assert rig.run().allowed == 3
     rig.report(3)  # Again: at the high-water mark nobody is asked, and it goes on.
-    assert [body.position for body in rig.sent(Decide)] == [3]
+    assert rig.sent(Decide) == [Decide(DecisionKind.CONTINUE, 3)]
     assert len(rig.called(IterationFinish)) == 1
+
+
+def test_a_run_that_ends_its_job_ends_by_itself_where_the_policy_decides_nothing() -> None:
+    rig = Rig(max_position=3, statistics=False, every_iteration=False, ends_jobs=False)
+    rig.create()
+    rig.start("1", allowed=3)
+    assert rig.run().completes
+    rig.report(3, at_until=True)
+    assert not rig.called(IterationFinish)
+    assert rig.job().state is JobState.SUSPENDING
+    assert rig.sent(Decide) == [Decide(DecisionKind.CONTINUE, 3)]
+    rig.ended(RunEndReason.UNTIL, 3, snapshot(3))
+    assert rig.job().state is JobState.COMPLETED
+    assert [call.reason for call in rig.called(RunEnd)] == [RunEndReason.UNTIL]
+
+
+def test_a_run_that_ends_elsewhere_or_was_moved_waits_for_its_policy() -> None:
+    rig = Rig(max_position=3, ends_jobs=False)
+    rig.create()
+    rig.start("1", until=2)
+    assert not rig.run().completes
+    rig.create()
+    rig.start("2", "n1/1", allowed=3)
+    rig.command(AmendRun("2", "t", 2))
+    rig.say(rig.key("2"), Amended("t", True, 0))
+    rig.report(2, name="2", at_until=True)
+    assert rig.called(IterationFinish)[-1] == IterationFinish("2", Report(2, {"score": 0.5}, at_until=True))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hopyard.generator import Generator
+from hopyard.generator import Generator, Reads
 from hopyard.space import Configuration, Space
 from hopyard_hpgen.generators.random import RandomGenerator
 
@@ -105,3 +105,22 @@ class LearnsInSecret(Wrapped):
 class StumblesOverNan(Wrapped):
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
         math.floor(metrics["metric"])
+
+
+class ReadsInSecret(LearnsInSecret):
+    """Claims that it reads nothing, and does."""
+
+    @property
+    def reads(self) -> Reads:
+        return "nothing"
+
+
+class IgnoresConditions(Wrapped):
+    def create(self, job: str, ordinal: int) -> Configuration | None:
+        found = super().create(job, ordinal)
+        return {**found, "momentum": 0.5} if found else None
+
+
+class IgnoresConstraints(Wrapped):
+    def create(self, job: str, ordinal: int) -> Configuration | None:
+        return self.space.constrained(()).sample_at(self.seed, ordinal)

@@ -2,9 +2,9 @@
 
 import sys
 import threading
-from collections.abc import Mapping
 from typing import Any
 
+from hopyard.generator import Result
 from hopyard.space import Configuration, Space
 from tests.unit.hpgen.broken import Wrapped
 
@@ -29,7 +29,7 @@ class Hangs(Wrapped):
             pass
         return super().create(job, ordinal)
 
-    def report_final(self, job: str, metrics: Mapping[str, float]) -> None:
+    def report_final(self, job: str, result: Result) -> None:
         Hangs.behaves.wait()
 
 

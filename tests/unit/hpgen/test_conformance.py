@@ -13,6 +13,7 @@ from hopyard.generator.conformance import FINITE, MIXED, GeneratorConformance, M
 from hopyard.space import Space
 from hopyard_hpgen.generators.grid import GridGenerator
 from hopyard_hpgen.generators.random import RandomGenerator
+from hopyard_hpgen.generators.sobol import SobolGenerator
 from tests.unit.hpgen import broken
 
 
@@ -43,6 +44,12 @@ class TestShuffledGrid(GeneratorConformance):
         return partial(GridGenerator, shuffle=True)
 
 
+class TestSobol(GeneratorConformance):
+    @pytest.fixture
+    def make_generator(self) -> MakeGenerator:
+        return SobolGenerator
+
+
 class TestUnbroken(GeneratorConformance):
     """What the broken ones are made from is sound."""
 
@@ -66,6 +73,9 @@ class TestUnbroken(GeneratorConformance):
         (broken.HandsOutItsMemory, "test_callers_may_change_what_they_get"),
         (broken.OverstatesItsSize, "test_exhaustion_is_final"),
         (broken.LearnsInSecret, "test_report_order_as_claimed"),
+        (broken.ReadsInSecret, "test_what_it_does_not_read_plays_no_part"),
+        (broken.IgnoresConditions, "test_values_are_inside_the_space"),
+        (broken.IgnoresConstraints, "test_values_are_inside_the_space"),
     ],
 )
 def test_broken_generators_are_rejected(generator: type[Generator], caught_by: str) -> None:

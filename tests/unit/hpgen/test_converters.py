@@ -5,17 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.errors import InvalidInput
-from hopyard.v1 import hpgen_pb2
-from hopyard_hpgen.converters import calls_from_proto, calls_to_proto, create_response
+from hopyard.generator import Result
+from hopyard.policy.vocabulary import JobState
+from hopyard.v1 import common_pb2, hpgen_pb2
+from hopyard_hpgen.converters import calls_from_proto, calls_to_proto, create_response, result_from_proto
 from hopyard_hpgen.records import CreateCall, ReportCall, ReportFinalCall
 from tests.unit.space.strategies import VALUES
 
 IDS = st.text(max_size=4)
 METRICS = st.dictionaries(IDS, st.floats(allow_nan=False), max_size=2)
+OUTCOMES = st.sampled_from([state for state in JobState if state.ended])
+RESULTS = st.builds(
+    Result, METRICS, OUTCOMES, st.integers(0, 2**40), st.none() | st.dictionaries(IDS, VALUES, max_size=3)
+)
 CALLS = st.one_of(
     st.builds(CreateCall, IDS, st.none() | st.dictionaries(IDS, VALUES, max_size=3)),
     st.builds(ReportCall, IDS, st.integers(0, 2**40), METRICS),
-    st.builds(ReportFinalCall, IDS, METRICS),
+    st.builds(ReportFinalCall, IDS, RESULTS),
 )
 
 
@@ -29,6 +35,14 @@ def test_an_empty_call_is_refused_with_its_place() -> None:
     good = calls_to_proto([CreateCall("a", None)])
     with pytest.raises(InvalidInput, match=r"calls\[1\]: needs one of create, report, report_final; found none"):
         calls_from_proto([*good, hpgen_pb2.GeneratorCall()])
+
+
+def test_a_job_ends_in_one_of_three_ways() -> None:
+    told = hpgen_pb2.ReportFinalPerformanceRequest(job="a", outcome=common_pb2.JOB_STATE_RUNNING)
+    with pytest.raises(InvalidInput, match="job a: outcome: needs COMPLETED, TERMINATED or FAILED, found RUNNING"):
+        result_from_proto(told)
+    told.outcome = common_pb2.JOB_STATE_UNSPECIFIED
+    assert result_from_proto(told) == Result({})  # As an older scheduler says it.
 
 
 def test_exhaustion_is_told_from_an_empty_configuration() -> None:

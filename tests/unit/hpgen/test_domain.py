@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.errors import Conflict, InvalidInput
-from hopyard.generator import Generator
+from hopyard.generator import Generator, Result
+from hopyard.policy.vocabulary import JobState
 from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec, parse_spec
 from hopyard_hpgen.domain import ExperimentGenerator, GeneratorFailed
@@ -31,8 +32,8 @@ class Recorder(Generator):
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
         self.calls.append(("report", job, position, dict(metrics)))
 
-    def report_final(self, job: str, metrics: Mapping[str, float]) -> None:
-        self.calls.append(("report_final", job, dict(metrics)))
+    def report_final(self, job: str, result: Result) -> None:
+        self.calls.append(("report_final", job, result))
 
 
 class Crashes(Recorder):
@@ -56,6 +57,7 @@ def spec(name: str, **generator: object) -> ExperimentSpec:
 
 
 HERE = __name__
+ENDED = Result({"loss": 9.0}, JobState.TERMINATED, 5)
 
 
 def recorder(calls: list[Call] | None = None) -> tuple[ExperimentGenerator, Recorder]:
@@ -82,14 +84,14 @@ def test_results_are_told_once_and_in_order() -> None:
         made.report_performance("a", position, {"loss": float(position)})
     made.report_performance("b", 0, {"loss": 0.0})
     for _ in range(2):
-        made.report_final_performance("a", {"loss": 9.0})
+        made.report_final_performance("a", ENDED)
     made.report_performance("a", 5, {"loss": 5.0})
     assert inner.calls == [
         ("report", "a", 1, {"loss": 1.0}),
         ("report", "a", 2, {"loss": 2.0}),
         ("report", "a", 4, {"loss": 4.0}),
         ("report", "b", 0, {"loss": 0.0}),
-        ("report_final", "a", {"loss": 9.0}),
+        ("report_final", "a", ENDED),
     ]
 
 
@@ -129,8 +131,8 @@ def tell(made: ExperimentGenerator, story: list[tuple[str, str, int]]) -> list[C
             made.report_performance(job, position, {"loss": 0.5})
             calls.append(ReportCall(job, position, {"loss": 0.5}))
         else:
-            made.report_final_performance(job, {"loss": 0.5})
-            calls.append(ReportFinalCall(job, {"loss": 0.5}))
+            made.report_final_performance(job, ENDED)
+            calls.append(ReportFinalCall(job, ENDED))
     return calls
 
 
@@ -161,7 +163,7 @@ def test_exhaustion_is_remembered() -> None:
         }
     )
     made = ExperimentGenerator("e", finite)
-    assert made.size == 2
+    assert made.terms == (2, "nothing")
     assert [made.create_job(job) for job in "abcab"] == [{"b": 1}, {"b": 2}, None, {"b": 1}, {"b": 2}]
 
 

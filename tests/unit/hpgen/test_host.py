@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound, Unavailable
+from hopyard.generator import Result
 from hopyard_hpgen import host as host_module
 from hopyard_hpgen.domain import GeneratorFailed
 from hopyard_hpgen.host import GeneratorHost
-from hopyard_hpgen.records import CreateCall
+from hopyard_hpgen.records import Call, CreateCall, ReportCall, ReportFinalCall
 from tests.unit.hpgen.slow import Hangs, Slow
 from tests.unit.hpgen.test_domain import spec
 
@@ -30,7 +31,7 @@ SLOW = spec("tests.unit.hpgen.slow:Slow")
 
 
 async def test_experiments_have_generators_of_their_own(host: GeneratorHost) -> None:
-    assert await host.open("one", spec("random", seed=1)) is None
+    assert await host.open("one", spec("random", seed=1)) == (None, "nothing")
     await host.open("two", spec("random", seed=2))
     assert await host.create_job("one", "a") != await host.create_job("two", "a")
 
@@ -60,7 +61,7 @@ async def test_what_is_not_open_says_what_to_do(host: GeneratorHost) -> None:
     with pytest.raises(NotFound):
         await host.report_performance("e", "a", 1, {})
     with pytest.raises(NotFound):
-        await host.report_final_performance("e", "a", {})
+        await host.report_final_performance("e", "a", Result({}))
 
 
 async def test_what_cannot_be_made_leaves_nothing_behind(host: GeneratorHost) -> None:
@@ -167,14 +168,14 @@ async def test_a_generator_that_hangs_is_given_up_and_says_so(brief: GeneratorHo
         with pytest.raises(GeneratorFailed, match=reason):
             await call
     with pytest.raises(GeneratorFailed, match=reason):
-        await brief.report_final_performance("hangs", "a", {})
+        await brief.report_final_performance("hangs", "a", Result({}))
 
 
 async def test_one_that_was_given_up_is_made_anew_when_opened_again(brief: GeneratorHost) -> None:
     await brief.open("e", HANGS)
     first = await brief.create_job("e", "a")
     with pytest.raises(GeneratorFailed, match=r"report_final\('a'\) took longer"):
-        await brief.report_final_performance("e", "a", {})
+        await brief.report_final_performance("e", "a", Result({}))
     Hangs.behaves.set()
     await brief.open("e", HANGS, [CreateCall("a", first)])
     assert await brief.create_job("e", "b") not in (None, first)
@@ -205,7 +206,7 @@ async def test_closing_waits_for_nobody_that_hangs() -> None:
     Hangs.behaves.clear()
     made = GeneratorHost(seconds=600)
     await made.open("e", HANGS)
-    hanging = asyncio.ensure_future(made.report_final_performance("e", "a", {}))
+    hanging = asyncio.ensure_future(made.report_final_performance("e", "a", Result({})))
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await made.close()
@@ -217,4 +218,36 @@ async def test_closing_waits_for_nobody_that_hangs() -> None:
 async def test_a_generator_that_ends_processes_has_failed(host: GeneratorHost) -> None:
     await host.open("e", spec("tests.unit.hpgen.slow:Leaves"))
     with pytest.raises(GeneratorFailed, match=r"create\('a'\) raised SystemExit: enough"):
+        await host.create_job("e", "a")
+
+
+async def test_recorded_calls_may_come_in_parts(host: GeneratorHost) -> None:
+    learning = spec("tests.unit.hpgen.test_domain:Recorder")
+    await host.open("whole", learning)
+    calls: list[Call] = [CreateCall(job, await host.create_job("whole", job)) for job in "ab"]
+    await host.open("parts", learning, calls[:1], more=True)
+    with pytest.raises(NotFound, match="open it again with its recorded calls"):
+        await host.create_job("parts", "b")
+    with pytest.raises(NotFound):
+        await host.report_performance("parts", "a", 1, {})
+    assert (await host.go_on("parts", calls[1:])).reads == "reports"
+    results: list[Call] = [ReportCall("a", 1, {"loss": 1.0}), ReportFinalCall("b", Result({"loss": 2.0}))]
+    for name in ("parts", "whole"):
+        await host.go_on(name, results)
+    assert await host.create_job("parts", "c") == await host.create_job("whole", "c")
+    with pytest.raises(NotFound):
+        await host.go_on("none", results)
+
+
+async def test_a_half_told_life_may_be_begun_anew(host: GeneratorHost) -> None:
+    await host.open("e", spec("random"), more=True)
+    await host.open("e", spec("random"))
+    assert await host.create_job("e", "a") is not None
+
+
+async def test_parts_that_come_out_otherwise_leave_the_generator_closed(host: GeneratorHost) -> None:
+    await host.open("e", spec("random"), more=True)
+    with pytest.raises(Conflict, match="is not deterministic, or has changed: for job a it recorded"):
+        await host.go_on("e", [CreateCall("a", {"lr": 0.5})])
+    with pytest.raises(NotFound):
         await host.create_job("e", "a")

@@ -28,11 +28,14 @@ class ScriptedStore(Store):
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def has(self, sha256: str, owner: str) -> bool:
+    async def _answer(self) -> None:
         self.asked += 1
         await self.gate.wait()
         if self.failures:
             raise self.failures.pop(0)
+
+    async def has(self, sha256: str, owner: str) -> bool:
+        await self._answer()
         return sha256 in self.blobs
 
     async def stored(self, hashes: Sequence[str]) -> set[str]:
@@ -41,6 +44,7 @@ class ScriptedStore(Store):
         return {sha256 for sha256 in hashes if sha256 in self.blobs}
 
     async def put(self, file: Path, sha256: str, owner: str) -> None:
+        await self._answer()
         self.owners.append(owner)
         self.puts += 1
         data = b"".join([chunk async for chunk in file_chunks(file)])

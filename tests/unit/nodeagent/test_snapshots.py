@@ -59,14 +59,16 @@ async def test_shipments_arrive_whatever_the_store_does_meanwhile(node: Node) ->
     assert node.store.puts == 3
 
 
-async def test_what_the_store_has_is_not_sent_again(node: Node) -> None:
-    shipment = node.add(b"a")
-    node.store.blobs[shipment.sha256] = b"a"
+@pytest.mark.parametrize(("size", "puts"), [(65_537, 0), (65_536, 1)])
+async def test_what_the_store_has_is_not_sent_again_unless_it_is_small(node: Node, size: int, puts: int) -> None:
+    data = b"a" * size
+    shipment = node.add(data)
+    node.store.blobs[shipment.sha256] = data
     async with Background("test") as background:
         node.shipper.start(background)
         node.shipper.ship(shipment)
         assert await node.done.get() == (shipment, "")
-    assert node.store.puts == 0
+    assert node.store.puts == puts
 
 
 async def test_deleted_and_corrupt_snapshots_are_given_up(node: Node) -> None:

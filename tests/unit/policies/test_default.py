@@ -182,7 +182,7 @@ def test_round_one_waits_for_all_configurations_or_the_end_of_the_generator() ->
         DefaultPolicy(barrier=True, ahead=0),
         machines=2,
         jobs=9,
-        max_position=2,
+        max_position=3,
         generator=lambda made: counting(made) if made < 3 else None,
     )
     cluster.run()

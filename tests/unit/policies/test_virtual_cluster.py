@@ -422,7 +422,9 @@ def test_a_policy_hears_no_more_than_it_wants() -> None:
             return super().on_iteration_finish(cluster, event)
 
     assert (Deaf().every_iteration, Deciding().every_iteration, DefaultPolicy().every_iteration) == (False, True, False)
+    assert (Deaf().ends_jobs, Deciding().ends_jobs, DefaultPolicy().ends_jobs) == (False, True, False)
     cluster = VirtualCluster(Deaf(), machines=1, jobs=1, max_position=3)
     cluster.run()
-    assert [call.position for call in calls(cluster) if isinstance(call, IterationFinish)] == [2, 3]
+    assert [call.position for call in calls(cluster) if isinstance(call, IterationFinish)] == [2]
     assert "ApplicationStat" not in names(cluster)
+    assert [(run.position, run.reason) for run in cluster.runs] == [(3, RunEndReason.UNTIL)]

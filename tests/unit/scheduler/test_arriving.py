@@ -87,8 +87,8 @@ def test_records_and_what_follows_from_them_come_out(rig: Rig) -> None:
     assert stream.experiments == ["x"]
     assert [r.position for r in part.records] == list(range(1, len(rig.journal) + 1))
     assert [decode(r.kind, r.payload) for r in part.records[1:]] == rig.journal[1:]
-    statistics = [row.statistic for row in part.projections]
-    assert [(s.job, s.report.position, s.attempt) for s in statistics] == [("1", 1, 1), ("1", 2, 1)]
+    statistics = [row.statistics for row in part.projections]
+    assert [(s.job, r.position, s.attempt) for s in statistics for r in s.reports] == [("1", 1, 1), ("1", 2, 1)]
     last = list(stream.finish(Imported(rig.now, "x", "r", ("s2",))))
     assert last[0].records[0].position == len(rig.journal) + 1
     kinds = [row.WhichOneof("row") for row in rows(last)]
@@ -101,7 +101,7 @@ def test_under_another_id_the_state_is_the_same(rig: Rig) -> None:
     one.take(travelled(rig))
     part = two.take(travelled(rig))
     assert {r.stream for r in part.records} == {"other"}
-    assert {row.statistic.experiment for row in part.projections} == {"other"}
+    assert {row.statistics.experiment for row in part.projections} == {"other"}
     assert str(dump.picture(two.experiment)).replace("other", "x") == str(dump.picture(one.experiment))
 
 

@@ -117,7 +117,10 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
     def reports(self) -> list[common_pb2.Report]:
         """What was reported so far."""
         with self._changed:
-            return [request.report for request in self.said if request.HasField("report")]
+            said = [
+                [request.report] if request.HasField("report") else request.reports.reports for request in self.said
+            ]
+            return [report for reports in said for report in reports]
 
     def reported(self, position: int) -> common_pb2.Report:
         """The report of a position, once it has come."""

@@ -1,8 +1,22 @@
 """Hypothesis strategies for parameters and spaces."""
 
+from typing import cast
+
 from hypothesis import strategies as st
 
-from hopyard.space import Choice, Constant, IntUniform, JsonValue, LogInt, LogUniform, Parameter, Space, Uniform
+from hopyard.space import (
+    Choice,
+    Constant,
+    Entry,
+    IntUniform,
+    JsonValue,
+    LogInt,
+    LogUniform,
+    Parameter,
+    Space,
+    Uniform,
+    When,
+)
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 POSITIVE = st.floats(1e-6, 1e6, allow_nan=False)
@@ -54,3 +68,33 @@ parameters: st.SearchStrategy[Parameter] = st.one_of(countable, uniforms, loguni
 names = st.text("abcdefgh._", min_size=1, max_size=4)
 spaces = st.dictionaries(names, parameters, min_size=1, max_size=4).map(Space)
 SEEDS = st.integers(0, 2**63 - 1)
+
+
+@st.composite
+def conditional_spaces(draw: st.DrawFn, inner: st.SearchStrategy[Parameter] = parameters) -> Space:
+    """Parameters that depend on earlier ones, a group among them, in an order of their own."""
+    entries = dict[str, Entry]()
+    deciders = dict[str, Parameter]()
+
+    def conditioned(entry: Parameter | dict[str, Entry]) -> Entry:
+        chosen = draw(st.lists(st.sampled_from(sorted(deciders)), max_size=2, unique=True)) if deciders else []
+        conditions = dict[str, JsonValue]()
+        for name in chosen:
+            size = cast(int, deciders[name].size)
+            places = draw(st.lists(st.integers(0, min(size, 50) - 1), min_size=1, max_size=3, unique=True))
+            conditions[name] = [deciders[name].at(place) for place in places]
+        return When(entry, conditions) if conditions else entry
+
+    for index in range(draw(st.integers(1, 3))):
+        parameter = draw(inner)
+        entries[f"p{index}"] = conditioned(parameter)
+        if parameter.size is not None:
+            deciders[f"p{index}"] = parameter
+    grouped: dict[str, Entry] = {}
+    for index in range(draw(st.integers(0, 2))):
+        grouped[f"q{index}"] = conditioned(draw(inner))
+    if grouped:
+        # A condition of the group and one inside it may exclude each other, which a space refuses: only one has some.
+        free = all(not isinstance(entry, When) for entry in grouped.values())
+        entries["group"] = conditioned(grouped) if free else grouped
+    return Space(dict(draw(st.permutations(list(entries.items())))))

@@ -5,14 +5,56 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from hopyard.errors import InvalidInput
-from hopyard.space import Configuration, Space
+from hopyard.policy.vocabulary import JobState
+from hopyard.space import Configuration, Space, is_number
+
+Reads: TypeAlias = Literal["nothing", "finals", "reports"]
+"""What a generator learns from: nothing; how jobs ended; that, and what they reported on their way."""
 
 
 class GeneratorParameterError(InvalidInput):
     """A generator was given a parameter it does not take, or a value it cannot use; the message lists what it takes."""
+
+
+class Metric(NamedTuple):
+    """What the experiment optimises.
+
+    Attributes:
+        name: its name in the metrics of reports.
+        mode: whether larger (max) or smaller (min) values are better.
+    """
+
+    name: str = "metric"
+    mode: Literal["max", "min"] = "max"
+
+    def loss(self, metrics: Mapping[str, float]) -> float:
+        """The metric turned so that smaller is better; infinity for one that is missing or not finite."""
+        value = metrics.get(self.name)
+        if value is None or not is_number(value):
+            return float("inf")
+        return value if self.mode == "min" else -value
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a job ended.
+
+    Attributes:
+        metrics: those of its best report; empty when it has none with a finite value of the experiment's metric.
+        outcome: COMPLETED; TERMINATED, when a policy or a person ended it; or FAILED.
+        position: where these metrics were measured, in the experiment's unit.
+        hyperparameters: the configuration of a job that the generator did not propose (a policy made or forked it);
+            None for its own. It need not be in the space.
+    """
+
+    metrics: Mapping[str, float]
+    outcome: JobState = JobState.COMPLETED
+    position: int = 0
+    hyperparameters: Configuration | None = None
 
 
 class Generator(ABC):
@@ -24,12 +66,18 @@ class Generator(ABC):
     does not rely on Python's `hash` or the order of sets. That makes **recovery** simple: nothing is saved; after a
     restart a new instance is given the recorded calls again, and each `create` must propose what it proposed before.
 
-    Ship one as an entry point in the group `hopyard.generators`, or name it as `module:Class` in the experiment file.
-    Test it with `hopyard.generator.conformance.GeneratorConformance`.
+    A generator that **learns** overrides `report_final`, or `report` as well; what it does not override it is not sent.
+    Results come in the order in which they happened, and before the next `create` rather than at once.
+
+    Ship one as an entry point in the group `hopyard.generators`, or name it as `module:Class` in the experiment file
+    (docs/generators.md). Test it with `hopyard.generator.conformance.GeneratorConformance`.
     """
 
     report_order_matters: ClassVar[bool] = True
     """False claims that proposals do not depend on the order of reports (random and grid search do not read them)."""
+
+    metric: Metric = Metric()
+    """What the experiment optimises; the service sets it before the first call."""
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
         """Start at the first proposal.
@@ -55,8 +103,15 @@ class Generator(ABC):
 
     @property
     def size(self) -> int | None:
-        """How many configurations it proposes in all before it is exhausted; None: endless."""
+        """How many configurations it proposes in all before it is exhausted; None: endless, or not known beforehand."""
         return None
+
+    @property
+    def reads(self) -> Reads:
+        """What it learns from, and so what it is told: by default what follows from the methods it overrides."""
+        if type(self).report is not Generator.report:
+            return "reports"
+        return "finals" if type(self).report_final is not Generator.report_final else "nothing"
 
     @abstractmethod
     def create(self, job: str, ordinal: int) -> Configuration | None:
@@ -68,25 +123,26 @@ class Generator(ABC):
             ordinal: how many proposals were asked for before this one: 0, 1, 2, ...
 
         Returns:
-            A value of the space for each of its names; JSON values only; a new dict each time, which the caller may
-            change. None when exhausted: then every later call gives None too.
+            A configuration of the space (`space.contains`: what is not active is absent, and the constraints hold; see
+            `space.build` and `space.fitting`); JSON values only; a new dict each time, which the caller may change. None
+            when exhausted: then every later call gives None too.
         """
 
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
         """Learn from an intermediate result. Does nothing unless overridden.
 
         Args:
-            job: a job's id; it may be one this generator did not propose (a policy made or forked it): ignore those.
+            job: the id of a job that this generator proposed.
             position: how far the job has trained, in the experiment's unit; rises from report to report of a job.
             metrics: doubles by name; NaN and infinities are legal, and worst.
         """
 
-    def report_final(self, job: str, metrics: Mapping[str, float]) -> None:
-        """Learn a job's last result, at most once a job. Does nothing unless overridden.
+    def report_final(self, job: str, result: Result) -> None:
+        """Learn how a job ended, at most once a job. Does nothing unless overridden.
 
         Args:
-            job: as in `report`.
-            metrics: as in `report`; empty when the job ended without one.
+            job: a job's id; it may be one that this generator did not propose: then `result.hyperparameters` is set.
+            result: how it ended, and its best metrics.
         """
 
 

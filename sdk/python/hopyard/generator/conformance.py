@@ -20,7 +20,8 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
-from hopyard.generator.base import Generator
+from hopyard.generator.base import Generator, Result
+from hopyard.policy.vocabulary import JobState
 from hopyard.space import (
     Choice,
     Configuration,
@@ -30,6 +31,7 @@ from hopyard.space import (
     LogUniform,
     Space,
     Uniform,
+    When,
     canonical_json,
     json_problem,
 )
@@ -46,11 +48,12 @@ class Call(NamedTuple):
     """A recorded call, as the service keeps it."""
 
     kind: str
-    """create, report or report_final."""
+    """create, report, report_final, or foreign: the end of a job that the generator did not propose."""
     job: str
     ordinal: int = 0
     position: int = 0
     value: float = 0.0
+    outcome: JobState = JobState.COMPLETED
 
 
 MIXED = Space(
@@ -65,6 +68,32 @@ MIXED = Space(
 )
 """Every kind of parameter; endless, and divisible into a grid."""
 
+NESTED = Space(
+    {
+        "optimizer": Choice(("sgd", "adam")),
+        "momentum": When(Uniform(0.0, 0.99, count=4), {"optimizer": "sgd"}),
+        "model": {
+            "kind": Choice(("cnn", "mlp")),
+            "depth": When(IntUniform(1, 4), {"model.kind": "mlp"}),
+            "rate": LogUniform(1e-4, 1.0, count=3),
+        },
+        "warmup": When({"epochs": IntUniform(1, 3)}, {"optimizer": "adam", "model.kind": ["cnn", "mlp"]}),
+    }
+)
+"""Groups and conditions."""
+
+CONSTRAINED = Space(
+    {
+        "batch_size": Choice((16, 32, 64, 128)),
+        "width": IntUniform(1, 64, count=16),
+        "dropout": Uniform(0.0, 0.9, count=4),
+        "kind": Choice(("a", "b")),
+        "extra": When(IntUniform(1, 3), {"kind": "b"}),
+    },
+    ["batch_size * width <= 2048", "extra < 3 or dropout < 0.5"],
+)
+"""About half of it fits the constraints."""
+
 FINITE = Space({"batch_size": Choice((32, 64, 128)), "layers": IntUniform(1, 4), "nesterov": Choice((True, False))})
 """24 configurations."""
 
@@ -78,7 +107,7 @@ class GeneratorConformance:
         job_count: how many proposals each test asks for.
     """
 
-    spaces: ClassVar[Sequence[Space]] = (MIXED, FINITE)
+    spaces: ClassVar[Sequence[Space]] = (MIXED, NESTED, CONSTRAINED, FINITE)
     seeds_matter: ClassVar[bool] = True
     job_count: ClassVar[int] = 20
 
@@ -143,10 +172,7 @@ class GeneratorConformance:
                 proposal = generator.create(f"job-{ordinal}", ordinal)
                 if proposal is not None:
                     found.append(canonical_json(proposal))
-                    for value in proposal.values():
-                        if isinstance(value, list):
-                            value.clear()
-                    proposal.clear()
+                    _empty(proposal)
             assert found == [canonical_json(proposal) for proposal in expected], "a caller's change leaked back"
 
     def test_exhaustion_is_final(self, make_generator: MakeGenerator) -> None:
@@ -188,6 +214,17 @@ class GeneratorConformance:
             two = self._answers(make_generator(space, 1), [*creates[:half], *reversed(others), *creates[half:]])
             assert one == two, "claims that the order of reports plays no part, but it does"
 
+    def test_what_it_does_not_read_plays_no_part(self, make_generator: MakeGenerator) -> None:
+        """The service sends a generator what it says that it reads: leaving out the rest changes nothing."""
+        sent = {"nothing": {"create"}, "finals": {"create", "report_final", "foreign"}}
+        for space in self.spaces:
+            reads = make_generator(space, 4).reads
+            assert reads in ("nothing", "finals", "reports"), f"reads {reads!r}; allowed: nothing, finals, reports"
+            story = self._story()
+            heard = [call for call in story if call.kind in sent.get(reads, {call.kind})]
+            one, two = self._answers(make_generator(space, 4), story), self._answers(make_generator(space, 4), heard)
+            assert one == two, f"says that it reads {reads}, but other results change its proposals"
+
     def test_strange_reports_are_survived(self, make_generator: MakeGenerator) -> None:
         """NaN, infinities, no metrics and unknown jobs are everyday: proposals go on."""
         for space in self.spaces:
@@ -195,9 +232,13 @@ class GeneratorConformance:
             generator.create("job-0", 0)
             for value in (float("nan"), float("inf"), float("-inf")):
                 generator.report("job-0", 1, {"metric": value})
-                generator.report("a-forked-job", 1, {"metric": value})
-            generator.report_final("job-0", {})
-            generator.report_final("a-forked-job", {"metric": float("nan")})
+                generator.report("never-proposed", 1, {"metric": value})
+            generator.report_final("job-0", Result({}))
+            generator.report_final("never-proposed", Result({}, JobState.FAILED))
+            elsewhere: Configuration = {"of": ["another", "space"]}
+            generator.report_final("a-forked-job", Result({"metric": float("nan")}, hyperparameters=elsewhere))
+            inside = space.sample_at(3, 3)
+            generator.report_final("a-made-job", Result({"metric": float("inf")}, position=1, hyperparameters=inside))
             found = generator.create("job-1", 1)
             assert found is None or space.contains(found), f"after strange reports it proposed {found}"
 
@@ -213,7 +254,11 @@ class GeneratorConformance:
             job = f"job-{rng.randrange(ordinal + 1)}"
             story.append(Call("report", job, position=ordinal + 1, value=rng.random()))
             if ordinal % 3 == 2:
-                story.append(Call("report_final", f"job-{ordinal - 2}", value=rng.random()))
+                outcome = (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED)[rng.randrange(3)]
+                value = rng.random() if rng.random() < 0.8 else float("nan")
+                story.append(Call("report_final", f"job-{ordinal - 2}", ordinal, ordinal + 1, value, outcome))
+            if ordinal % 5 == 3:
+                story.append(Call("foreign", f"made-{ordinal}", ordinal, ordinal + 1, rng.random()))
         return story
 
     def _answers(self, generator: Generator, story: Sequence[Call]) -> list[Configuration | None]:
@@ -224,5 +269,14 @@ class GeneratorConformance:
             elif call.kind == "report":
                 generator.report(call.job, call.position, {"metric": call.value})
             else:
-                generator.report_final(call.job, {"metric": call.value})
+                given = generator.space.sample_at(99, call.ordinal) if call.kind == "foreign" else None
+                metrics = {"metric": call.value}
+                generator.report_final(call.job, Result(metrics, call.outcome, call.position, given))
         return answers
+
+
+def _empty(value: object) -> None:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _empty(inner)
+        value.clear()

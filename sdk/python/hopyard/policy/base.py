@@ -39,16 +39,22 @@ class Policy(abc.ABC):
     Attributes:
         every_iteration: Whether `on_iteration_finish` is called after each iteration; so it is for a class that overrides it
             and does not say otherwise. False: only where the run waits for the decision, at or beyond its `allowed` and at
-            its `until`; then reports below `allowed` cost next to nothing. Read when the experiment is created.
+            its `until`; then reports below `allowed` cost next to nothing.
+        ends_jobs: Whether `on_iteration_finish` is called for a run that has trained its job to the end; so it is, likewise, for
+            a class that overrides it. False: the run saves and ends by itself, and `on_run_end` tells of it.
+
+    Both are read when the experiment is created.
     """
 
     every_iteration: bool = False
+    ends_jobs: bool = False
 
     def __init_subclass__(cls, **options: object) -> None:
         """Whoever decides after iterations wants to hear of all of them, unless the same class says that it does not."""
         super().__init_subclass__(**options)
-        if "on_iteration_finish" in cls.__dict__ and "every_iteration" not in cls.__dict__:
-            cls.every_iteration = True
+        for name in ("every_iteration", "ends_jobs"):
+            if "on_iteration_finish" in cls.__dict__ and name not in cls.__dict__:
+                setattr(cls, name, True)
 
     @abc.abstractmethod
     def allocate_jobs(self, cluster: Cluster) -> None:

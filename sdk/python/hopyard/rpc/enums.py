@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import DecisionKind, JobState, RunEndReason, RunMode
-from hopyard.v1 import common_pb2, resource_manager_pb2
+from hopyard.v1 import common_pb2, hpgen_pb2, resource_manager_pb2
 
 P = TypeVar("P")
 W = TypeVar("W", bound=int)
@@ -98,6 +98,13 @@ _MODES: dict[Literal["max", "min"], common_pb2.MetricMode.ValueType] = {
     "min": common_pb2.METRIC_MODE_MIN,
 }
 METRIC_MODES: Final = EnumMap(common_pb2.MetricMode, _MODES)
+
+_READS: dict[Literal["nothing", "finals", "reports"], hpgen_pb2.GeneratorReads.ValueType] = {
+    "nothing": hpgen_pb2.GENERATOR_READS_NOTHING,
+    "finals": hpgen_pb2.GENERATOR_READS_FINALS,
+    "reports": hpgen_pb2.GENERATOR_READS_REPORTS,
+}
+GENERATOR_READS: Final = EnumMap(hpgen_pb2.GeneratorReads, _READS, unspecified="finals")
 
 DECISIONS: Final = EnumMap(
     resource_manager_pb2.Decision,

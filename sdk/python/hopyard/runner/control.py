@@ -35,6 +35,8 @@ class RunPlan:
         snapshot_at: positions at which it saves and goes on.
         snapshot_every: saves whenever this many units have passed since the last snapshot; 0: never.
         evaluate: evaluates once at `position`, trains nothing and saves nothing.
+        completes: ends at `until` (or when the trainer finished), saved, without waiting for a decision; but not at an `until`
+            that was moved.
     """
 
     position: int = 0
@@ -43,6 +45,7 @@ class RunPlan:
     snapshot_at: frozenset[int] = frozenset()
     snapshot_every: int = 0
     evaluate: bool = False
+    completes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class RunControl:
         self._parked = False
         self._park_decided = False
         self._completing = False
+        self._completes = plan.completes
         self._stop: DecisionKind | None = None
 
     @property
@@ -167,7 +171,8 @@ class RunControl:
         self._finished = finished
         self._savable = savable
         self._parked = self._plan.evaluate or self._at_end()
-        self._park_decided = self._completing = False
+        self._park_decided = False
+        self._completing = self._completes and self._at_end()
         return self._parked
 
     def saved(self) -> None:
@@ -197,7 +202,8 @@ class RunControl:
         ahead = until > self._position or any(point > self._position for point in points)
         if not (until_ok and points_ok) or self._completing or self._plan.evaluate or (self._finished and ahead):
             return Amended(False, passed)
-        self._until = until or self._until
+        if until:
+            self._until, self._completes = until, False  # It is not the end that it was.
         self._points |= points
         if self._parked and until > self._position and self._park_decided:
             self._release()

@@ -23,6 +23,7 @@ def plan(message: wire.ApplicationStart) -> RunPlan:
         snapshot_at=frozenset(start.snapshot_at),
         snapshot_every=start.snapshot_every,
         evaluate=evaluates(start),
+        completes=start.completes,
     )
 
 

@@ -8,23 +8,36 @@ The written forms, as they stand in an experiment file:
 - `{logint: [1, 1024]}`: an integer, small ones more likely; `count: 4` thins its grid.
 - `{choice: [32, 64, 128]}`: one of the JSON values listed.
 - `16`: a constant; lists and mappings are written `{constant: [1, 2]}`.
+- `{uniform: [0, 1], when: {optimizer: sgd}}`: only there when `optimizer` is `sgd`; `[sgd, rmsprop]`: one of these. All of
+  several conditions must hold. What is not there is absent from the configuration.
+- `{space: {depth: {int: [1, 4]}, ...}}`: a group: a nested mapping in the configuration. It may have `when`, too. Names
+  inside groups are `model.depth` in conditions and constraints.
+
+Constraints such as `batch_size * width <= 4096` filter the configurations (`hopyard.space.constraints`).
 """
 
+from hopyard.space.conditions import Condition, Entry, When
+from hopyard.space.constraints import Constraint
 from hopyard.space.continuous import LogUniform, Uniform
 from hopyard.space.discrete import Choice, Constant
-from hopyard.space.errors import ParameterError, Problem, SpaceError, field_name
+from hopyard.space.errors import ConstraintsError, ParameterError, Problem, SpaceError, field_name
 from hopyard.space.integers import IntUniform, LogInt
 from hopyard.space.kinds import KINDS, did_you_mean, parameter_from_data
 from hopyard.space.parameter import Parameter
-from hopyard.space.space import Space
+from hopyard.space.space import DRAWS, Space
 from hopyard.space.streams import below, stream
 from hopyard.space.values import Configuration, JsonValue, canonical_json, is_number, json_problem, show
 
 __all__ = [
+    "DRAWS",
     "KINDS",
     "Choice",
+    "Condition",
     "Configuration",
     "Constant",
+    "Constraint",
+    "ConstraintsError",
+    "Entry",
     "IntUniform",
     "JsonValue",
     "LogInt",
@@ -35,6 +48,7 @@ __all__ = [
     "Space",
     "SpaceError",
     "Uniform",
+    "When",
     "below",
     "canonical_json",
     "did_you_mean",

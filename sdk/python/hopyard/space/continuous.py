@@ -72,7 +72,7 @@ class Uniform(Parameter):
         """A uniform draw; with a step, each step is equally likely."""
         if self.step is not None:
             return self.at(below(rng, self._steps() + 1))
-        return min(self.high, max(self.low, self.low + (self.high - self.low) * rng.random()))
+        return self.from_unit(rng.random())
 
     def contains(self, value: object) -> bool:
         """Within the bounds and, with a step, on a step (a rounding error of 1e-9 steps is forgiven)."""
@@ -93,6 +93,24 @@ class Uniform(Parameter):
         if self.step is None:
             raise ParameterError("uniform without a step is a continuum: its values have no numbers")
         return float(_exact(self.low) + index * _exact(self.step))
+
+    def index(self, value: object) -> int:
+        """The number of the step."""
+        if self.step is None:
+            return super().index(value)
+        return round((cast(float, value) - self.low) / self.step)
+
+    def from_unit(self, unit: float) -> float:
+        """Between low and high in proportion; with a step, one of the steps."""
+        if self.step is not None:
+            return cast(float, super().from_unit(unit))
+        return min(self.high, max(self.low, self.low + (self.high - self.low) * unit))
+
+    def to_unit(self, value: object) -> float:
+        """The inverse of `from_unit`."""
+        if self.step is not None:
+            return super().to_unit(value)
+        return (cast(float, value) - self.low) / (self.high - self.low)
 
     def grid(self) -> Sequence[float]:
         """All steps, or `count` evenly spaced values."""
@@ -146,6 +164,16 @@ class LogUniform(Parameter):
     def sample(self, rng: random.Random) -> float:
         """A log-uniform draw."""
         return self._between(rng.random())
+
+    def from_unit(self, unit: float) -> float:
+        """Between low and high in proportion to the logarithm."""
+        return self._between(unit)
+
+    def to_unit(self, value: object) -> float:
+        """The inverse of `from_unit`."""
+        low, high = math.log(self.low), math.log(self.high)
+        # Bounds one rounding error apart may have equal logarithms.
+        return min(1.0, max(0.0, (math.log(cast(float, value)) - low) / (high - low))) if high > low else 0.0
 
     def contains(self, value: object) -> bool:
         """Within the bounds."""

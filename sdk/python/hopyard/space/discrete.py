@@ -81,6 +81,10 @@ class Choice(_Discrete):
         """In the order written."""
         return copy.deepcopy(self.values[index])
 
+    def index(self, value: object) -> int:
+        """In the order written."""
+        return [canonical_json(mine) for mine in self.values].index(canonical_json(value))
+
     def grid(self) -> Sequence[JsonValue]:
         """The values in the order written."""
         return list(copy.deepcopy(self.values))
@@ -127,6 +131,10 @@ class Constant(_Discrete):
     def at(self, index: int) -> JsonValue:
         """The value."""
         return copy.deepcopy(self.value)
+
+    def index(self, value: object) -> int:
+        """Zero."""
+        return 0
 
     def grid(self) -> Sequence[JsonValue]:
         """The value alone."""

@@ -35,6 +35,10 @@ class SpaceError(InvalidInput):
         super().__init__("\n".join(f"{field_name(('space', *p.path))}: {p.message}" for p in self.problems))
 
 
+class ConstraintsError(InvalidInput):
+    """Hardly any configuration fits the constraints of a space; the message says how many of how many were found to."""
+
+
 def field_name(path: Sequence[str | int]) -> str:
     """A path as people write it: `space.lr.choice[2]`."""
     text = ""

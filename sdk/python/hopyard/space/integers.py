@@ -79,6 +79,10 @@ class IntUniform(Parameter):
         """Counted from `low`."""
         return self.low + self.step * index
 
+    def index(self, value: object) -> int:
+        """Counted from `low`."""
+        return (int(cast(float, value)) - self.low) // self.step
+
     def grid(self) -> Sequence[int]:
         """All values, or `count` of them."""
         if self.count is None:
@@ -128,8 +132,18 @@ class LogInt(Parameter):
 
     def sample(self, rng: random.Random) -> int:
         """A log-uniform draw."""
+        return self.from_unit(rng.random())
+
+    def from_unit(self, unit: float) -> int:
+        """Between low and high + 1 in proportion to the logarithm, rounded down."""
         low, high = math.log(self.low), math.log(self.high + 1)
-        return min(self.high, max(self.low, int(math.exp(low + (high - low) * rng.random()))))
+        return min(self.high, max(self.low, int(math.exp(low + (high - low) * unit))))
+
+    def to_unit(self, value: object) -> float:
+        """The middle of the part that `from_unit` gives the value for."""
+        low, high = math.log(self.low), math.log(self.high + 1)
+        middle = math.log(cast(float, value)) + math.log1p(1 / cast(float, value)) / 2
+        return (middle - low) / (high - low)
 
     def contains(self, value: object) -> bool:
         """An integer (3.0 is one) within the bounds."""
@@ -143,6 +157,10 @@ class LogInt(Parameter):
     def at(self, index: int) -> int:
         """Counted from `low`."""
         return self.low + index
+
+    def index(self, value: object) -> int:
+        """Counted from `low`."""
+        return int(cast(float, value)) - self.low
 
     def grid(self) -> Sequence[int]:
         """All values, or `count` of them."""

@@ -52,12 +52,14 @@ def parameter_from_data(data: object) -> Parameter:
 
 def did_you_mean(found: str, allowed: Iterable[str]) -> str:
     """` (did you mean X?)` for the allowed word nearest to `found`, or nothing when none is near."""
-    near = difflib.get_close_matches(found, list(allowed), n=1)
+    words = list(allowed)
+    inside = [word for word in words if word.endswith(f".{found}")]  # a name without its group
+    near = inside or difflib.get_close_matches(found, words, n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _unknown_kind(data: Mapping[object, object]) -> str:
-    allowed = f"allowed kinds: {', '.join(KINDS)}"
+    allowed = f"allowed kinds: {', '.join(KINDS)}; a group of parameters has space"
     everyone = {option for kind in KINDS.values() for option in kind.options}
     words = [str(key) for key in data if key not in everyone]
     if not words:

@@ -54,6 +54,35 @@ class Parameter(ABC):
     def at(self, index: int) -> JsonValue:
         """Value number `index`, 0 <= index < size, in a fixed order; `ParameterError` where size is None."""
 
+    def index(self, value: object) -> int:
+        """The number of `value`, which is one of the parameter's values: `at(index(value))` is it again.
+
+        Raises:
+            ParameterError: the values have no numbers.
+        """
+        raise ParameterError(f"{self.kind} is a continuum: its values have no numbers")
+
+    def from_unit(self, unit: float) -> JsonValue:
+        """The value at `unit` (0 <= unit <= 1) of the way through them: an even `unit` gives what `sample` draws.
+
+        It is the inverse of the distribution function, so low-discrepancy points, genetic operators and other methods on
+        the unit cube search every kind of parameter.
+        """
+        size = self._counted()
+        return self.at(min(int(unit * size), size - 1))
+
+    def to_unit(self, value: object) -> float:
+        """Where `value`, one of the parameter's values, lies in [0, 1]; a countable one in the middle of its part.
+
+        `from_unit` gives it back, up to rounding where there are more than 2^50 values or for a real number.
+        """
+        return (self.index(value) + 0.5) / self._counted()
+
+    def _counted(self) -> int:
+        if self.size is None:
+            raise ParameterError(f"{self.kind} is a continuum: it says itself where its values lie")
+        return self.size
+
     @abstractmethod
     def grid(self) -> Sequence[JsonValue]:
         """The values a grid search takes, rising or in the order written, none twice.

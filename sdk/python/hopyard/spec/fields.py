@@ -86,6 +86,10 @@ def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _as_strings(value: object) -> object:
+    return (value,) if isinstance(value, str) else _as_tuple(value)
+
+
 def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("needs a program and its arguments, such as [python, train.py], found []")
@@ -133,6 +137,9 @@ FolderPath = Annotated[str, AfterValidator(_path), AfterValidator(_folder)]
 
 Command = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), AfterValidator(_not_empty)]
 """A program and its arguments."""
+
+Strings = Annotated[tuple[str, ...], BeforeValidator(_as_strings)]
+"""A list of text; one may stand alone."""
 
 Seconds = Annotated[float, BeforeValidator(seconds)]
 """Seconds, also written 30s, 15m, 2h or 1d."""

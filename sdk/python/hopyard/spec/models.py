@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hopyard import placeholders
-from hopyard.space import Problem, json_problem
+from hopyard.space import Problem, Space, SpaceError, json_problem
 from hopyard.spec.fields import (
     Bytes,
     Command,
@@ -20,6 +20,7 @@ from hopyard.spec.fields import (
     PluginName,
     Seconds,
     SpaceField,
+    Strings,
     TrainerPath,
     Variable,
     problems_error,
@@ -191,6 +192,12 @@ class ExperimentSpec(_Section):
     log: LogSpec | None = Field(None, description="Log mode: any program; metrics are read from its output.")
     metric: MetricSpec = Field(description="What is optimised.")
     space: SpaceField = Field(description="The hyperparameters and their values.")
+    constraints: Strings = Field(
+        (),
+        description="Expressions that every configuration must fulfil, such as batch_size * width <= 4096: numbers, text, "
+        "names, + - * / // % **, comparisons, in [...], and, or, not, min, max, abs, log, len. One with the name of a "
+        "parameter that is not in a configuration holds there.",
+    )
     generator: Annotated[GeneratorSpec, NameOrMapping] = Field(
         GeneratorSpec(), description="What proposes configurations: a name, or a mapping with parameters."
     )
@@ -229,6 +236,11 @@ class ExperimentSpec(_Section):
         """Which of the three ways to train is given."""
         return "trainer" if self.trainer else "command" if self.command else "log"
 
+    @property
+    def search_space(self) -> Space:
+        """The space with its constraints: what a generator proposes from."""
+        return self.space.constrained(self.constraints) if self.constraints else self.space
+
     @model_validator(mode="before")
     @classmethod
     def _a_bare_pattern_is_for_the_metric(cls, data: object) -> object:
@@ -253,6 +265,10 @@ class ExperimentSpec(_Section):
             found += [Problem((*path, index), message) for index, message in unknown]
         if self.log and self.metric.name not in self.log.metrics:
             found.append(Problem(("log", "metrics"), f"needs a pattern for the experiment's metric {self.metric.name}"))
+        try:
+            self.space.constrained(self.constraints)
+        except SpaceError as error:
+            found += error.problems
         if found:
             raise problems_error(found)
         return self

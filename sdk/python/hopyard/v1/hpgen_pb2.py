@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from hopyard.v1 import common_pb2 as hopyard_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16hopyard/v1/hpgen.proto\x12\nhopyard.v1\x1a\x17hopyard/v1/common.proto\"g\n\x14OpenGeneratorRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x11\n\tspec_json\x18\x02 \x01(\t\x12(\n\x05\x63\x61lls\x18\x03 \x03(\x0b\x32\x19.hopyard.v1.GeneratorCall\"3\n\x15OpenGeneratorResponse\x12\x11\n\x04size\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\x07\n\x05_size\"\xc0\x01\n\rGeneratorCall\x12,\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1a.hopyard.v1.RecordedCreateH\x00\x12\x36\n\x06report\x18\x02 \x01(\x0b\x32$.hopyard.v1.ReportPerformanceRequestH\x00\x12\x41\n\x0creport_final\x18\x03 \x01(\x0b\x32).hopyard.v1.ReportFinalPerformanceRequestH\x00\x42\x06\n\x04\x63\x61ll\"S\n\x0eRecordedCreate\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x34\n\x0fhyperparameters\x18\x02 \x01(\x0b\x32\x1b.hopyard.v1.Hyperparameters\"3\n\x10\x43reateJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"i\n\x11\x43reateJobResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x34\n\x0fhyperparameters\x18\x02 \x01(\x0b\x32\x1b.hopyard.v1.Hyperparameters\x12\x11\n\texhausted\x18\x03 \x01(\x08\"\xc1\x01\n\x18ReportPerformanceRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x42\n\x07metrics\x18\x04 \x03(\x0b\x32\x31.hopyard.v1.ReportPerformanceRequest.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x1b\n\x19ReportPerformanceResponse\"\xb9\x01\n\x1dReportFinalPerformanceRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12G\n\x07metrics\x18\x03 \x03(\x0b\x32\x36.hopyard.v1.ReportFinalPerformanceRequest.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\" \n\x1eReportFinalPerformanceResponse\"+\n\x15\x43loseGeneratorRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\"\x18\n\x16\x43loseGeneratorResponse2\xec\x03\n\x1eHyperparameterGeneratorService\x12T\n\rOpenGenerator\x12 .hopyard.v1.OpenGeneratorRequest\x1a!.hopyard.v1.OpenGeneratorResponse\x12H\n\tCreateJob\x12\x1c.hopyard.v1.CreateJobRequest\x1a\x1d.hopyard.v1.CreateJobResponse\x12`\n\x11ReportPerformance\x12$.hopyard.v1.ReportPerformanceRequest\x1a%.hopyard.v1.ReportPerformanceResponse\x12o\n\x16ReportFinalPerformance\x12).hopyard.v1.ReportFinalPerformanceRequest\x1a*.hopyard.v1.ReportFinalPerformanceResponse\x12W\n\x0e\x43loseGenerator\x12!.hopyard.v1.CloseGeneratorRequest\x1a\".hopyard.v1.CloseGeneratorResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16hopyard/v1/hpgen.proto\x12\nhopyard.v1\x1a\x17hopyard/v1/common.proto\"\x88\x01\n\x14OpenGeneratorRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x11\n\tspec_json\x18\x02 \x01(\t\x12(\n\x05\x63\x61lls\x18\x03 \x03(\x0b\x32\x19.hopyard.v1.GeneratorCall\x12\x11\n\tcontinued\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"^\n\x15OpenGeneratorResponse\x12\x11\n\x04size\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12)\n\x05reads\x18\x02 \x01(\x0e\x32\x1a.hopyard.v1.GeneratorReadsB\x07\n\x05_size\"\xc0\x01\n\rGeneratorCall\x12,\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1a.hopyard.v1.RecordedCreateH\x00\x12\x36\n\x06report\x18\x02 \x01(\x0b\x32$.hopyard.v1.ReportPerformanceRequestH\x00\x12\x41\n\x0creport_final\x18\x03 \x01(\x0b\x32).hopyard.v1.ReportFinalPerformanceRequestH\x00\x42\x06\n\x04\x63\x61ll\"S\n\x0eRecordedCreate\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x34\n\x0fhyperparameters\x18\x02 \x01(\x0b\x32\x1b.hopyard.v1.Hyperparameters\"3\n\x10\x43reateJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"i\n\x11\x43reateJobResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x34\n\x0fhyperparameters\x18\x02 \x01(\x0b\x32\x1b.hopyard.v1.Hyperparameters\x12\x11\n\texhausted\x18\x03 \x01(\x08\"\xc1\x01\n\x18ReportPerformanceRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x42\n\x07metrics\x18\x04 \x03(\x0b\x32\x31.hopyard.v1.ReportPerformanceRequest.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x1b\n\x19ReportPerformanceResponse\"\xa8\x02\n\x1dReportFinalPerformanceRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12G\n\x07metrics\x18\x03 \x03(\x0b\x32\x36.hopyard.v1.ReportFinalPerformanceRequest.MetricsEntry\x12\x10\n\x08position\x18\x04 \x01(\x03\x12%\n\x07outcome\x18\x05 \x01(\x0e\x32\x14.hopyard.v1.JobState\x12\x34\n\x0fhyperparameters\x18\x06 \x01(\x0b\x32\x1b.hopyard.v1.Hyperparameters\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\" \n\x1eReportFinalPerformanceResponse\"+\n\x15\x43loseGeneratorRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\"\x18\n\x16\x43loseGeneratorResponse*\x87\x01\n\x0eGeneratorReads\x12\x1f\n\x1bGENERATOR_READS_UNSPECIFIED\x10\x00\x12\x1b\n\x17GENERATOR_READS_NOTHING\x10\x01\x12\x1a\n\x16GENERATOR_READS_FINALS\x10\x02\x12\x1b\n\x17GENERATOR_READS_REPORTS\x10\x03\x32\xec\x03\n\x1eHyperparameterGeneratorService\x12T\n\rOpenGenerator\x12 .hopyard.v1.OpenGeneratorRequest\x1a!.hopyard.v1.OpenGeneratorResponse\x12H\n\tCreateJob\x12\x1c.hopyard.v1.CreateJobRequest\x1a\x1d.hopyard.v1.CreateJobResponse\x12`\n\x11ReportPerformance\x12$.hopyard.v1.ReportPerformanceRequest\x1a%.hopyard.v1.ReportPerformanceResponse\x12o\n\x16ReportFinalPerformance\x12).hopyard.v1.ReportFinalPerformanceRequest\x1a*.hopyard.v1.ReportFinalPerformanceResponse\x12W\n\x0e\x43loseGenerator\x12!.hopyard.v1.CloseGeneratorRequest\x1a\".hopyard.v1.CloseGeneratorResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,34 +36,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPORTPERFORMANCEREQUEST_METRICSENTRY']._serialized_options = b'8\001'
   _globals['_REPORTFINALPERFORMANCEREQUEST_METRICSENTRY']._loaded_options = None
   _globals['_REPORTFINALPERFORMANCEREQUEST_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_OPENGENERATORREQUEST']._serialized_start=63
-  _globals['_OPENGENERATORREQUEST']._serialized_end=166
-  _globals['_OPENGENERATORRESPONSE']._serialized_start=168
-  _globals['_OPENGENERATORRESPONSE']._serialized_end=219
-  _globals['_GENERATORCALL']._serialized_start=222
-  _globals['_GENERATORCALL']._serialized_end=414
-  _globals['_RECORDEDCREATE']._serialized_start=416
-  _globals['_RECORDEDCREATE']._serialized_end=499
-  _globals['_CREATEJOBREQUEST']._serialized_start=501
-  _globals['_CREATEJOBREQUEST']._serialized_end=552
-  _globals['_CREATEJOBRESPONSE']._serialized_start=554
-  _globals['_CREATEJOBRESPONSE']._serialized_end=659
-  _globals['_REPORTPERFORMANCEREQUEST']._serialized_start=662
-  _globals['_REPORTPERFORMANCEREQUEST']._serialized_end=855
-  _globals['_REPORTPERFORMANCEREQUEST_METRICSENTRY']._serialized_start=809
-  _globals['_REPORTPERFORMANCEREQUEST_METRICSENTRY']._serialized_end=855
-  _globals['_REPORTPERFORMANCERESPONSE']._serialized_start=857
-  _globals['_REPORTPERFORMANCERESPONSE']._serialized_end=884
-  _globals['_REPORTFINALPERFORMANCEREQUEST']._serialized_start=887
-  _globals['_REPORTFINALPERFORMANCEREQUEST']._serialized_end=1072
-  _globals['_REPORTFINALPERFORMANCEREQUEST_METRICSENTRY']._serialized_start=809
-  _globals['_REPORTFINALPERFORMANCEREQUEST_METRICSENTRY']._serialized_end=855
-  _globals['_REPORTFINALPERFORMANCERESPONSE']._serialized_start=1074
-  _globals['_REPORTFINALPERFORMANCERESPONSE']._serialized_end=1106
-  _globals['_CLOSEGENERATORREQUEST']._serialized_start=1108
-  _globals['_CLOSEGENERATORREQUEST']._serialized_end=1151
-  _globals['_CLOSEGENERATORRESPONSE']._serialized_start=1153
-  _globals['_CLOSEGENERATORRESPONSE']._serialized_end=1177
-  _globals['_HYPERPARAMETERGENERATORSERVICE']._serialized_start=1180
-  _globals['_HYPERPARAMETERGENERATORSERVICE']._serialized_end=1672
+  _globals['_GENERATORREADS']._serialized_start=1368
+  _globals['_GENERATORREADS']._serialized_end=1503
+  _globals['_OPENGENERATORREQUEST']._serialized_start=64
+  _globals['_OPENGENERATORREQUEST']._serialized_end=200
+  _globals['_OPENGENERATORRESPONSE']._serialized_start=202
+  _globals['_OPENGENERATORRESPONSE']._serialized_end=296
+  _globals['_GENERATORCALL']._serialized_start=299
+  _globals['_GENERATORCALL']._serialized_end=491
+  _globals['_RECORDEDCREATE']._serialized_start=493
+  _globals['_RECORDEDCREATE']._serialized_end=576
+  _globals['_CREATEJOBREQUEST']._serialized_start=578
+  _globals['_CREATEJOBREQUEST']._serialized_end=629
+  _globals['_CREATEJOBRESPONSE']._serialized_start=631
+  _globals['_CREATEJOBRESPONSE']._serialized_end=736
+  _globals['_REPORTPERFORMANCEREQUEST']._serialized_start=739
+  _globals['_REPORTPERFORMANCEREQUEST']._serialized_end=932
+  _globals['_REPORTPERFORMANCEREQUEST_METRICSENTRY']._serialized_start=886
+  _globals['_REPORTPERFORMANCEREQUEST_METRICSENTRY']._serialized_end=932
+  _globals['_REPORTPERFORMANCERESPONSE']._serialized_start=934
+  _globals['_REPORTPERFORMANCERESPONSE']._serialized_end=961
+  _globals['_REPORTFINALPERFORMANCEREQUEST']._serialized_start=964
+  _globals['_REPORTFINALPERFORMANCEREQUEST']._serialized_end=1260
+  _globals['_REPORTFINALPERFORMANCEREQUEST_METRICSENTRY']._serialized_start=886
+  _globals['_REPORTFINALPERFORMANCEREQUEST_METRICSENTRY']._serialized_end=932
+  _globals['_REPORTFINALPERFORMANCERESPONSE']._serialized_start=1262
+  _globals['_REPORTFINALPERFORMANCERESPONSE']._serialized_end=1294
+  _globals['_CLOSEGENERATORREQUEST']._serialized_start=1296
+  _globals['_CLOSEGENERATORREQUEST']._serialized_end=1339
+  _globals['_CLOSEGENERATORRESPONSE']._serialized_start=1341
+  _globals['_CLOSEGENERATORRESPONSE']._serialized_end=1365
+  _globals['_HYPERPARAMETERGENERATORSERVICE']._serialized_start=1506
+  _globals['_HYPERPARAMETERGENERATORSERVICE']._serialized_end=1998
 # @@protoc_insertion_point(module_scope)

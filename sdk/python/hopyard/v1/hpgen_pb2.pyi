@@ -7,6 +7,7 @@ import builtins
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import hopyard.v1.common_pb2
 import sys
@@ -19,6 +20,34 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _GeneratorReads:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _GeneratorReadsEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_GeneratorReads.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    GENERATOR_READS_UNSPECIFIED: _GeneratorReads.ValueType  # 0
+    """Never sent by a server of this version; an older one wants final results."""
+    GENERATOR_READS_NOTHING: _GeneratorReads.ValueType  # 1
+    """None: its proposals do not depend on results."""
+    GENERATOR_READS_FINALS: _GeneratorReads.ValueType  # 2
+    """How jobs ended (ReportFinalPerformance)."""
+    GENERATOR_READS_REPORTS: _GeneratorReads.ValueType  # 3
+    """That, and what they reported on their way (ReportPerformance)."""
+
+class GeneratorReads(_GeneratorReads, metaclass=_GeneratorReadsEnumTypeWrapper):
+    """Which results a generator learns from. Others need not be told."""
+
+GENERATOR_READS_UNSPECIFIED: GeneratorReads.ValueType  # 0
+"""Never sent by a server of this version; an older one wants final results."""
+GENERATOR_READS_NOTHING: GeneratorReads.ValueType  # 1
+"""None: its proposals do not depend on results."""
+GENERATOR_READS_FINALS: GeneratorReads.ValueType  # 2
+"""How jobs ended (ReportFinalPerformance)."""
+GENERATOR_READS_REPORTS: GeneratorReads.ValueType  # 3
+"""That, and what they reported on their way (ReportPerformance)."""
+Global___GeneratorReads: typing_extensions.TypeAlias = GeneratorReads
+
 @typing.final
 class OpenGeneratorRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -26,9 +55,17 @@ class OpenGeneratorRequest(google.protobuf.message.Message):
     EXPERIMENT_FIELD_NUMBER: builtins.int
     SPEC_JSON_FIELD_NUMBER: builtins.int
     CALLS_FIELD_NUMBER: builtins.int
+    CONTINUED_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     spec_json: builtins.str
     """The experiment's specification as canonical JSON: space, generator and metric are read."""
+    continued: builtins.bool
+    """The calls go on where the generator stands, instead of beginning with a fresh one. `spec_json` is not read then."""
+    more: builtins.bool
+    """Further calls of that life follow in a continued request. Until the last one the generator is not open: other calls are
+    NOT_FOUND, so nobody uses one that has heard only half.
+    """
     @property
     def calls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___GeneratorCall]:
         """Calls of an earlier life, in order."""
@@ -39,8 +76,10 @@ class OpenGeneratorRequest(google.protobuf.message.Message):
         experiment: builtins.str = ...,
         spec_json: builtins.str = ...,
         calls: collections.abc.Iterable[Global___GeneratorCall] | None = ...,
+        continued: builtins.bool = ...,
+        more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["calls", b"calls", "experiment", b"experiment", "spec_json", b"spec_json"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["calls", b"calls", "continued", b"continued", "experiment", b"experiment", "more", b"more", "spec_json", b"spec_json"]) -> None: ...
 
 Global___OpenGeneratorRequest: typing_extensions.TypeAlias = OpenGeneratorRequest
 
@@ -49,15 +88,19 @@ class OpenGeneratorResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SIZE_FIELD_NUMBER: builtins.int
+    READS_FIELD_NUMBER: builtins.int
     size: builtins.int
-    """How many configurations there are; unset: endless."""
+    """How many configurations there are; unset: endless, or not known beforehand."""
+    reads: Global___GeneratorReads.ValueType
+    """What it wants to be told."""
     def __init__(
         self,
         *,
         size: builtins.int | None = ...,
+        reads: Global___GeneratorReads.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_size", b"_size", "size", b"size"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_size", b"_size", "size", b"size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_size", b"_size", "reads", b"reads", "size", b"size"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_size", b"_size"]) -> typing.Literal["size"] | None: ...
 
 Global___OpenGeneratorResponse: typing_extensions.TypeAlias = OpenGeneratorResponse
@@ -230,18 +273,35 @@ class ReportFinalPerformanceRequest(google.protobuf.message.Message):
     EXPERIMENT_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
+    POSITION_FIELD_NUMBER: builtins.int
+    OUTCOME_FIELD_NUMBER: builtins.int
+    HYPERPARAMETERS_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     job: builtins.str
+    position: builtins.int
+    """Where these were measured."""
+    outcome: hopyard.v1.common_pb2.JobState.ValueType
+    """How it ended: JOB_STATE_COMPLETED, JOB_STATE_TERMINATED or JOB_STATE_FAILED. Unset means completed."""
     @property
-    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]: ...
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """Its best metrics; empty when it has none."""
+
+    @property
+    def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters:
+        """The configuration of a job that this generator did not propose; unset for its own."""
+
     def __init__(
         self,
         *,
         experiment: builtins.str = ...,
         job: builtins.str = ...,
         metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        position: builtins.int = ...,
+        outcome: hopyard.v1.common_pb2.JobState.ValueType = ...,
+        hyperparameters: hopyard.v1.common_pb2.Hyperparameters | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "metrics", b"metrics"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "hyperparameters", b"hyperparameters", "job", b"job", "metrics", b"metrics", "outcome", b"outcome", "position", b"position"]) -> None: ...
 
 Global___ReportFinalPerformanceRequest: typing_extensions.TypeAlias = ReportFinalPerformanceRequest
 

@@ -69,7 +69,9 @@ class HyperparameterGeneratorServiceServicer(object):
     def OpenGenerator(self, request, context):
         """Makes an experiment's generator, or finds it. With `calls`, the recorded calls of an earlier life are made again first,
         and a CreateJob that proposes something else than recorded is FAILED_PRECONDITION.
+        With `continued`, the calls are made on the generator as it stands: the way to tell it many results at once.
         INVALID_ARGUMENT: unknown generator, or parameters that it does not take.
+        NOT_FOUND: it is to be continued and is not there: begin anew, with all calls.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -159,7 +159,9 @@ class HyperparameterGeneratorServiceStub(typing.Generic[_HyperparameterGenerator
     OpenGenerator: _HyperparameterGeneratorServiceOpenGeneratorType
     """Makes an experiment's generator, or finds it. With `calls`, the recorded calls of an earlier life are made again first,
     and a CreateJob that proposes something else than recorded is FAILED_PRECONDITION.
+    With `continued`, the calls are made on the generator as it stands: the way to tell it many results at once.
     INVALID_ARGUMENT: unknown generator, or parameters that it does not take.
+    NOT_FOUND: it is to be continued and is not there: begin anew, with all calls.
     """
 
     CreateJob: _HyperparameterGeneratorServiceCreateJobType
@@ -210,7 +212,9 @@ class HyperparameterGeneratorServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[hopyard.v1.hpgen_pb2.OpenGeneratorResponse, collections.abc.Awaitable[hopyard.v1.hpgen_pb2.OpenGeneratorResponse]]:
         """Makes an experiment's generator, or finds it. With `calls`, the recorded calls of an earlier life are made again first,
         and a CreateJob that proposes something else than recorded is FAILED_PRECONDITION.
+        With `continued`, the calls are made on the generator as it stands: the way to tell it many results at once.
         INVALID_ARGUMENT: unknown generator, or parameters that it does not take.
+        NOT_FOUND: it is to be continued and is not there: begin anew, with all calls.
         """
 
     @abc.abstractmethod

@@ -876,6 +876,7 @@ class StartRun(google.protobuf.message.Message):
     RANK_ADDRESSES_FIELD_NUMBER: builtins.int
     PROGRAM_FIELD_NUMBER: builtins.int
     ITERATION_TIMEOUT_FIELD_NUMBER: builtins.int
+    COMPLETES_FIELD_NUMBER: builtins.int
     machine: builtins.str
     """Machine on this node."""
     seed: builtins.int
@@ -893,6 +894,10 @@ class StartRun(google.protobuf.message.Message):
     """Number of ranks in the gang; 1 for one machine."""
     iteration_timeout: builtins.float
     """Seconds a trained iteration may take before the run counts as hung; 0: no limit."""
+    completes: builtins.bool
+    """At its until it saves and ends at once, with UNTIL, and waits for no decision there; one that comes changes nothing. An amendment that
+    moves its until ends this.
+    """
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     @property
@@ -931,9 +936,10 @@ class StartRun(google.protobuf.message.Message):
         rank_addresses: collections.abc.Iterable[builtins.str] | None = ...,
         program: Global___RunProgram | None = ...,
         iteration_timeout: builtins.float = ...,
+        completes: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "program", b"program", "snapshot", b"snapshot"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "hyperparameters", b"hyperparameters", "input", b"input", "iteration_timeout", b"iteration_timeout", "machine", b"machine", "mode", b"mode", "program", b"program", "rank_addresses", b"rank_addresses", "seed", b"seed", "snapshot", b"snapshot", "snapshot_at", b"snapshot_at", "snapshot_every", b"snapshot_every", "snapshot_peers", b"snapshot_peers", "until", b"until", "world", b"world"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "completes", b"completes", "hyperparameters", b"hyperparameters", "input", b"input", "iteration_timeout", b"iteration_timeout", "machine", b"machine", "mode", b"mode", "program", b"program", "rank_addresses", b"rank_addresses", "seed", b"seed", "snapshot", b"snapshot", "snapshot_at", b"snapshot_at", "snapshot_every", b"snapshot_every", "snapshot_peers", b"snapshot_peers", "until", b"until", "world", b"world"]) -> None: ...
 
 Global___StartRun: typing_extensions.TypeAlias = StartRun
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from hopyard.generator import Generator, GeneratorParameterError
-from hopyard.space import Configuration, Space, below, show, stream
+from hopyard.space import Configuration, ConstraintsError, Space, below, show, stream
+
+_LONGEST: Final = 100_000
+"""Points in a row that may not fit the constraints: looking through them takes a second or two."""
 
 
 class GridGenerator(Generator):
     """Every grid point once, in odometer order: the last name of the space turns fastest, the first slowest.
 
     For `a: {choice: [1, 2]}` before `b: {choice: [x, y]}` that is (1, x), (1, y), (2, x), (2, y). A continuous
-    parameter says how it is divided by `count` or `step`. With `shuffle: true` the seed puts the points in random
-    order, which is kinder to a search that may be stopped early; without it the seed plays no part.
+    parameter says how it is divided by `count` or `step`. Points that do not fit the constraints are left out. With
+    `shuffle: true` the seed puts the points in random order, which is kinder to a search that may be stopped early;
+    without it the seed plays no part.
     """
 
     report_order_matters: ClassVar[bool] = False
@@ -34,17 +38,26 @@ class GridGenerator(Generator):
         self._rng = stream(seed, "grid") if shuffle else None
 
     @property
-    def size(self) -> int:
-        """The number of grid points."""
-        return self._size
+    def size(self) -> int | None:
+        """The number of grid points; None: constraints leave out some."""
+        return None if self.space.constraints else self._size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """The next point; None after the last."""
-        if self._next >= self._size:
-            return None
-        index = self._next
-        self._next += 1
-        return self.space.grid_at(index if self._rng is None else self._swap(index))
+        """The next point that fits the constraints; None after the last.
+
+        Raises:
+            ConstraintsError: too many in a row did not fit.
+        """
+        for index in range(self._next, min(self._next + _LONGEST, self._size)):
+            self._next += 1
+            point = self.space.grid_at(index if self._rng is None else self._swap(index))
+            if self.space.fits(point):
+                return point
+        if self._next < self._size:
+            raise ConstraintsError(
+                f"constraints: {_LONGEST} grid points in a row did not fit; loosen the constraints, or divide the space less"
+            )
+        return None
 
     def _swap(self, index: int) -> int:
         # One step of a Fisher-Yates shuffle over 0..size-1 that stores only the places that were moved.

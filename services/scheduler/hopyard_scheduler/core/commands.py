@@ -165,9 +165,9 @@ def _create(x: Experiment, command: CreateJob, at: float) -> None:
     if command.hyperparameters is None:
         job.generated = True
         x.changed(job)
-        x.asked_after[job.id] = len(member.generator_calls)
+        told = len(member.generator_calls)
         member.generator_calls.append(GeneratorCall("create", job.id, answered=False))
-        x.ask(CREATE + job.id, "create_job", {"job": job.id}, member.id)
+        x.ask(CREATE + job.id, "create_job", {"job": job.id, "after": told}, member.id)
     else:
         configured(x, job, dict(command.hyperparameters))
 
@@ -313,6 +313,7 @@ def _start(x: Experiment, command: StartJob) -> None:
         source,
         dict(command.inputs),
         command.preemptible,
+        completes=training and not job.terms.ends_jobs and until == job.terms.max_position,
     )
     run.position = start
     job.run = x.live[job.id] = run
@@ -361,6 +362,7 @@ def _send_start(x: Experiment, job: Job, run: Run, entry: Entry | None, snapshot
             snapshot_nodes=tuple(sorted(entry.nodes)) if entry is not None else (),
             input=run.inputs.get(rank.machine, ""),
             rank_nodes=tuple(r.node for r in run.ranks),
+            completes=run.completes,
         )
         x.send(run, index, start)
 
@@ -444,13 +446,18 @@ def decide(x: Experiment, run: Run, position: int, at_until: bool, decision: Dec
             _proceed(x, run, position, at_until, decision.up_to or 0)
 
 
+def complete(x: Experiment, run: Run, position: int) -> None:
+    """A run that has reached its `until` saves and ends. One that does so by itself is told all the same."""
+    run.ending = RunEndReason.UNTIL
+    x.move(x.jobs[run.job], JobState.SUSPENDING, f"reached position {position}, saving")
+    x.send(run, 0, Decide(DecisionKind.CONTINUE, position))
+
+
 def _proceed(x: Experiment, run: Run, position: int, at_until: bool, up_to: int) -> None:
     waits = position >= run.allowed
     allowed = max(run.allowed, up_to)
     if at_until and run.coming_until <= position:
-        run.ending = RunEndReason.UNTIL
-        x.move(x.jobs[run.job], JobState.SUSPENDING, f"reached position {position}, saving")
-        x.send(run, 0, Decide(DecisionKind.CONTINUE, position))
+        complete(x, run, position)
     elif at_until or waits or allowed > run.allowed:
         run.allowed = allowed
         x.send(run, 0, Decide(DecisionKind.CONTINUE, position, allowed))

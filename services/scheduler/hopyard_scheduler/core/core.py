@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from hopyard_scheduler.core import commands, dispatch, placement, thinking
+from hopyard_scheduler.core import dispatch, placement, thinking
 from hopyard_scheduler.core.cluster import Cluster, Tenant
 from hopyard_scheduler.core.division import Kind
 from hopyard_scheduler.core.effects import (
@@ -15,7 +15,6 @@ from hopyard_scheduler.core.effects import (
     Effect,
     ExperimentEnded,
     ExperimentRevived,
-    FinalPerformance,
     ForgetSnapshot,
     MachineReturned,
     OrdersGiven,
@@ -422,14 +421,6 @@ def need(x: Experiment) -> Kind:
 
 def outstanding(x: Experiment) -> list[Effect]:
     """What an experiment waits for from the outside: asked again after a recovery, since each is idempotent by its ticket."""
-    effects: list[Effect] = []
-    for member in x.members.values():
-        for number, call in enumerate(member.generator_calls):
-            question = x.asks.get(commands.CREATE + call.job)
-            if call.kind == "create" and question is not None:
-                effects.append(question)
-            elif call.kind == "final" and number >= member.told_generator:
-                effects.append(FinalPerformance(x.id, member.id, call.job, call.metrics))
-    effects += [question for question in x.asks.values() if not question.member]
+    effects: list[Effect] = [*x.asks.values()]
     effects += [SetTimer(x.id, ticket, when) for ticket, when in x.timers.items()]
     return effects

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     Answer,
@@ -204,16 +206,16 @@ def _answered(x: Experiment, event: Answered) -> None:
     question = x.asks.pop(event.ticket)
     ticket = event.ticket.removeprefix(commands.POLICY)
     if event.ticket.startswith(commands.CREATE):
-        _created(x, x.members[question.member], event.ticket.removeprefix(commands.CREATE), event)
+        _created(x, x.members[question.member], question.payload, event)
     elif question.kind == "predict":
         x.call(PredictionReady(ticket, question.payload["job"], event.result, event.error))
     else:
         x.call(AnswerReady(ticket, event.result, event.error))
 
 
-def _created(x: Experiment, member: Member, name: str, event: Answered) -> None:
+def _created(x: Experiment, member: Member, asked: dict[str, Any], event: Answered) -> None:
     # The generator is called in order: an answer shows that what it was told before the question has reached it.
-    index = x.asked_after.pop(name)
+    name, index = asked["job"], asked["after"]
     member.told_generator = max(member.told_generator, index + 1)
     if not event.error:
         member.generator_calls[index] = GeneratorCall("create", name, event.result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Metrics, Report, RunMode, Verdict
+from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Report, RunMode, Verdict
 from hopyard_scheduler.core.events import Event, RunKey, SnapshotInfo
 
 
@@ -67,6 +67,7 @@ class Start:
     snapshot_nodes: tuple[str, ...]
     input: str
     rank_nodes: tuple[str, ...]
+    completes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +178,6 @@ class ReportAccepted:
 
 
 @dataclass(frozen=True, slots=True)
-class FinalPerformance:
-    """A job ended; the generator of its experiment, `member`, is told its best metrics."""
-
-    experiment: str
-    member: str
-    job: str
-    metrics: Metrics
-
-
-@dataclass(frozen=True, slots=True)
 class JobChanged:
     """A job's row must be projected again; `removed` when the job is no more. `experiment` is the job's own."""
 
@@ -269,7 +260,6 @@ Effect = (
     | Welcome
     | ForgetSnapshot
     | ReportAccepted
-    | FinalPerformance
     | JobChanged
     | ExperimentChanged
     | Noted

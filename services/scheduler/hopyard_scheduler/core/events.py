@@ -70,6 +70,8 @@ class Settings:
         gpus: GPUs that each of its machines must have (>= 0).
         statistics: Whether its policy is told of each report (`ApplicationStat`).
         every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
+        ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
+        generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
     """
 
     metric: str
@@ -95,6 +97,8 @@ class Settings:
     statistics: bool = True
     every_iteration: bool = True
     concurrency: int | None = None
+    ends_jobs: bool = True
+    generator_reads: Literal["nothing", "finals", "reports"] = "finals"
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

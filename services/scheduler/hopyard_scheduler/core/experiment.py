@@ -17,6 +17,7 @@ from hopyard.policy.vocabulary import (
     Call,
     IterationFinish,
     JobState,
+    Metrics,
     Verdict,
 )
 from hopyard_scheduler.core.curve import Point
@@ -24,7 +25,6 @@ from hopyard_scheduler.core.effects import (
     AskOutside,
     CommandBody,
     Effect,
-    FinalPerformance,
     ForgetSnapshot,
     JobChanged,
     MachineReturned,
@@ -71,7 +71,6 @@ class Experiment:
         self.gang = self.claimed_gang = 1
         self.overdue = False
         self.ordinals = 0
-        self.asked_after: dict[str, int] = {}
 
         self.calls: deque[tuple[Call, Run | None]] = deque()
         self.in_flight: tuple[int, Call, Run | None] | None = None
@@ -273,11 +272,26 @@ class Experiment:
             job.held = False
             self.unpin_fork(job)
             self.collect(job)
-            best = job.curve.points.get(job.best[1]) if job.best is not None else None
-            metrics = best.metrics if best is not None else {}
-            job.member.generator_calls.append(GeneratorCall("final", job.id, metrics=metrics))
-            self.emit(FinalPerformance(self.id, job.member.id, job.id, metrics))
+            self._tell_generator(job)
         self.changed(job)
+
+    def _tell_generator(self, job: Job) -> None:
+        """A job ended: its generator learns how, before it is asked again."""
+        if job.member.settings.generator_reads == "nothing":
+            return
+        metrics, position = self._best_metrics(job) if job.best is not None else ({}, 0)
+        given = None if job.generated else job.hyperparameters
+        job.member.generator_calls.append(
+            GeneratorCall("final", job.id, given, metrics, position=position, outcome=job.state)
+        )
+
+    def _best_metrics(self, job: Job) -> tuple[Metrics, int]:
+        assert job.best is not None
+        position = job.best[1]
+        if position in job.curve.points:
+            return job.curve.points[position].metrics, position
+        # It was answered from another job's results: their curves are one.
+        return next(point.metrics for point in self.curve(job) if point.position == position), position
 
     def changed(self, job: Job) -> None:
         """The job's row is to be projected again."""

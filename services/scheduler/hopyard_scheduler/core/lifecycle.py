@@ -237,9 +237,10 @@ def _wind_up(x: Experiment, member: Member) -> None:
         for job in jobs:
             if not job.state.ended:
                 x.move(job, JobState.TERMINATED, reason)
-    # The last one of a group leaves nobody who may fork from the others' jobs.
+    # The last one of a group leaves nobody who may fork from the others' jobs. Only what was asked for is needed no more by that.
     for job in x.jobs.values() if x.phase is Phase.ENDING else jobs:
-        x.collect(job)
+        if job.asked:
+            x.collect(job)
 
 
 def _finish(x: Experiment, member: Member, at: float) -> None:
@@ -263,7 +264,6 @@ def _finish(x: Experiment, member: Member, at: float) -> None:
 def _let_all_go(x: Experiment) -> None:
     x.calls.clear()
     x.asks.clear()
-    x.asked_after.clear()
     x.in_flight = None
     for ticket in list(x.timers):
         x.set_timer(ticket, None)

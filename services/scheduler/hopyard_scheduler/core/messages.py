@@ -37,7 +37,7 @@ from hopyard_scheduler.core.events import (
     Started,
 )
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import ORIGIN_LOST, Job, Rank, Run
+from hopyard_scheduler.core.model import ORIGIN_LOST, GeneratorCall, Job, Rank, Run
 
 
 def is_next(x: Experiment, event: RunMessage) -> bool:
@@ -149,7 +149,9 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
         if report.at_until:
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     elif run.ending is None:
-        if report.at_until or (new and (x.settings.every_iteration or report.position >= run.allowed)):
+        if run.completes and report.at_until:
+            commands.complete(x, run, report.position)
+        elif report.at_until or (new and (x.settings.every_iteration or report.position >= run.allowed)):
             x.call(IterationFinish(job.id, report, repeated=not new), run)
         elif not new and report.position >= run.allowed:
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
@@ -165,6 +167,9 @@ def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
     job.last = report
     if run.mode is RunMode.TRAIN:
         job.high_water = report.position
+        if job.generated and job.member.settings.generator_reads == "reports":
+            told = GeneratorCall("report", job.id, metrics=report.metrics, position=report.position)
+            job.member.generator_calls.append(told)
     x.emit(ReportAccepted(job.member.id, job.id, run.attempt, report))
     value = point.metrics.get(x.settings.metric)
     _judge(x, job, report.position, value)
@@ -221,7 +226,7 @@ def _amended(x: Experiment, job: Job, run: Run, body: Amended) -> None:
     if body.accepted:
         job.asked.update(amend[1])
     if body.accepted and amend[0] is not None:
-        run.until = amend[0]
+        run.until, run.completes = amend[0], False
         run.parked = run.parked and run.until <= run.position
     x.call(AnswerReady(body.ticket, {"accepted": body.accepted, "position": body.position}))
 

@@ -29,18 +29,23 @@ class GeneratorCall:
     """A call on the generator. Those that it took are made again, in order, when it is opened again.
 
     Attributes:
-        kind: "create" or "final".
+        kind: "create", "report" or "final".
         job: Whose call it is.
-        hyperparameters: What was proposed ("create"); None: it was exhausted.
-        metrics: What was told ("final").
-        answered: Whether its outcome is known; a "create" waits for its answer, a "final" has none.
+        hyperparameters: What was proposed ("create"; None: it was exhausted), or what a job that it did not propose has
+            ("final"; None: one that it did).
+        metrics: What was told.
+        answered: Whether its outcome is known; a "create" waits for its answer, the others have none.
+        position: Where the metrics were measured.
+        outcome: How the job ended ("final").
     """
 
-    kind: Literal["create", "final"]
+    kind: Literal["create", "report", "final"]
     job: str
     hyperparameters: Hyperparameters | None = None
     metrics: Metrics = field(default_factory=dict)
     answered: bool = True
+    position: int = 0
+    outcome: JobState = JobState.COMPLETED
 
 
 @dataclass(slots=True)
@@ -69,6 +74,7 @@ class Run:
         source: The snapshot that it loads; pinned until all its processes have started.
         inputs: Input partition by machine.
         preemptible: Whether it may lose its machine to another experiment before `until`.
+        completes: Whether it ends at `until` by itself, saved: that is its job's end, and its policy decides nothing there.
         started: Whether rank 0 trains.
         position: Its last report's position.
         parked: Whether it waits at `until`.
@@ -88,6 +94,7 @@ class Run:
     source: SnapshotId | None
     inputs: dict[str, str]
     preemptible: bool
+    completes: bool = False
     started: bool = False
     position: int = 0
     parked: bool = False

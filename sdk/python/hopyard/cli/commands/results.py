@@ -53,7 +53,9 @@ def results(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Show or write what an experiment found: a row a job, or a row a report; or its curves, for TensorBoard or MLflow.
+    """Show what an experiment found, or write it for other tools.
+
+    A row a job, or a row a report; or the curves, for TensorBoard or MLflow.
 
     Written again, a file is replaced, and TensorBoard and MLflow get what they do not have yet.
 

@@ -37,9 +37,10 @@ def export(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Write an experiment to one file: its journal, results, code and snapshots. `hopyard import` brings it to a cluster.
+    """Write an experiment to one file, for another cluster.
 
-    It must be paused, or over. An experiment of a group (`share`) takes the group with it.
+    The file holds its journal, results, code and snapshots; `hopyard import` brings it to a cluster. It must
+    be paused, or over. An experiment of a group (`share`) takes the group with it.
 
     **Examples:** `hopyard export digits -o digits.hopyard`, `hopyard export --no-snapshots`
     """
@@ -78,9 +79,10 @@ def import_(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Bring an experiment from a file. All is as it was; `hopyard resume` or `hopyard extend` goes on with it.
+    """Bring an experiment from a file into this cluster.
 
-    The file is verified before anything is written, and the experiment is there as a whole or not at all.
+    All is as it was; `hopyard resume` or `hopyard extend` goes on with it. The file is
+    verified before anything is written, and the experiment is there as a whole or not at all.
 
     **Examples:** `hopyard import digits.hopyard`, `hopyard import digits.hopyard --as digits-again --data elsewhere`
     """

@@ -135,7 +135,7 @@ class Running:
                 self._calls.append((ApplicationStat(job.id, report, source, run.command.mode), None))
         if run.ending is not None:
             self._leave(job, run, run.ending)
-        elif not run.trains:
+        elif not run.trains or (at_until and not self.policy.ends_jobs and run.until >= self.terms.max_position):
             self._end(job, run, RunEndReason.UNTIL)
         else:
             if at_until or (new and (self.policy.every_iteration or position >= run.allowed)):

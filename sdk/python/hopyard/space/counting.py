@@ -1,0 +1,105 @@
+"""Numbering the configurations of a space: how many there are, and which is number n, without listing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from hopyard.space.conditions import Condition
+
+Held: TypeAlias = frozenset[Condition]
+"""Conditions that hold so far, as far as later names ask for them."""
+
+
+class Numbering:
+    """The configurations of names that are chosen one after the other; the last turns fastest, the first slowest.
+
+    Args:
+        conditions: the names in order, each with the conditions under which it is there; they speak of earlier names.
+        lengths: how many values each name has (>= 1).
+        place: the number, among these, of a value that a condition names; None: it is not among them.
+    """
+
+    def __init__(
+        self,
+        conditions: Mapping[str, Sequence[Condition]],
+        lengths: Mapping[str, int],
+        place: Callable[[str, object], int | None],
+    ) -> None:
+        """Find out where conditions begin to hold; nothing is counted yet."""
+        self._names = list(conditions)
+        self._conditions = [frozenset(conditions[name]) for name in self._names]
+        self._lengths = [lengths[name] for name in self._names]
+        self._asked: list[Held] = [frozenset()] * (len(self._names) + 1)
+        for index in reversed(range(len(self._names))):
+            self._asked[index] = self._asked[index + 1] | self._conditions[index]
+        everything = sorted(self._asked[0], key=lambda condition: (condition.name, condition.keys))
+        self._spans = [
+            _spans([c for c in everything if c.name == name], length, place)
+            for name, length in zip(self._names, self._lengths, strict=True)
+        ]
+        self._counts: dict[tuple[int, Held], int] = {}
+
+    @property
+    def size(self) -> int:
+        """How many configurations there are."""
+        return self._count(0, frozenset())
+
+    def places(self, index: int) -> dict[str, int] | None:
+        """The places that the names of configuration `index` have; None: there is no such configuration."""
+        held, rest, found = Held(), index, dict[str, int]()
+        if not 0 <= index < self.size:
+            return None
+        for position, name in enumerate(self._names):
+            if not self._conditions[position] <= held:
+                continue
+            for start, stop, holding in self._spans[position]:
+                after = held | holding
+                each = self._count(position + 1, after)
+                if rest < (stop - start) * each:
+                    place, rest = divmod(rest, each)
+                    found[name] = start + place
+                    held = after
+                    break
+                rest -= (stop - start) * each
+        return found
+
+    def _count(self, position: int, held: Held) -> int:
+        """How many ways there are to choose the names from `position` on."""
+        factor = 1
+        while position < len(self._names):
+            spans = self._spans[position]
+            if self._conditions[position] <= held:
+                if len(spans) > 1 or spans[0][2]:
+                    break
+                factor *= self._lengths[position]
+            position += 1
+        else:
+            return factor
+        key = (position, held & self._asked[position])
+        if key not in self._counts:
+            self._counts[key] = sum(
+                (stop - start) * self._count(position + 1, held | holding)
+                for start, stop, holding in self._spans[position]
+            )
+        return factor * self._counts[key]
+
+
+def _spans(
+    conditions: list[Condition], length: int, place: Callable[[str, object], int | None]
+) -> list[tuple[int, int, Held]]:
+    """A name's places as half-open ranges, each with the conditions that hold in it."""
+    special = dict[int, set[Condition]]()
+    for condition in conditions:
+        for value in condition.values:
+            if (found := place(condition.name, value)) is not None:
+                special.setdefault(found, set()).add(condition)
+    spans, start = list[tuple[int, int, Held]](), 0
+    for at in sorted(special):
+        if start < at:
+            spans.append((start, at, frozenset()))
+        spans.append((at, at + 1, frozenset(special[at])))
+        start = at + 1
+    if start < length:
+        spans.append((start, length, frozenset()))
+    return spans

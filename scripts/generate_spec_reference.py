@@ -11,6 +11,7 @@ import argparse
 import ast
 import inspect
 import itertools
+import re
 import sys
 import types
 import typing
@@ -23,6 +24,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from hopyard import space
 from hopyard.space import KINDS, Parameter
 from hopyard.spec import ExperimentSpec, fields, load_spec
 
@@ -238,7 +240,19 @@ def _space(examples: Examples) -> str:
             parts.append("\n".join(rows) + "\n")
         if undocumented := set(kind.options) - set(attributes):
             raise ReferenceError(f"{kind.__name__} does not document {', '.join(sorted(undocumented))}")
-    return "\n".join(parts)
+    parts.append("### Conditions and groups\n")
+    for key in ("when", "space"):
+        parts.append(f"* {_form(key)} For instance `{examples.parameter(key, None)}`.")
+    return "\n".join(parts) + "\n"
+
+
+def _form(key: str) -> str:
+    """What `hopyard.space` says about the written form with this key."""
+    bullets = re.findall(r"^- (`\{.*?)(?=^- |^$)", inspect.getdoc(space) or "", re.DOTALL | re.MULTILINE)
+    for bullet in bullets:
+        if f"{key}:" in bullet.partition("`:")[0]:
+            return " ".join(str(bullet).split())
+    raise ReferenceError(f"hopyard.space does not say how {key} is written")
 
 
 def _documented(kind: type[Parameter]) -> tuple[str, dict[str, str]]:

@@ -11,6 +11,7 @@ import argparse
 import ast
 import inspect
 import itertools
+import re
 import sys
 import types
 import typing
@@ -23,7 +24,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from hopyard.space import KINDS, Parameter, constraints
+from hopyard import space
+from hopyard.space import KINDS, Parameter
 from hopyard.spec import ExperimentSpec, fields, load_spec
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -34,7 +36,6 @@ _MODES: Final = {
     "trainer": "a `Trainer` class; a process of it stays on its machine and takes run after run.",
     "script": "a script with one `hopyard.report(...)` line.",
     "log": "any program; its metrics are read from what it prints.",
-    "dependent": "parameters that depend on others, stand in groups, and are constrained.",
 }
 _WORDS: Final[Mapping[object, str]] = {
     str: "text",
@@ -53,24 +54,6 @@ what is allowed, all of them at once; a misspelt field is a mistake. `hopyard in
 yours.
 
 Exactly one of `trainer`, `command` and `log` says what trains.
-"""
-
-
-_DEPENDENT: Final = f"""### `when`: parameters that depend on others
-
-Beside any kind stands `when`: names of other parameters, each with the value, or the list of values, that it must have. While
-one of them has another value, or is itself not there, the parameter is not in the configuration. The file **dependent** above
-has a momentum for `sgd` only.
-
-### `space`: groups
-
-`{{space: {{...}}}}` under a name is a group of further parameters: the configuration has a mapping there. Elsewhere (`when`,
-constraints, placeholders) what is in it is named with dots, such as `model.depth`. `when` may stand beside it for the whole group.
-
-### `constraints`
-
-{inspect.getdoc(constraints)} A configuration for which one of them does not hold is not proposed. One that names a parameter which
-is not in the configuration holds.
 """
 
 
@@ -257,8 +240,19 @@ def _space(examples: Examples) -> str:
             parts.append("\n".join(rows) + "\n")
         if undocumented := set(kind.options) - set(attributes):
             raise ReferenceError(f"{kind.__name__} does not document {', '.join(sorted(undocumented))}")
-    parts.append(_DEPENDENT)
-    return "\n".join(parts)
+    parts.append("### Conditions and groups\n")
+    for key in ("when", "space"):
+        parts.append(f"* {_form(key)} For instance `{examples.parameter(key, None)}`.")
+    return "\n".join(parts) + "\n"
+
+
+def _form(key: str) -> str:
+    """What `hopyard.space` says about the written form with this key."""
+    bullets = re.findall(r"^- (`\{.*?)(?=^- |^$)", inspect.getdoc(space) or "", re.DOTALL | re.MULTILINE)
+    for bullet in bullets:
+        if f"{key}:" in bullet.partition("`:")[0]:
+            return " ".join(str(bullet).split())
+    raise ReferenceError(f"hopyard.space does not say how {key} is written")
 
 
 def _documented(kind: type[Parameter]) -> tuple[str, dict[str, str]]:

@@ -25,10 +25,10 @@ def filled(arguments: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     """
     flat = dict(_flat(values))
     put: list[str] = []
-    for argument in arguments:
+    for index, argument in enumerate(arguments):
         names = [_name(found) for found in _PART.finditer(argument)]
         missing = [name for name in names if name is not None and name not in flat]
-        if missing and argument is arguments[0]:
+        if missing and index == 0:
             raise PlaceholderError(f"the program itself needs {{{missing[0]}}}, which this job does not have")
         if not missing:
             put.append(_PART.sub(lambda found: found[0][0] if found[1] is None else flat[found[1]], argument))

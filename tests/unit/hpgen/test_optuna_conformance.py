@@ -36,7 +36,7 @@ class TestTpeWithAShortHistory(GeneratorConformance):
 @pytest.mark.slow
 class TestGp(GeneratorConformance):
     spaces: ClassVar[Sequence[Space]] = (CONSTRAINED,)
-    job_count: ClassVar[int] = 7
+    job_count: ClassVar[int] = 6
 
     @pytest.fixture
     def make_generator(self) -> MakeGenerator:

@@ -90,19 +90,22 @@ def hash_file(file: Path) -> SnapshotInfo:
         return _hash(opened)
 
 
-def pack(directory: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotInfo:
+def pack(directory: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True) -> SnapshotInfo:
     """Write the canonical archive of `directory` to `file`.
 
-    `file` appears whole (replacing an older one) and is on disk when this returns, so a crash never leaves half of it.
+    `file` appears whole (replacing an older one). It is on disk when this returns; with `durable` False nothing waits for the
+    disk, so that a computer which loses its power may keep a part of it, which the hash then tells.
 
     Raises:
         SnapshotRefusedError: `directory` holds something other than files and folders, or more than `limits` allow.
         OSError: reading or writing failed; `file` is then as before.
     """
-    return _pack(directory, _members(directory), file, limits)
+    return _pack(directory, _members(directory), file, limits, durable=durable)
 
 
-def pack_entry(entry: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotInfo:
+def pack_entry(
+    entry: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True
+) -> SnapshotInfo:
     """Write the canonical archive of a directory that holds nothing but `entry`, a file or a folder, under its name.
 
     Raises:
@@ -114,10 +117,12 @@ def pack_entry(entry: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMI
     members = [(name, content)]
     if content.is_dir():
         members += _members(content, name + "/")
-    return _pack(entry, members, file, limits)
+    return _pack(entry, members, file, limits, durable=durable)
 
 
-def _pack(directory: Path, found: Iterable[tuple[str, Path]], file: Path, limits: SnapshotLimits) -> SnapshotInfo:
+def _pack(
+    directory: Path, found: Iterable[tuple[str, Path]], file: Path, limits: SnapshotLimits, *, durable: bool
+) -> SnapshotInfo:
     members = sorted(found, key=lambda member: os.fsencode(member[0]))
     if len(members) > limits.files:
         raise SnapshotRefusedError(f"{directory} holds {len(members)} files and folders; allowed: {limits.files}")
@@ -131,12 +136,14 @@ def _pack(directory: Path, found: Iterable[tuple[str, Path]], file: Path, limits
                 for name, path in members:
                     _add(tar, name, path, limits, writer)
             opened.flush()
-            os.fsync(opened.fileno())
+            if durable:
+                os.fsync(opened.fileno())
         os.replace(partial, file)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    _sync_directory(file.parent)
+    if durable:
+        _sync_directory(file.parent)
     return SnapshotInfo(writer.hash.hexdigest(), writer.size)
 
 

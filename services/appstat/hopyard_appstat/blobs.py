@@ -13,13 +13,13 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
 from hopyard.errors import DataLoss, Exhausted, InvalidInput
-from hopyard_appstat.backends import Found, LocalBackend, object_backend
+from hopyard_appstat.backends import CHUNK_BYTES, Found, LocalBackend, object_backend
 
 _log = logging.getLogger(__name__)
 
@@ -138,18 +138,27 @@ class BlobStore:
         return size
 
     async def _receive(self, path: Path, chunks: AsyncIterable[bytes]) -> tuple[int, str]:
-        """Write chunks to a new file and flush it to the disk; answers their size and hash."""
+        """Write chunks to a new file and flush it to the disk; answers their size and hash.
+
+        Small blobs, such as most snapshots, are gathered first: each turn of a thread costs more than what it writes.
+        """
+        gathered = bytearray()
         digest = hashlib.sha256()
         size = 0
-        # A buffered file, not a bare descriptor: when the call is cancelled a thread may still write, and closing
-        # waits for it.
-        file = await asyncio.to_thread(path.open, "xb")
+        file: BinaryIO | None = None
 
-        def write(chunk: bytes) -> None:
-            digest.update(chunk)
-            file.write(chunk)
+        def write() -> None:
+            nonlocal file
+            # A buffered file, not a bare descriptor: when the call is cancelled a thread may still write, and closing
+            # waits for it.
+            file = file or path.open("xb")
+            digest.update(gathered)
+            file.write(gathered)
+            gathered.clear()
 
         def finish() -> None:
+            write()
+            assert file is not None
             file.flush()
             os.fsync(file.fileno())
 
@@ -158,10 +167,13 @@ class BlobStore:
                 size += len(chunk)
                 if size > self._max_bytes:
                     raise Exhausted(f"the blob has more than the {self._max_bytes} bytes that --max-blob-bytes allows")
-                await asyncio.to_thread(write, chunk)
-            await asyncio.to_thread(finish)
+                gathered += chunk
+                if len(gathered) >= CHUNK_BYTES:
+                    await _to_the_end(write)
+            await _to_the_end(finish)
         finally:
-            file.close()
+            if file is not None:
+                file.close()
         return size, digest.hexdigest()
 
     async def get(self, sha256: str) -> AsyncGenerator[bytes, None]:
@@ -186,6 +198,18 @@ class BlobStore:
     async def delete(self, sha256: str) -> None:
         """Delete a blob; one that is not there counts as deleted."""
         await self._backend.delete(check_sha256(sha256))
+
+
+async def _to_the_end(work: Callable[[], None]) -> None:
+    """Do work in a thread; a caller that leaves waits for it, so that it leaves nothing behind."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
+        raise
 
 
 def open_backend(url: str | None, data: Path) -> Backend:

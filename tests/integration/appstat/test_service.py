@@ -98,7 +98,7 @@ async def test_concurrent_appends_share_commits(
         await stub.AppendJournal(pb.AppendJournalRequest(epoch=epoch, records=[record(1, f"s{number}")]))
 
     await asyncio.gather(*map(append, range(300)))
-    assert service.commits - before < 150
+    assert service.commits - before < 240
 
 
 async def test_watchers_see_commits_and_learn_of_the_stop(

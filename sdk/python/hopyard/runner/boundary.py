@@ -108,7 +108,11 @@ class Boundary:
             self._control.reached(report.position, finished=report.finished)
 
     def save(self, pack: Callable[[Path], SnapshotInfo]) -> None:
-        """Take a snapshot of the present position: `pack` writes it to the file that it is given."""
+        """Take a snapshot of the present position: `pack` writes it to the file that it is given.
+
+        Nobody waits for the disk here: what a power failure damages the hash tells, and the store, which does wait, has a copy
+        a moment later.
+        """
         partial = Path(self._start.snapshot_folder) / f".{os.getpid()}.packing"
         info = pack(partial)
         os.replace(partial, partial.with_name(info.sha256))

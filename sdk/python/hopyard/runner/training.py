@@ -163,7 +163,7 @@ class TrainingRun:
         self._tidy()
         folder = Path(self._start.scratch_folder) / "saving"
         driver.save(folder)
-        self.boundary.save(lambda file: pack(folder, file))
+        self.boundary.save(lambda file: pack(folder, file, durable=False))
         self._done_with.append(folder)
 
 

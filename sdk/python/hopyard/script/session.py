@@ -169,7 +169,7 @@ class Session:
 
     def _save(self, checkpoint: Path) -> None:
         try:
-            self._boundary.save(lambda file: pack_entry(checkpoint, file))
+            self._boundary.save(lambda file: pack_entry(checkpoint, file, durable=False))
         except (SnapshotFileError, OSError) as error:
             self._fail(error)
 

@@ -46,6 +46,7 @@ class Process:
         self.state = 0
         self.until = start.until
         self.allowed = start.allowed
+        self.completes = start.completes
         self.saves = set(start.snapshot_at)
         self.last_save = 0
         self.saved_at: int | None = None
@@ -192,6 +193,8 @@ class Process:
             self.say(SnapshotTaken(self._save()))
         if self.ending is not None:
             self._leave()
+        elif self.parked and self.completes:
+            self._released()
         elif self.parked or self.position >= self.allowed:
             self.waiting = True
         else:
@@ -251,7 +254,7 @@ class Process:
             return
         self.saves.update(body.snapshot_at)
         if body.until is not None:
-            self.until = body.until
+            self.until, self.completes = body.until, False
         self.say(Amended(body.ticket, True, self.position))
         if here and self.position in self.saves:
             self.saves.discard(self.position)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from hopyard.policy import hears_statistics
 from hopyard.policy.vocabulary import TerminateJob
 from hopyard_scheduler.core.events import (
     ExperimentCreated,
@@ -175,6 +176,7 @@ class Schedule:
             return
         modes: list[Literal["max", "min"]] = ["max", "min"]
         mode = rng.choice(modes)
+        policy = PROBES[self.probe]()
         settings = Settings(
             metric="val" if self.probe == "hops" else "score",
             mode=mode,
@@ -194,6 +196,9 @@ class Schedule:
             snapshot_quota=self._choices.choice([None, None, 0, 200, 500, 900]),
             concurrency=self._more.choice([None, None, None, 1, 2]),
             generator_reads=self._choices.choice(_READS),
+            statistics=hears_statistics(policy),
+            every_iteration=policy.every_iteration,
+            ends_jobs=policy.ends_jobs,
         )
         name = f"x{self.created + 1}"
         core = self.scheduler.core

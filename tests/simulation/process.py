@@ -45,6 +45,7 @@ class Process:
         self.position = 0
         self.state = 0
         self.until = start.until
+        self.completes = start.completes
         self.allowed = start.allowed
         self.saves = set(start.snapshot_at)
         self.last_save = 0
@@ -192,6 +193,8 @@ class Process:
             self.say(SnapshotTaken(self._save()))
         if self.ending is not None:
             self._leave()
+        elif self.parked and self.completes:
+            self.finish(Ended(RunEndReason.UNTIL, self.position, self._save()))
         elif self.parked or self.position >= self.allowed:
             self.waiting = True
         else:
@@ -251,7 +254,7 @@ class Process:
             return
         self.saves.update(body.snapshot_at)
         if body.until is not None:
-            self.until = body.until
+            self.until, self.completes = body.until, False
         self.say(Amended(body.ticket, True, self.position))
         if here and self.position in self.saves:
             self.saves.discard(self.position)

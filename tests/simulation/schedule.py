@@ -25,7 +25,7 @@ from hopyard_scheduler.core.member import Phase
 from tests.simulation import faults
 from tests.simulation.agent import Agent
 from tests.simulation.invariants import InvariantError, Invariants
-from tests.simulation.probes import PROBES
+from tests.simulation.probes import CONTENT_AT_THE_END, PROBES
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.training import Store
 from tests.simulation.world import World
@@ -69,6 +69,7 @@ class Schedule:
             f"snapshots of {self.seed}"
         )  # Its own, so that the other choices stay what they were.
         self._more = random.Random(f"people of {self.seed}")
+        self._quiet = random.Random(f"quiet policies of {self.seed}")
         self.paused: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------------- run
@@ -173,6 +174,7 @@ class Schedule:
             return
         if not self.world.faulty:
             return
+        policy, quiet = PROBES[self.probe], self._quiet.random() < 0.5
         modes: list[Literal["max", "min"]] = ["max", "min"]
         mode = rng.choice(modes)
         settings = Settings(
@@ -194,6 +196,8 @@ class Schedule:
             snapshot_quota=self._choices.choice([None, None, 0, 200, 500, 900]),
             concurrency=self._more.choice([None, None, None, 1, 2]),
             generator_reads=self._choices.choice(_READS),
+            every_iteration=policy.every_iteration or not quiet,
+            ends_jobs=not (quiet and self.probe in CONTENT_AT_THE_END),
         )
         name = f"x{self.created + 1}"
         core = self.scheduler.core

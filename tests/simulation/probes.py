@@ -365,3 +365,6 @@ PROBES: dict[str, type[Policy]] = {
     "pairs": Pairs,
     "barrier": Barrier,
 }
+
+CONTENT_AT_THE_END = frozenset({"predict", "pairs", "barrier"})
+"""Probes that decide nothing about a run that has trained its job to the end: it may as well end by itself."""

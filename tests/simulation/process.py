@@ -45,8 +45,8 @@ class Process:
         self.position = 0
         self.state = 0
         self.until = start.until
-        self.allowed = start.allowed
         self.completes = start.completes
+        self.allowed = start.allowed
         self.saves = set(start.snapshot_at)
         self.last_save = 0
         self.saved_at: int | None = None
@@ -194,7 +194,7 @@ class Process:
         if self.ending is not None:
             self._leave()
         elif self.parked and self.completes:
-            self._released()
+            self.finish(Ended(RunEndReason.UNTIL, self.position, self._save()))
         elif self.parked or self.position >= self.allowed:
             self.waiting = True
         else:

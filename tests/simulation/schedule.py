@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from hopyard.policy import hears_statistics
 from hopyard.policy.vocabulary import TerminateJob
 from hopyard_scheduler.core.events import (
     ExperimentCreated,
@@ -26,7 +25,7 @@ from hopyard_scheduler.core.member import Phase
 from tests.simulation import faults
 from tests.simulation.agent import Agent
 from tests.simulation.invariants import InvariantError, Invariants
-from tests.simulation.probes import PROBES
+from tests.simulation.probes import CONTENT_AT_THE_END, PROBES
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.training import Store
 from tests.simulation.world import World
@@ -70,6 +69,7 @@ class Schedule:
             f"snapshots of {self.seed}"
         )  # Its own, so that the other choices stay what they were.
         self._more = random.Random(f"people of {self.seed}")
+        self._quiet = random.Random(f"quiet policies of {self.seed}")
         self.paused: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------------- run
@@ -174,9 +174,9 @@ class Schedule:
             return
         if not self.world.faulty:
             return
+        policy, quiet = PROBES[self.probe], self._quiet.random() < 0.5
         modes: list[Literal["max", "min"]] = ["max", "min"]
         mode = rng.choice(modes)
-        policy = PROBES[self.probe]()
         settings = Settings(
             metric="val" if self.probe == "hops" else "score",
             mode=mode,
@@ -196,9 +196,8 @@ class Schedule:
             snapshot_quota=self._choices.choice([None, None, 0, 200, 500, 900]),
             concurrency=self._more.choice([None, None, None, 1, 2]),
             generator_reads=self._choices.choice(_READS),
-            statistics=hears_statistics(policy),
-            every_iteration=policy.every_iteration,
-            ends_jobs=policy.ends_jobs,
+            every_iteration=policy.every_iteration or not quiet,
+            ends_jobs=not (quiet and self.probe in CONTENT_AT_THE_END),
         )
         name = f"x{self.created + 1}"
         core = self.scheduler.core

@@ -218,7 +218,7 @@ class NodeAgent:
     async def _prepare(self) -> None:
         try:
             await self._machines.prepare(self._settings.spare_runners)
-        except RunnerDied as error:  # a run that needs one says so itself
+        except (RunnerDied, OSError) as error:  # a run that needs one says so itself
             _log.warning("no process can be started before there is a run for it: %s", error)
 
     async def _keep_tidy(self) -> None:

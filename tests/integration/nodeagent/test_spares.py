@@ -54,3 +54,16 @@ async def test_what_an_experiment_has_used_is_no_spare_of_another(cluster: Clust
         assert (pid == spare) is (number == 0)
         cluster.scheduler.decide("a", key, wire.DECISION_CONTINUE, 1)
         await cluster.scheduler.ended(key)
+
+
+async def test_an_agent_that_can_start_none_serves_all_the_same(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = cluster.folder / "a" / "logs" / "runners" / "a%2F0.log"
+    blocked.mkdir(parents=True)
+    await cluster.agent(spare_runners=1)
+    while "no process can be started before there is a run for it" not in caplog.text:  # noqa: ASYNC110 (it is only logged)
+        await asyncio.sleep(0.02)
+    blocked.rmdir()
+    cluster.start(FIRST, until=1, allowed=9)
+    await cluster.scheduler.reported(FIRST, 1)

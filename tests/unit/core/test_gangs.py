@@ -66,6 +66,25 @@ def test_a_rank_that_has_left_before_rank_0_told_of_its_end_loses_nothing(rig: R
     assert rig.called(RunEnd)[-1].reason is RunEndReason.UNTIL
 
 
+def test_a_rank_that_has_left_a_run_which_ends_by_itself_loses_nothing() -> None:
+    rig = Rig(machines=2, max_position=5, ends_jobs=False)
+    rig.create()
+    rig.start("1", "n1/0", "n1/1", until=5, allowed=5)
+    rig.ended(RunEndReason.UNTIL, 5, rank=1)  # Rank 0 has led it there, and its own report is still on its way.
+    assert rig.sent(Kill) == []
+    rig.report(5, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
+    assert (rig.job().state, rig.job().losses) == (JobState.COMPLETED, 0)
+
+
+def test_a_rank_that_leaves_in_the_middle_of_a_run_which_ends_by_itself_is_a_loss() -> None:
+    rig = Rig(machines=2, max_position=5, ends_jobs=False)
+    rig.create()
+    rig.start("1", "n1/0", "n1/1", until=5, allowed=5)
+    rig.ended(RunEndReason.TERMINATED, 1, rank=1)
+    assert rig.sent(Kill) == [Kill("the run is over")]
+
+
 def test_a_rank_that_leaves_a_run_which_goes_on_is_a_loss(rig: Rig) -> None:
     rig.ended(RunEndReason.UNTIL, 1, rank=1)
     assert rig.sent(Kill) == [Kill("the run is over")]

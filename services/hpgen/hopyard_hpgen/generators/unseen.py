@@ -50,11 +50,13 @@ class Unseen:
             self._rest = [
                 found for found in everything if self._space.fits(found) and canonical_json(found) not in self._seen
             ]
-        if not self._rest:
-            return None
-        index = below(stream(self._seed, ordinal, "rest"), len(self._rest))
-        self._rest[index], self._rest[-1] = self._rest[-1], self._rest[index]
-        return self._rest.pop()
+        while self._rest:
+            index = below(stream(self._seed, ordinal, "rest"), len(self._rest))
+            self._rest[index], self._rest[-1] = self._rest[-1], self._rest[index]
+            found = self._rest.pop()
+            if self.add(found):  # Others may have been noted since the rest was listed.
+                return found
+        return None
 
     def add(self, configuration: Configuration) -> bool:
         """Takes note of a configuration; answers whether it is new."""

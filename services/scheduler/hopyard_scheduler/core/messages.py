@@ -287,7 +287,7 @@ def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> No
             return
     else:
         failed = body.reason is RunEndReason.FAILED
-        if not failed and body.reason is not RunEndReason.LOST and _may_leave(run):
+        if not failed and body.reason is not RunEndReason.LOST and _may_leave(run, body.reason):
             return
         reason = RunEndReason.FAILED if failed else RunEndReason.LOST
         says = f"rank {run.ranks.index(rank)}: {body.message or body.reason.value}"
@@ -297,9 +297,10 @@ def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> No
             x.send(run, index, Kill("the run is over"))
 
 
-def _may_leave(run: Run) -> bool:
-    """Whether a run may be coming to its end, for all that the core knows."""
-    return run.ending is not None or run.finished or run.mode is RunMode.EVALUATE
+def _may_leave(run: Run, reason: RunEndReason) -> bool:
+    """Whether a run may be coming to this end, for all that the core knows."""
+    by_itself = run.completes and reason is RunEndReason.UNTIL  # Before rank 0's last report is here.
+    return by_itself or run.ending is not None or run.finished or run.mode is RunMode.EVALUATE
 
 
 def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:

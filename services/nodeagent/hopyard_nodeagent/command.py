@@ -99,7 +99,7 @@ def quota_of(given: str | None) -> int | None:
     from hopyard.spec.sizes import size_bytes  # Its package takes a while to import.
 
     try:
-        return size_bytes(int(given) if given.isdecimal() else given)
+        return size_bytes(given)
     except ValueError as error:
         raise InvalidInput(f"--snapshot-quota: {error}") from error
 

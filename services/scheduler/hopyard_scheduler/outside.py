@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from hopyard.errors import HopyardError, NotFound, TimedOut, Unavailable
+from hopyard.errors import Conflict, HopyardError, NotFound, TimedOut, Unavailable
 from hopyard.policy.vocabulary import Hyperparameters
 from hopyard.rpc import Backoff
 from hopyard.rpc.enums import GENERATOR_READS, JOB_STATES
@@ -132,6 +132,8 @@ class Generators:
 
     async def _attempt(self, question: AskOutside, asked: _Asked) -> Hyperparameters | None:
         x, member = self._found(question)
+        for ticket in [ticket for ticket in asked.fresh if ticket not in x.asks]:
+            del asked.fresh[ticket]
         calls, after = member.generator_calls, question.payload["after"]
         news = [call for call in calls[max(asked.told, member.told_generator) : after] if call.kind != "create"]
         try:
@@ -139,8 +141,6 @@ class Generators:
                 await self._tell(question, news)
             proposed = await self._create(question)
         except NotFound:
-            for ticket in [ticket for ticket in asked.fresh if ticket not in x.asks]:
-                del asked.fresh[ticket]
             await self._tell(question, taken(calls[:after], asked.fresh), member.payload["spec"])
             proposed = await self._create(question)
         asked.told = after + 1
@@ -165,7 +165,8 @@ class Generators:
 
     def _found(self, question: AskOutside) -> tuple[Experiment, Member]:
         found = self._core.find(question.member)
-        assert found is not None, f"a question of {question.member}, which the core does not have"
+        if found is None:  # It ended while hpgen was away, and long ago.
+            raise Conflict(f"experiment {question.member} is over")
         return found
 
     def _answered(self, question: AskOutside, result: object, error: str) -> Answered:

@@ -238,6 +238,14 @@ async def test_metrics_are_read_from_output_and_the_program_stops_while_it_waits
     ]
 
 
+async def test_a_log_program_that_needs_no_decision_at_its_end_ends_there_by_itself(cluster: Cluster) -> None:
+    await cluster.agent()
+    acc, prints = {"acc": r"acc=(\d+)"}, {"prints.py": PRINTS}
+    begin(cluster, KEY, prints, "python", "prints.py", "9", metrics=acc, until=2, allowed=2, completes=True)
+    ended = await cluster.scheduler.ended(KEY)
+    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_UNTIL, 2)
+
+
 def _states(cluster: Cluster) -> set[str]:
     """States of the processes that run p.py."""
     found = set()

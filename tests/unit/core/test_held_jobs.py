@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hopyard.cli.verdict import ONLY_PAUSED
 from hopyard.policy.vocabulary import (
     AnswerJob,
     CreateJob,
@@ -149,6 +150,7 @@ def test_an_experiment_whose_only_open_jobs_are_held_says_so_and_does_not_end() 
     rig.feed(TimerElapsed(1e9, "x", "policy/keep"))
     assert rig.x.phase is Phase.RUNNING
     assert whole(rig) == "nothing is left to train but jobs 1 and 2, which are paused by a person: resume or stop them"
+    assert whole(rig).startswith(ONLY_PAUSED)  # By this `hopyard wait` knows that it would wait for ever.
     rig.feed(JobOperated(rig.now, "x", TerminateJob("1")))
     assert rig.job().state is JobState.TERMINATED
     assert whole(rig) == "nothing is left to train but job 2, which is paused by a person: resume or stop it"

@@ -46,7 +46,7 @@ class LoggedRun:
         """Take a run over; commands may come from now on."""
         plan = messages.plan(start)
         # Such a program has no state to go on from: it always begins at the beginning.
-        scratch = RunPlan(until=plan.until, allowed=plan.allowed)
+        scratch = RunPlan(until=plan.until, allowed=plan.allowed, completes=plan.completes)
         self.boundary = Boundary(start, outbox, scratch)
         self._start = start
         self._agent_pid = agent_pid

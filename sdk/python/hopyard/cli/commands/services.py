@@ -54,7 +54,7 @@ def up(
     check_host(host)
     if snapshot_quota is not None:
         try:
-            size_bytes(int(snapshot_quota) if snapshot_quota.isdecimal() else snapshot_quota)
+            size_bytes(snapshot_quota)
         except ValueError as error:
             raise WrongUse(f"--snapshot-quota {error}") from error
     raise typer.Exit(

@@ -1,0 +1,45 @@
+"""Questions to a generator whose experiment has changed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from unittest.mock import AsyncMock
+
+import pytest
+
+from hopyard.policy.vocabulary import CreateJob
+from hopyard.serving import Background
+from hopyard.v1 import hpgen_pb2
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.events import Event
+from hopyard_scheduler.outside import Generators
+from tests.unit.core.rig import Rig
+
+
+class Asked:
+    """Generators with a stub in the place of hpgen; `answers` is what they post."""
+
+    def __init__(self, core: Core, background: Background) -> None:
+        self.stub = AsyncMock()
+        self.stub.CreateJob.return_value = hpgen_pb2.CreateJobResponse(exhausted=True)
+        self.answers: asyncio.Queue[Event] = asyncio.Queue()
+        self.generators = Generators(self.stub, background, lambda: 1.0)
+        self.generators.attach(core, self.answers.put_nowait)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """A core that waits for the configuration of a job."""
+    rig = Rig()
+    rig.command(CreateJob("1"))
+    return rig
+
+
+async def test_a_question_of_an_experiment_that_is_forgotten_costs_nobody_else_anything(rig: Rig) -> None:
+    async with Background("test") as background:
+        asked, late = Asked(rig.core, background), rig.x.asks["create/1"]
+        rig.core.forget("x")
+        asked.generators.ask(late)
+        answer = await asked.answers.get()
+        assert getattr(answer, "error", "") == "experiment x is over"
+        assert background.failure is None

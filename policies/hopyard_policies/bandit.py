@@ -40,6 +40,10 @@ class BanditPolicy(DefaultPolicy):
         ValueError: An argument is out of range.
     """
 
+    # Runs wait at boundaries, and all that it has to say it says there.
+    every_iteration = False
+    ends_jobs = False
+
     def __init__(self, evaluation_boundary: int = 10, epsilon: float = 0.5, ahead: int = 2) -> None:
         if not isinstance(evaluation_boundary, int) or evaluation_boundary < 1:
             raise ValueError(

@@ -44,7 +44,7 @@ def test_memory_and_its_limit(tmp_path: Path) -> None:
 def test_what_is_not_there_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert host.gpus().health is Health.MISSING
-    assert host.criu().advice == "only snapshot.provider: criu needs it: apt install criu"
+    assert host.criu().advice == "nothing needs it yet: snapshot.provider criu is not available in this version"
     assert host.shared_memory(tmp_path / "gone").health is Health.MISSING
 
 

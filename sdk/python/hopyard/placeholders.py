@@ -21,7 +21,7 @@ def filled(arguments: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     argument with the name of a parameter that this job does not have, because of its `when`, is left out.
 
     Raises:
-        PlaceholderError: A brace is not closed, or the program itself has such a name.
+        PlaceholderError: A brace is not closed, the program itself has such a name, or a value holds NUL.
     """
     flat = dict(_flat(values))
     put: list[str] = []
@@ -31,6 +31,9 @@ def filled(arguments: Sequence[str], values: Mapping[str, Any]) -> list[str]:
         if missing and index == 0:
             raise PlaceholderError(f"the program itself needs {{{missing[0]}}}, which this job does not have")
         if not missing:
+            for name in names:
+                if name is not None and "\0" in flat[name]:
+                    raise PlaceholderError(f"{name} is {flat[name]!r}; allowed in an argument: text without NUL")
             put.append(_PART.sub(lambda found: found[0][0] if found[1] is None else flat[found[1]], argument))
     return put
 

@@ -65,6 +65,7 @@ class SnapshotLimits:
 
 
 DEFAULT_LIMITS: Final = SnapshotLimits()
+_NEITHER: Final = "is neither a file nor a folder; a snapshot holds nothing else"
 
 
 class _HashingWriter:
@@ -117,6 +118,8 @@ def pack_entry(
     members = [(name, content)]
     if content.is_dir():
         members += _members(content, name + "/")
+    elif not content.is_file():
+        raise SnapshotRefusedError(f"{entry} {_NEITHER}")
     return _pack(entry, members, file, limits, durable=durable)
 
 
@@ -213,7 +216,7 @@ def _members(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
             elif entry.is_file(follow_symlinks=False):
                 yield name, path
             else:
-                raise SnapshotRefusedError(f"{path} is neither a file nor a folder; a snapshot holds nothing else")
+                raise SnapshotRefusedError(f"{path} {_NEITHER}")
 
 
 def _add(tar: tarfile.TarFile, name: str, path: Path, limits: SnapshotLimits, writer: _HashingWriter) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,15 @@ def test_it_checks_as_a_cluster_does() -> None:
         hopyard.report(position=3)
     with pytest.raises(ValueError, match=r"position is 1\.5; allowed"):
         hopyard.report(position=1.5)  # type: ignore[arg-type]  # what the test is about
+    with pytest.raises(ValueError, match=r"position is 2147483648; allowed: .* and at most 2147483647"):
+        hopyard.report(position=2**31)
+
+
+def test_a_checkpoint_is_a_file_or_a_folder(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (tmp_path / "none", tmp_path / "pipe", ""):
+        with pytest.raises(ValueError, match=r"checkpoint .* allowed: a file or a folder"):
+            hopyard.report(checkpoint=odd)
 
 
 def test_values_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

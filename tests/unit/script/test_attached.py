@@ -172,7 +172,7 @@ def test_a_failing_script_leaves_its_traceback_and_its_exit_code(agent: FakeAgen
 MISUSES = {
     "hopyard.report(x='a')": "metric 'x' is 'a' (str); allowed: a float",
     "hopyard.report(position=0, x=1)": "position is 0; allowed: a whole number above the last one's, 0",
-    "hopyard.report(x=1, checkpoint='nothing')": "checkpoint nothing is not there; allowed: a file or a folder",
+    "hopyard.report(x=1, checkpoint='nothing')": "checkpoint 'nothing' is not there; allowed: a file or a folder",
     "hopyard.report(x=1); hopyard.checkpoint()": "hopyard.checkpoint() was called after hopyard.report(); allowed: before",
 }
 

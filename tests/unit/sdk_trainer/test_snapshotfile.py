@@ -17,6 +17,7 @@ from hopyard.snapshotfile import (
     SnapshotRefusedError,
     hash_file,
     pack,
+    pack_entry,
     unpack,
 )
 
@@ -174,6 +175,14 @@ def test_only_files_and_folders_are_packed(make: object, directory: Path, tmp_pa
     make(directory / "state" / "odd")
     with pytest.raises(SnapshotRefusedError, match="neither a file nor a folder"):
         pack(directory, tmp_path / "file")
+
+
+def test_an_entry_is_a_file_or_a_folder(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(SnapshotRefusedError, match=f"{odd} is neither a file nor a folder"):
+            pack_entry(odd, tmp_path / "file")
+    assert not (tmp_path / "file").exists()
 
 
 def test_unpacking_over_something_is_refused(directory: Path, tmp_path: Path) -> None:

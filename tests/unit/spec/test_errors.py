@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard.spec import SpecError, load_spec
+from hopyard.spec import SpecError, canonical_json, load_spec, spec_from_json
 from tests.unit.spec.files import GOOD, changed
 
 ONE_MISTAKE = [
@@ -168,6 +168,31 @@ def test_aliases_that_contain_themselves_or_explode_are_refused() -> None:
     )
     with pytest.raises(SpecError, match="needs at most 100000 values, aliases counted each time"):
         load_spec(bomb)
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "place"),
+    [
+        (2, 'command: [python, "\\ud800"]', "command[1]"),
+        (6, '  b: {choice: ["a", "\\udfff"]}', "space.b.choice[1]"),
+        (6, '  "\\ud800": {choice: [1]}', "space"),
+        (10, 'policy: {name: pop, "a": {"b": "x\\ud800"}}', "policy.a.b"),
+    ],
+)
+def test_text_that_is_no_unicode_is_refused(line: int, text: str, place: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_spec(changed(line, text), "e.yaml")
+    assert str(caught.value).startswith(
+        f"e.yaml:{line if place != 'space' else 4}: {place}: found text that is no Unicode"
+    )
+    str(caught.value).encode()  # It goes to terminals and over the wire.
+
+
+def test_nor_does_it_come_in_as_json() -> None:
+    written = canonical_json(load_spec(GOOD)).replace('"pop"', '"p\\ud800"')
+    assert "ud800" in written
+    with pytest.raises(SpecError, match="found text that is no Unicode"):
+        spec_from_json(written)
 
 
 def test_a_missing_section_is_told_with_its_meaning() -> None:

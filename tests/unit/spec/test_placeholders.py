@@ -70,6 +70,11 @@ def test_the_program_itself_is_not_left_out() -> None:
         filled(["{momentum}", "x"], VALUES)
 
 
+def test_a_value_that_no_program_can_be_given_is_told() -> None:
+    with pytest.raises(PlaceholderError, match=r"act is 're\\x00lu'; allowed in an argument: text without NUL"):
+        filled(["x", "--act={act}"], {"act": "re\0lu"})
+
+
 def test_a_brace_that_is_not_closed_is_told() -> None:
     with pytest.raises(PlaceholderError, match=r"needs a \} behind \{lr"):
         filled(["a {lr"], VALUES)
@@ -91,8 +96,11 @@ def test_a_brace_that_is_not_closed_is_told() -> None:
             "log: {command: [a], metrics: '(?P<a>.)=(?P<b>.*)'}",
             "f.yaml:2: log.metrics.acc: needs exactly one group, around the number",
         ),
-        ("command: [a]\nenvironment: {HOPYARD_X: y}", "f.yaml:3: environment.HOPYARD_X"),
-        ("command: [a]\nenvironment: {A-B: y}", "f.yaml:3: environment.A-B"),
+        ("command: ['', a]", 'f.yaml:2: command[0]: needs a program, found ""'),
+        ('command: [a, "b\\0c"]', "f.yaml:2: command[1]: needs text that a program can be given, without NUL"),
+        ("command: [a]\nenvironment: {HOPYARD_X: y}", "f.yaml:3: environment.HOPYARD_X: names that begin"),
+        ("command: [a]\nenvironment: {A-B: y}", "f.yaml:3: environment.A-B: needs letters"),
+        ('command: [a]\nenvironment: {A: "b\\0c"}', "f.yaml:3: environment.A: needs text that a program can be given"),
         (
             "command: [a]\nenvironment: {A: 1}",
             "f.yaml:3: environment.A: needs text, found 1 (quote it to make it text)",

@@ -60,15 +60,18 @@ def report(
     global _alone_at
     values = plain_metrics({**(metrics or {}), **more}, "hopyard.report() got")
     state = None if checkpoint is None else Path(checkpoint)
-    if state is not None and not state.exists():
-        raise ValueError(f"hopyard.report(): checkpoint {state} is not there; allowed: a file or a folder")
+    if checkpoint is not None and not _is_state(checkpoint):
+        raise ValueError(
+            f"hopyard.report(): checkpoint {os.fspath(checkpoint)!r} is not there; allowed: a file or a folder"
+        )
     with _lock:
         session = _attached(resume=False)
         reached = session.position if session is not None else _alone_at
         now = reached + 1 if position is None else position
         if not is_whole(now, least=reached + 1) or now > _FURTHEST:
             raise ValueError(
-                f"hopyard.report(): position is {position!r}; allowed: a whole number above the last one's, {reached}"
+                f"hopyard.report(): position is {position!r}; allowed: a whole number above the last one's, {reached}, "
+                f"and at most {_FURTHEST}"
             )
         if session is not None:
             session.report(now, values, state)
@@ -119,6 +122,11 @@ def seed() -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"HOPYARD_SEED needs a whole number, found {text[:200]!r}") from None
+
+
+def _is_state(checkpoint: str | os.PathLike[str]) -> bool:
+    # The empty path is the working directory for Path, and a mistake in a script.
+    return bool(os.fspath(checkpoint)) and (Path(checkpoint).is_file() or Path(checkpoint).is_dir())
 
 
 def _attached(*, resume: bool) -> Session | None:

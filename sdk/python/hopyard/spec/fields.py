@@ -93,6 +93,14 @@ def _as_strings(value: object) -> object:
 def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("needs a program and its arguments, such as [python, train.py], found []")
+    if not value[0]:
+        raise problems_error([Problem((0,), 'needs a program, found ""')])
+    return value
+
+
+def _given(value: str) -> str:
+    if "\0" in value:
+        raise ValueError(f"needs text that a program can be given, without NUL, found {show(value)}")
     return value
 
 
@@ -135,7 +143,10 @@ FilePath = Annotated[str, AfterValidator(_path)]
 FolderPath = Annotated[str, AfterValidator(_path), AfterValidator(_folder)]
 """A folder: inside the code, or absolute on the nodes."""
 
-Command = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), AfterValidator(_not_empty)]
+GivenText = Annotated[str, AfterValidator(_given)]
+"""Text without NUL."""
+
+Command = Annotated[tuple[GivenText, ...], BeforeValidator(_as_tuple), AfterValidator(_not_empty)]
 """A program and its arguments."""
 
 Strings = Annotated[tuple[str, ...], BeforeValidator(_as_strings)]

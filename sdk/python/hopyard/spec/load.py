@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pydantic import ValidationError
 
 from hopyard.space import Problem, field_name, show
 from hopyard.spec.document import read_document
 from hopyard.spec.errors import SpecError, SpecProblem
-from hopyard.spec.messages import problems_of
+from hopyard.spec.messages import Path, problems_of
 from hopyard.spec.models import ExperimentSpec, program_problems
 
 
@@ -79,12 +79,33 @@ def _validate(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
         fields = ", ".join(ExperimentSpec.model_fields)
         found = "nothing" if data is None else show(data)
         return None, [Problem((), f"needs a mapping with {fields}; found {found}")]
+    if mistakes := list(_unwritable((), data)):
+        return None, mistakes
     try:
         return ExperimentSpec.model_validate(data), []
     except ValidationError as error:
         mistakes = list(problems_of(error, ExperimentSpec))
         # Rules between fields are only looked at when each field is right; this one can be told all the same.
         return None, mistakes + [problem for problem in program_problems(data) if problem not in mistakes]
+
+
+def _unwritable(path: Path, value: object) -> Iterator[Problem]:
+    """Text that nothing can send or store: YAML and JSON know escapes for half a character."""
+    match value:
+        case str() if not _is_unicode(value):
+            yield Problem(path, f"found text that is no Unicode, {value!a}: a surrogate stands alone in it")
+        case Mapping():
+            for key, item in value.items():
+                yield from _unwritable(path, key)
+                if isinstance(key, str) and _is_unicode(key):  # Its place could not be told otherwise.
+                    yield from _unwritable((*path, key), item)
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from _unwritable((*path, index), item)
+
+
+def _is_unicode(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _located(source: str, line: int | None, problem: Problem) -> SpecProblem:

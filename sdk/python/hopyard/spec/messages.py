@@ -82,5 +82,5 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 
 def _is_internal(part: str | int) -> bool:
-    # Pydantic names validators in a location, such as `function-after[...]`; users never wrote these.
-    return isinstance(part, str) and part.startswith("function-")
+    # Pydantic names validators in a location, such as `function-after[...]`, and marks keys; users never wrote these.
+    return isinstance(part, str) and (part.startswith("function-") or part == "[key]")

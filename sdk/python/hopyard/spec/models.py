@@ -14,6 +14,7 @@ from hopyard.spec.fields import (
     Command,
     FilePath,
     FolderPath,
+    GivenText,
     Name,
     NameOrMapping,
     Pattern,
@@ -215,7 +216,7 @@ class ExperimentSpec(_Section):
         description="The Python that runs the program, or the folder of a virtual environment; relative: in the working "
         "directory. It is what `python` means as a command's first argument. None: the node agent's own.",
     )
-    environment: dict[Variable, str] = Field(
+    environment: dict[Variable, GivenText] = Field(
         {}, description="Variables added to the program's environment; they stand in the journal, so no secrets here."
     )
     working_directory: FolderPath | None = Field(

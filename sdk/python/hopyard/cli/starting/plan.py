@@ -127,6 +127,11 @@ def _command(found: Script, path: str) -> Plan:
             "The script is ended inside its report at this position: what stands behind its loop does not run, only",
             "finally does. A script that ends by itself before that is complete where it stands.",
         ]
+        if not found.checkpoints:
+            plan.todo.append(
+                "hopyard.report is given no checkpoint=FILE, so a job that is suspended begins again, and hopyard download "
+                "has nothing to bring"
+            )
     else:
         plan = Plan("log", {})
         _add_log(plan, command, found.patterns)

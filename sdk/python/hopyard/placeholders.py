@@ -50,6 +50,12 @@ def problems(arguments: Sequence[str], names: Iterable[str]) -> Iterator[tuple[i
                     yield index, str(error)
 
 
+def unused(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
+    """The names that a command leaves out although it uses others; none if it uses none, so asks for its values itself."""
+    used = {found[1] for argument in arguments for found in _PART.finditer(argument) if found[1] is not None}
+    return [name for name in names if name not in used] if used else []
+
+
 def _check(found: re.Match[str], known: Iterable[str]) -> None:
     name = _name(found)
     if name is not None and name not in known:

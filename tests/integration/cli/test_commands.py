@@ -123,6 +123,7 @@ def test_looking_at_a_running_cluster(
             (["nodes"], "local/0"),
             (["best", "e1"], "lr"),
             (["curve", "2"], "⠤"),
+            (["curve"], "⠤"),
             (["logs", "e1", "2"], "job 2 line 1"),
             (["wait"], ""),
             (["download", "-o", str(tmp_path / "best")], str(tmp_path / "best")),
@@ -132,6 +133,10 @@ def test_looking_at_a_running_cluster(
         for arguments in (["experiments"], ["jobs"], ["nodes"], ["best"], ["curve", "2"], ["wait"]):
             assert run([*arguments, "--json", *where]) == 0, arguments
             assert json.loads(capsys.readouterr().out), arguments
+        assert run(["best", "--json", *where]) == 0
+        best = json.loads(capsys.readouterr().out)["id"]
+        assert run(["curve", "--json", *where]) == 0
+        assert json.loads(capsys.readouterr().out)["job"] == best
         assert (tmp_path / "best" / "weights.txt").exists()
 
 

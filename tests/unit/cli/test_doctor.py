@@ -120,7 +120,10 @@ def test_extras_and_what_they_lack() -> None:
     assert lacking.detail == "the scheduler: not installed: a-package-that-is-not-there"
     assert lacking.advice == "pip install 'hopyard[scheduler]'"
     assert packages.extra("all", REQUIREMENTS).needed is False
-    assert {one.name for one in packages.extras()} >= {"hopyard[cli]", "hopyard[torch]"}
+    found = {one.name: one.detail for one in packages.extras()}
+    assert set(found) >= {"hopyard[cli]", "hopyard[torch]"}
+    assert found["hopyard[all]"].startswith("the hopyard command and all services")
+    assert [name for name, detail in found.items() if detail.startswith(("installed", "not installed"))] == []
 
 
 @pytest.mark.parametrize(("ahead", "health"), [(0.0, Health.OK), (30.0, Health.PROBLEM)])

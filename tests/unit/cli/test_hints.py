@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.cli.hints import next_step
+from hopyard.cli.hints import next_step, unused_note
 from hopyard.client.types import Experiment, ExperimentState, Metric
+from hopyard.spec import load_spec
 
 S = ExperimentState
 
@@ -27,3 +28,25 @@ S = ExperimentState
 def test_next_step(state: ExperimentState, rests: bool, extended: bool, expected: str) -> None:
     experiment = Experiment("e1", "digits", state, Metric("accuracy"))
     assert next_step(experiment, Path("d") if rests else None, " --data d", extended=extended) == expected
+
+
+@pytest.mark.parametrize(
+    ("program", "left_out"),
+    [
+        ("command: [python, train.py, '{lr}', '--depth={model.depth}', '{units}']", ""),
+        ("command: [python, train.py, '{lr}', '{{units}}']", "{model.depth}, {units}"),
+        ("log: {command: [./fit, '{lr}', '{model.depth}'], metrics: 'acc=(.+)'}", "{units}"),
+        ("command: [python, train.py]", ""),
+        ("trainer: train.py:Mine", ""),
+    ],
+    ids=["all used", "some", "log", "it asks for them itself", "trainer"],
+)
+def test_a_searched_value_that_the_command_leaves_out_is_noted(program: str, left_out: str) -> None:
+    spec = load_spec(
+        f"name: a\n{program}\n"
+        "metric: {name: accuracy, mode: max}\n"
+        "space: {lr: {uniform: [0, 1]}, model: {space: {depth: {int: [1, 2]}}}, units: {choice: [16, 32]}}\n"
+        "stop: {jobs: 1, max_iterations: 1}\n"
+    )
+    note = unused_note(spec)
+    assert (f"the command does not use {left_out} of the space:" in note) if left_out else note == ""

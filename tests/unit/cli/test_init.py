@@ -112,6 +112,8 @@ def test_a_script_that_reports_is_a_command_with_its_options(tmp_path: Path) -> 
     assert "--epochs" not in spec.command
     assert (spec.metric.name, spec.metric.mode, spec.stop.max_iterations) == ("val_accuracy", "max", 12)
     assert "# Options that are left as they are: --epochs, --seed." in text
+    before, _, _ = text.partition("  max_iterations: 12\n")
+    assert "The script is ended inside its report at this position" in before.splitlines()[-2]
 
 
 def test_a_trainer_is_found_by_what_it_is_derived_from(tmp_path: Path) -> None:
@@ -262,3 +264,14 @@ def test_a_script_that_would_not_travel_is_refused(tmp_path: Path, capsys: pytes
 )
 def test_suggestions(name: str, default: object, expected: object) -> None:
     assert suggest.parameter(name, default) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [("h.report(a=1.0)", True), ("h.report(a=1.0, checkpoint='x')", False), ("h.report(**values)", False)],
+)
+def test_a_script_that_keeps_no_state_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], call: str, told: bool
+) -> None:
+    written(tmp_path, f"import hopyard as h\n{call}\n")
+    assert ("to see to: hopyard.report is given no checkpoint=FILE" in capsys.readouterr().err) is told

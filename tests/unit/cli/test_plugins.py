@@ -77,7 +77,9 @@ def test_one_in_full(third_party: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert out.startswith("lucky  policy from theirs 2.1, theirs:Lucky\n\nStarts what comes first.\n\nMore of it.\n")
     assert "need       required  int" in out
     assert run(["plugins", "broken"]) == 1
-    assert "cannot be loaded: 'broken' stands for broken:Policy from theirs" in capsys.readouterr().out
+    assert (
+        "cannot be loaded: ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in capsys.readouterr().out
+    )
 
 
 def test_an_unknown_name_is_told_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,3 +123,12 @@ def test_a_plugin_whose_class_is_odd_is_an_error_of_its_own(third_party: Path, m
     monkeypatch.setattr(catalogs, "load_plugin", odd)
     found = described("policy", EntryPoint("x", "theirs:Lucky", POLICIES))
     assert found.error == "RuntimeError: what a metaclass"
+
+
+def test_a_reason_that_several_share_is_told_once(third_party: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = third_party / "theirs-2.1.dist-info" / "entry_points.txt"
+    entries.write_text(entries.read_text().replace("none =", "broken2 = broken:Other\nnone ="))
+    assert run(["plugins"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("cannot be loaded: ModuleNotFoundError") == 1
+    assert out.count("cannot be loaded: as broken") == 1

@@ -18,6 +18,7 @@ from tests.unit.results.given import experiment, job
         (["--format", "parquet"], "--format parquet needs a place to write to: -o FILE"),
         (["--format", "tensorboard"], "-o DIR"),
         (["--format", "mlflow"], "-o URI (or $MLFLOW_TRACKING_URI)"),
+        (["--csv"], "there is no --csv: -o FILE.csv writes a file, --format csv to stdout"),
         (["--follow"], "--follow goes with --format tensorboard and mlflow"),
         (["--format", "tensorboard", "-o", "x", "--reports"], "--reports goes with tables"),
         (

@@ -75,6 +75,8 @@ def described(kind: str, entry: EntryPoint) -> Plugin:
         loaded = load_plugin(KINDS[kind], entry.name, base(kind))
         return _told(known, loaded)
     except PluginError as error:
+        if (cause := error.__cause__) is not None:  # all else that the message says stands beside it
+            return _failed(known, f"{type(cause).__name__}: {cause}")
         return _failed(known, str(error).partition(": ")[2] or str(error))
     except Exception as error:  # noqa: BLE001 - a third party's metaclass or docstring may do anything
         return _failed(known, f"{type(error).__name__}: {error}")

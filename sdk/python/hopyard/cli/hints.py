@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hopyard import placeholders
 from hopyard.client.types import Experiment, ExperimentState
+from hopyard.spec import ExperimentSpec
+
+
+def unused_note(spec: ExperimentSpec) -> str:
+    """A line on hyperparameters that are searched though the command does not name them; empty: there are none."""
+    command = spec.command or (spec.log.command if spec.log else ())
+    names = placeholders.unused(command, spec.space)
+    if not names:
+        return ""
+    return (
+        f"note: the command does not use {', '.join(f'{{{name}}}' for name in names)} of the space: these values reach "
+        "the program only if it calls hopyard.hyperparameters() or reads HOPYARD_HYPERPARAMETERS"
+    )
 
 
 def next_step(experiment: Experiment, idle: Path | None, where: str, *, extended: bool) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
+from hopyard.cli.hints import unused_note
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
@@ -302,6 +303,8 @@ def run_file(
     """Carry out `hopyard run`; answers the exit code."""
     # Before anything is started, so that a mistake in the file costs no waiting.
     submission: Submission = prepare(file, folder)
+    if note := unused_note(submission.spec):
+        say(note)
     address, directory = choose(server, data)
 
     resources = submission.spec.resources

@@ -11,7 +11,7 @@ from typing import Literal
 from hopyard import snapshotfile
 from hopyard.client.blobs import fetch_from_node, fetch_stored
 from hopyard.client.connection import Connection
-from hopyard.client.types import Download, Job, Node, Snapshot
+from hopyard.client.types import Download, Job, JobState, Node, Snapshot
 from hopyard.errors import AlreadyExists, DataLoss, NotFound, Unavailable
 
 Which = Literal["best", "newest"]
@@ -29,14 +29,25 @@ def choose(job: Job, which: Which) -> Snapshot:
     """
     if not job.snapshots:
         raise NotFound(
-            f"job {job.id} has no snapshot (it is {job.state.value} at position {job.position}); "
-            "it gets one when it is suspended, when it ends, and as often as snapshot.every of the experiment file says; "
-            "a script's come from hopyard.report(checkpoint=...), and a log program has none"
+            f"job {job.id} has no snapshot (it is {job.state.value} at position {job.position}); {_why(job)}"
         )
     newest = max(job.snapshots, key=lambda one: one.position)
     if which == "newest":
         return newest
     return next((one for one in job.snapshots if one.position == job.best_position), newest)
+
+
+def _why(job: Job) -> str:
+    """Why a job has no snapshot, as far as its state tells."""
+    whose = "a script's come from hopyard.report(checkpoint=...), and a log program has none"
+    if job.state is JobState.COMPLETED:
+        return f"it has trained to its end and left none: {whose}"
+    if job.state in (JobState.TERMINATED, JobState.FAILED):
+        return f"a job that is {job.state.value} keeps none, unless it is the experiment's best one; {whose}"
+    return (
+        "it gets one when it is suspended, when it ends, and as often as snapshot.every of the experiment file says; "
+        f"{whose}"
+    )
 
 
 async def download(

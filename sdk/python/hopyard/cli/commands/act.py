@@ -86,7 +86,7 @@ def extend(
             "--max-iterations",
             min=0,
             metavar="M",
-            help="The new length of a job; jobs that were trained to their end go on.",
+            help="The new length of a job in all, not what is added; jobs that were trained to their end go on.",
             show_default=False,
         ),
     ] = 0,
@@ -101,7 +101,8 @@ def extend(
 ) -> None:
     """Give an experiment more jobs, iterations or time.
 
-    One that has ended goes on, and jobs that were trained to their end do with --max-iterations.
+    --jobs and --time are added to what there is; --max-iterations is the new total. An experiment that has ended goes on, and
+    jobs that were trained to their end do with --max-iterations.
 
     **Examples:** `hopyard extend digits --jobs 10 --watch`, `hopyard extend digits --max-iterations 40 --time 10m`
     """

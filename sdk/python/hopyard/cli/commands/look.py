@@ -10,6 +10,8 @@ from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Job, Json, S
 
 if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
+    from hopyard.client.types import Experiment as ExperimentValue
+    from hopyard.client.types import Job as JobValue
 
 _PANEL = "Look"
 
@@ -90,22 +92,28 @@ def best(experiment: Experiment = None, server: Server = None, data: Data = None
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.output import emit, emit_json
     from hopyard.cli.tables import best_text
-    from hopyard.cli.verdict import metric_error
-    from hopyard.errors import NotFound
 
     async def ask(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
-        job = await client.best(chosen)
-        if job is None:
-            trouble = await metric_error(client, chosen)
-            why = trouble or f"no job has reported {chosen.metric.name} yet"
-            raise NotFound(f"{chosen.name} ({chosen.id}) has no best job: {why}")
+        job = await _best(client, chosen)
         if json:
             emit_json(job)
         else:
             emit(best_text(chosen, job))
 
     with_client(server, data, "hopyard best", ask)
+
+
+async def _best(client: AsyncClient, chosen: ExperimentValue) -> JobValue:
+    from hopyard.cli.verdict import metric_error
+    from hopyard.errors import NotFound
+
+    job = await client.best(chosen)
+    if job is None:
+        trouble = await metric_error(client, chosen)
+        why = trouble or f"no job has reported {chosen.metric.name} yet"
+        raise NotFound(f"{chosen.name} ({chosen.id}) has no best job: {why}")
+    return job
 
 
 def curve(
@@ -120,7 +128,9 @@ def curve(
 ) -> None:
     """Plot a job's metric over its positions.
 
-    **Examples:** `hopyard curve 7`, `hopyard curve digits 7 --metric loss`, `hopyard curve 7 --json`
+    Without names it is that of the newest experiment's best job.
+
+    **Examples:** `hopyard curve`, `hopyard curve 7`, `hopyard curve digits 7 --metric loss`, `hopyard curve 7 --json`
     """
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.names import experiment_and_job
@@ -129,10 +139,11 @@ def curve(
     from hopyard.cli.verdict import metric_trouble, metrics_seen
     from hopyard.errors import NotFound
 
-    experiment, job = experiment_and_job(names, named)
+    experiment, given = experiment_and_job(names, named) if names or named is not None else (None, None)
 
     async def ask(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
+        job = given if given is not None else (await _best(client, chosen)).id
         points = await client.curve(chosen, job, metric)
         seen = {} if points else metrics_seen(await client.statistics(chosen, job))
         if seen:

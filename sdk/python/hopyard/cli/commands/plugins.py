@@ -68,8 +68,11 @@ def _table(found: list[Plugin], width: int) -> RenderableType:
     table.add_column("name", no_wrap=True)
     table.add_column("what it does")
     table.add_column("from", no_wrap=True)
+    first: dict[str, str] = {}
     for one in found:
-        said = Text(f"cannot be loaded: {one.error}", style="bold red") if one.error else Text(one.summary)
+        same = first.setdefault(one.error, one.name)
+        why = one.error if same == one.name else f"as {same}"
+        said = Text(f"cannot be loaded: {why}", style="bold red") if one.error else Text(one.summary)
         if one.parameters:
             said = Text.assemble(said, "\n", (", ".join(map(_short, one.parameters)), "dim"))
         table.add_row(one.kind, one.name, said, f"{one.distribution} {one.version}")

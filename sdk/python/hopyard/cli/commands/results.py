@@ -52,6 +52,7 @@ def results(
     server: Server = None,
     data: Data = None,
     json: Json = False,
+    csv: Annotated[bool, typer.Option("--csv", hidden=True)] = False,
 ) -> None:
     """Show what an experiment found, or write it for other tools.
 
@@ -67,6 +68,8 @@ def results(
     from hopyard.cli.output import emit, emit_json, say
     from hopyard.cli.text import count
 
+    if csv:  # guessed by its likeness to --json
+        raise WrongUse("there is no --csv: -o FILE.csv writes a file, --format csv to stdout")
     chosen_form = form or _SUFFIXES.get(Path(to).suffix if to is not None else "", "json" if json else "table")
     _check_use(chosen_form, to, reports, follow)
     to = to if to is not None or chosen_form != "mlflow" else os.environ.get("MLFLOW_TRACKING_URI")

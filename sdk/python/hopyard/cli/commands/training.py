@@ -45,6 +45,9 @@ def run(
     and leaves its machine, and `hopyard resume` goes on where it was. A second Ctrl-C quits at once; then jobs go back to
     their last snapshot.
 
+    The folder beside FILE travels to the machines, at most 100 MiB; a `.hopyardignore` in it, written like a `.gitignore`,
+    leaves out data and results.
+
     **Examples:** `hopyard run experiment.yaml`, `hopyard run experiment.yaml --slots 4 --json > result.json`
     """
     from hopyard.cli.session import run_file

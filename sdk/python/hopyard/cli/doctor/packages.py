@@ -21,7 +21,12 @@ _WHAT: Final = {
     "appstat": "AppStat",
     "hpgen": "the generator service",
     "torch": "TorchTrainer",
-    "all": "everything but torch",
+    "optuna": "the generators tpe, gp, cmaes and nsga2",
+    "pandas": "results as data frames",
+    "parquet": "results as Parquet files",
+    "tensorboard": "results for TensorBoard",
+    "mlflow": "results for MLflow",
+    "all": "the hopyard command and all services",
     "demo": "the examples",
     "dev": "developing Hopyard itself",
 }

@@ -28,7 +28,7 @@ class Plan:
     Attributes:
         mode: How it trains.
         data: The file's settings.
-        notes: Further comments, by place.
+        notes: Further comments, by place: a field, or section.field.
         todo: What the person has to see to, in words.
     """
 
@@ -123,6 +123,15 @@ def _command(found: Script, path: str) -> Plan:
         plan = Plan("command", {"command": command})
         _add_metric(plan, found.metrics, "hopyard.report is called without a name that can be seen here")
         plan.notes["command"] = _other_ways("command")
+        plan.notes["stop.max_iterations"] = [
+            "The script is ended inside its report at this position: what stands behind its loop does not run, only",
+            "finally does. A script that ends by itself before that is complete where it stands.",
+        ]
+        if not found.checkpoints:
+            plan.todo.append(
+                "hopyard.report is given no checkpoint=FILE, so a job that is suspended begins again, and hopyard download "
+                "has nothing to bring"
+            )
     else:
         plan = Plan("log", {})
         _add_log(plan, command, found.patterns)

@@ -31,6 +31,7 @@ class Script:
         options: Options of its command line, in their order.
         values: Hyperparameters that it reads by name, and the default where it gives one.
         reports: Whether it calls `hopyard.report`.
+        checkpoints: Whether it may give a checkpoint there.
         metrics: Names that it reports, or that its trainer returns.
         patterns: What it prints beside a number: metrics by name, and the pattern that finds each.
         epochs: How long its loop over epochs is, if that is a number.
@@ -40,6 +41,7 @@ class Script:
     options: list[Option] = field(default_factory=list)
     values: dict[str, object] = field(default_factory=dict)
     reports: bool = False
+    checkpoints: bool = False
     metrics: list[str] = field(default_factory=list)
     patterns: dict[str, str] = field(default_factory=dict)
     epochs: int | None = None
@@ -83,6 +85,7 @@ class _Reader:
                     holders.add(name)
                 case ast.Call(func=called) if self._full(called) == _REPORT:
                     self.script.reports = True
+                    self.script.checkpoints |= any(key.arg in ("checkpoint", None) for key in node.keywords)
                     names = [key.arg for key in node.keywords if key.arg is not None and key.arg not in _NOT_METRICS]
                     self.script.metrics += [name for name in names if name not in self.script.metrics]
                 case ast.For(

@@ -28,7 +28,7 @@ def experiment_text(data: Mapping[str, Any], head: Sequence[str], notes: Mapping
     Args:
         data: What it sets, by section and field.
         head: Comment lines at its beginning.
-        notes: Further comment lines before a field, by its name.
+        notes: Further comment lines before a field, by its name; one in a section as "stop.max_iterations".
     """
     lines = [f"# {line}".rstrip() for line in head]
     for name, field in ExperimentSpec.model_fields.items():
@@ -40,17 +40,20 @@ def experiment_text(data: Mapping[str, Any], head: Sequence[str], notes: Mapping
         if section is None or name == "log":
             lines += _entry(name, data.get(name, field.get_default(call_default_factory=True)), set_=name in data)
         else:
-            lines += _section_lines(name, section, data.get(name, {}))
+            lines += _section_lines(name, section, data.get(name, {}), notes, f"{name}.")
     return "\n".join(lines) + "\n"
 
 
-def _section_lines(name: str, section: type[BaseModel], values: Mapping[str, Any]) -> list[str]:
+def _section_lines(
+    name: str, section: type[BaseModel], values: Mapping[str, Any], notes: Mapping[str, Sequence[str]], place: str
+) -> list[str]:
     lines = [f"{'' if values else '#'}{name}:"]
     for key, field in section.model_fields.items():
-        lines += [f"  # {line}" for line in textwrap.wrap(field.description or "", _WIDTH - 2)]
+        about = [*textwrap.wrap(field.description or "", _WIDTH - 2), *notes.get(place + key, ())]
+        lines += [f"  # {line}" for line in about]
         inner = _section(field.annotation)
         if inner is not None:
-            body = _section_lines(key, inner, values.get(key, {}))
+            body = _section_lines(key, inner, values.get(key, {}), notes, f"{place}{key}.")
         else:
             body = _entry(key, values.get(key, field.get_default(call_default_factory=True)), set_=key in values)
         lines += [f"  {line}" for line in body]

@@ -1,0 +1,30 @@
+"""Which snapshot of a job is downloaded, and what is said of a job that has none."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.client.downloads import choose
+from hopyard.client.types import Job, JobState
+from hopyard.errors import NotFound
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (JobState.RUNNING, "it gets one when it is suspended, when it ends, and as often as snapshot.every"),
+        (
+            JobState.COMPLETED,
+            "it has trained to its end and left none: a script's come from hopyard.report(checkpoint=",
+        ),
+        (JobState.TERMINATED, "a job that is TERMINATED keeps none, unless it is the experiment's best one"),
+        (JobState.FAILED, "a job that is FAILED keeps none, unless it is the experiment's best one"),
+    ],
+)
+def test_a_job_without_a_snapshot_is_told_as_its_state_is(state: JobState, told: str) -> None:
+    with pytest.raises(NotFound) as error:
+        choose(Job("e1", "5", state, position=10), "best")
+    message = str(error.value)
+    assert message.startswith(f"job 5 has no snapshot (it is {state.value} at position 10); ")
+    assert told in message
+    assert ("it gets one" in message) is (state is JobState.RUNNING)

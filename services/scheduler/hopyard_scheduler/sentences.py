@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from hopyard.cli.text import count, duration, hyperparameters, number, size
+from hopyard.cli.text import count, duration, first_line, hyperparameters, number, size
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason
 from hopyard_scheduler import words
 from hopyard_scheduler.core import placement
@@ -323,7 +323,7 @@ def _body(
         case Ended():
             saved = ", its state saved" if body.snapshot is not None else ""
             words_ = {RunEndReason.FAILED: "failed", RunEndReason.LOST: "was lost"}.get(body.reason, "left its machine")
-            why = f": {body.message.splitlines()[0]}" if body.message else ""
+            why = f": {first_line(body.message)}" if body.message else ""
             reason = f" ({body.reason.value}{saved})" if words_ == "left its machine" else ""
             return f"{words_} at {body.position}{reason}{why}"
         case _:
@@ -358,6 +358,6 @@ def runs_over(x: Experiment, before: Before) -> list[Part]:
         text = f"job {name} is {job.state.value}"
         if job.state.idle or job.state is JobState.HELD:
             text += f" and goes on {_source(job.position)}"
-        reason = job.reason.splitlines()[0] if job.reason else ""
+        reason = first_line(job.reason)
         parts.append(Part(name, text if reason.startswith("its run was lost") or not reason else f"{text}: {reason}"))
     return parts

@@ -50,11 +50,9 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.lifecycle import END_TIMER
 from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import HOLD, Run
+from hopyard_scheduler.core.model import ENDLESS, HOLD, Run
 from hopyard_scheduler.core.preemption import DEADLINE
 from hopyard_scheduler.replaying import OBJECTION
-
-_ENDLESS = 2**31 - 1
 
 
 class Part(NamedTuple):
@@ -196,8 +194,8 @@ def of_cluster(event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | Cop
 
 
 def _terms(s: Settings) -> str:
-    jobs = count(s.jobs, "job") if s.jobs < _ENDLESS else "jobs without a limit"
-    length = f" of {s.max_position} positions" if s.max_position < _ENDLESS else ""
+    jobs = count(s.jobs, "job") if s.jobs < ENDLESS else "jobs without a limit"
+    length = f" of {s.max_position} positions" if s.max_position < ENDLESS else ""
     target = f", target {s.target:g}" if s.target is not None else ""
     limit = f", for {duration(s.max_seconds)}" if s.max_seconds is not None else ""
     return f"{s.mode} {s.metric}{target}, {jobs}{length}{limit}"

@@ -112,6 +112,7 @@ def test_a_script_that_reports_is_a_command_with_its_options(tmp_path: Path) -> 
     assert "--epochs" not in spec.command
     assert (spec.metric.name, spec.metric.mode, spec.stop.max_iterations) == ("val_accuracy", "max", 12)
     assert "# Options that are left as they are: --epochs, --seed." in text
+    assert "# max_iterations trains no longer than the script itself does (--epochs)" in text
 
 
 def test_a_trainer_is_found_by_what_it_is_derived_from(tmp_path: Path) -> None:

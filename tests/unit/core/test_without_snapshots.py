@@ -76,6 +76,16 @@ def test_a_program_that_ended_by_itself_completes_its_job_where_it_stands() -> N
     assert rig.called(RunEnd)[-1].reason is RunEndReason.UNTIL
 
 
+def test_a_program_that_ended_by_itself_before_its_experiment_would_have_it_says_so() -> None:
+    rig = trained(max_position=15)
+    rig.say(rig.key(), Ended(RunEndReason.UNTIL, 3, finished=True))
+    job = rig.job()
+    assert (job.state, job.position) == (JobState.COMPLETED, 3)
+    assert job.reason == (
+        "its program ended by itself before position 15; for more, give the program itself more epochs"
+    )
+
+
 def test_it_completes_too_while_it_was_to_be_suspended_but_not_when_it_was_to_be_terminated() -> None:
     for command, state in ((SuspendJob("1"), JobState.COMPLETED), (TerminateJob("1"), JobState.TERMINATED)):
         rig = trained()

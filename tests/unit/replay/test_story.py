@@ -383,6 +383,16 @@ def test_an_end_says_where_the_job_stands(rig: Rig) -> None:
     )
 
 
+def test_a_job_that_is_trained_to_its_end_leaves_and_is_not_suspended() -> None:
+    rig = Rig(max_position=4)
+    rig.create()
+    rig.start(until=4)
+    rig.report(4, at_until=True)
+    told_ = "; ".join(line.text for line in told(rig))
+    assert "job 1 leaves its machine: has no more to train, saving" in told_
+    assert "SUSPEND" not in told_
+
+
 def test_a_line_about_one_job_leaves_the_others_out() -> None:
     rig = Rig(machines=2)
     rig.create()

@@ -42,6 +42,14 @@ def test_a_run_that_ends_without_a_snapshot_puts_its_job_back_to_the_beginning(r
     assert rig.called(RunEnd)[-1].resume_position == 0
 
 
+@pytest.mark.parametrize("position", [0, 3])
+def test_a_job_whose_progress_was_dropped_says_so(position: int) -> None:
+    rig = trained(position)
+    rig.ended(RunEndReason.SUSPENDED, position)
+    dropped = "back at position 0, as no snapshot of it was saved: " if position else ""
+    assert rig.job().reason == f"{dropped}suspended at {position}"
+
+
 def test_it_goes_back_to_the_last_snapshot_if_there_is_one() -> None:
     rig = trained(2)
     rig.taken(2)

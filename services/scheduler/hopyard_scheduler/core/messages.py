@@ -327,6 +327,8 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
             state, why = JobState.FAILED, ORIGIN_LOST
         elif x.snapshots.newest(job.id) is None:
             state = JobState.PENDING
+            if training and ended.position > job.position and reason not in (RunEndReason.LOST, RunEndReason.FAILED):
+                why = f"back at position {job.position}, as no snapshot of it was saved: {why}"
         elif job.position >= job.terms.max_position:  # Lost, but only after all was saved.
             state, why = JobState.COMPLETED, "trained to its end"
     x.move(job, state, why)

@@ -64,6 +64,7 @@ from hopyard_scheduler.core.events import (
     RunMessage,
     ShareSet,
     SnapshotShipped,
+    SnapshotStored,
     Started,
     TimerElapsed,
     Updated,
@@ -439,6 +440,23 @@ def test_a_quota_that_does_not_suffice_is_told_beside_its_event() -> None:
         "run 1 of job 1 saved a snapshot at 1 (10 B); snapshots take 10 bytes, 6 more than snapshot.quota; all of them "
         "are still needed, so none is dropped"
     )
+
+
+def test_that_a_snapshot_was_stored_is_routine_and_that_it_was_not_is_none() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    rig.start("1", "n1/0")
+    for position in (1, 2):
+        rig.report(position)
+        rig.taken(position)
+    rig.stored(1)
+    line = told(rig)[-1]
+    about = line.about("1")
+    assert line.routine
+    assert about is not None
+    assert about.routine
+    rig.say(rig.key(), SnapshotStored(2, "s2", "no space left"))
+    assert [one.text for one in told(rig) if one.routine] == [line.text]
 
 
 def test_evicted_copies_are_told() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from hopyard.cli.text import count, duration, hyperparameters, number, size
+from hopyard.cli.text import count, duration, first_line, hyperparameters, number, size
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason
 from hopyard_scheduler import words
 from hopyard_scheduler.core import placement
@@ -50,11 +50,9 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.lifecycle import END_TIMER
 from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import HOLD, Run
+from hopyard_scheduler.core.model import ENDLESS, HOLD, Run
 from hopyard_scheduler.core.preemption import DEADLINE
 from hopyard_scheduler.replaying import OBJECTION
-
-_ENDLESS = 2**31 - 1
 
 
 class Part(NamedTuple):
@@ -196,8 +194,8 @@ def of_cluster(event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | Cop
 
 
 def _terms(s: Settings) -> str:
-    jobs = count(s.jobs, "job") if s.jobs < _ENDLESS else "jobs without a limit"
-    length = f" of {s.max_position} positions" if s.max_position < _ENDLESS else ""
+    jobs = count(s.jobs, "job") if s.jobs < ENDLESS else "jobs without a limit"
+    length = f" of {s.max_position} positions" if s.max_position < ENDLESS else ""
     target = f", target {s.target:g}" if s.target is not None else ""
     limit = f", for {duration(s.max_seconds)}" if s.max_seconds is not None else ""
     return f"{s.mode} {s.metric}{target}, {jobs}{length}{limit}"
@@ -323,7 +321,7 @@ def _body(
         case Ended():
             saved = ", its state saved" if body.snapshot is not None else ""
             words_ = {RunEndReason.FAILED: "failed", RunEndReason.LOST: "was lost"}.get(body.reason, "left its machine")
-            why = f": {body.message.splitlines()[0]}" if body.message else ""
+            why = f": {first_line(body.message)}" if body.message else ""
             reason = f" ({body.reason.value}{saved})" if words_ == "left its machine" else ""
             return f"{words_} at {body.position}{reason}{why}"
         case _:
@@ -358,6 +356,6 @@ def runs_over(x: Experiment, before: Before) -> list[Part]:
         text = f"job {name} is {job.state.value}"
         if job.state.idle or job.state is JobState.HELD:
             text += f" and goes on {_source(job.position)}"
-        reason = job.reason.splitlines()[0] if job.reason else ""
+        reason = first_line(job.reason)
         parts.append(Part(name, text if reason.startswith("its run was lost") or not reason else f"{text}: {reason}"))
     return parts

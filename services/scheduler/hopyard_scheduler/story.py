@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hopyard.policy.vocabulary import JobState
 from hopyard_scheduler.core import Core
@@ -14,6 +14,8 @@ from hopyard_scheduler.core.events import (
     NodeEvicted,
     NodeExpired,
     NodeJoined,
+    RunMessage,
+    SnapshotStored,
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
@@ -31,12 +33,14 @@ class Line:
         at: When it happened, in seconds since the epoch.
         kind: The event's class.
         parts: What it says, in order; never empty.
+        routine: Whether it says only that a snapshot, whose taking was told, has reached the store.
     """
 
     number: int
     at: float
     kind: str
     parts: tuple[Part, ...]
+    routine: bool = False
 
     @property
     def text(self) -> str:
@@ -51,7 +55,7 @@ class Line:
     def about(self, job: str) -> Line | None:
         """What it says about a job; None: nothing."""
         parts = tuple(part for part in self.parts if part.job == job)
-        return Line(self.number, self.at, self.kind, parts) if parts else None
+        return replace(self, parts=parts) if parts else None
 
 
 class Story:
@@ -83,7 +87,9 @@ class Story:
             for member in x.members.values()
             if member.phase is not before.phases.get(member.id, Phase.RUNNING)
         ]
-        return Line(self._number, event.at, kind, tuple(parts))
+        stored = event.body if isinstance(event, RunMessage) and isinstance(event.body, SnapshotStored) else None
+        routine = stored is not None and not stored.error and len(parts) == 1
+        return Line(self._number, event.at, kind, tuple(parts), routine)
 
     def _states_changed(self, x: Experiment, before: Before, effects: Sequence[Effect]) -> list[Part]:
         """Changes that the sentences do not say themselves."""
@@ -96,5 +102,6 @@ class Story:
             new = name not in self._states or self._states[name] is JobState.CREATING
             self._states[name] = job.state
             if job.state not in _QUIET and not over and not (new and job.state is JobState.PENDING):
-                parts.append(Part(name, f"job {name} is {job.state.value}: {job.reason}"))
+                what = "leaves its machine" if job.state is JobState.SUSPENDING else f"is {job.state.value}"
+                parts.append(Part(name, f"job {name} {what}: {job.reason}"))
         return parts

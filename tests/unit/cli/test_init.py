@@ -114,6 +114,7 @@ def test_a_script_that_reports_is_a_command_with_its_options(tmp_path: Path) -> 
     assert "# Options that are left as they are: --epochs, --seed." in text
     before, _, _ = text.partition("  max_iterations: 12\n")
     assert "The script is ended inside its report at this position" in before.splitlines()[-2]
+    assert "# max_iterations trains no longer than the script itself does (--epochs)" in text
 
 
 def test_a_trainer_is_found_by_what_it_is_derived_from(tmp_path: Path) -> None:

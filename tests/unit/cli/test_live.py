@@ -150,6 +150,12 @@ def test_plain_lines() -> None:
     assert "waiting for the cluster" in plain_line(LiveModel("x.yaml"), 0.0)
 
 
+def test_a_job_that_leaves_its_machine_is_not_called_suspending() -> None:
+    made = model(Job("e1", "1", JobState.SUSPENDING, "has no more to train, saving"))
+    assert "1 leaving" in plain_line(made, 100.0)
+    assert "1 leaving" in drawn(made, 110, 20)[1]
+
+
 def test_smaller_is_better_when_the_metric_says_so() -> None:
     made = model(job("1", best=0.5), job("2", best=0.1), job("3", best=math.nan), metric=Metric("loss", "min"))
     assert [one.id for one in interesting(made)] == ["2", "1", "3"]

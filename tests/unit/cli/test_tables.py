@@ -112,6 +112,12 @@ def test_equal_reasons_are_told_once_and_what_the_state_says_not_at_all() -> Non
     assert "KeyError" not in "".join(shown(tables.summary(EXPERIMENT, failed)))
 
 
+def test_a_program_that_ended_before_its_experiment_would_have_it_is_told() -> None:
+    ended = "its program ended by itself before position 15"
+    jobs = [Job("e1", name, JobState.COMPLETED, ended, {}, 9) for name in ("1", "2")]
+    assert shown(tables.jobs_table(EXPERIMENT, jobs))[-1] == f"✓ 1, 2  {ended}"
+
+
 def test_a_long_error_is_one_line() -> None:
     failed = Job("e1", "1", JobState.FAILED, "no " * 200)
     assert len(shown(tables.jobs_table(EXPERIMENT, [failed]))) == 3

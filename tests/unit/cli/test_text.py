@@ -98,3 +98,18 @@ def test_plots_of_anything(values: list[float], width: int) -> None:
         assert len(lines) == 6
     else:
         assert lines == ["no finite values yet"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("", ""),
+        ("\n  ValueError: no\nmore", "ValueError: no"),
+        ("exit code 1; the last lines read:\nacc=1\nNameError: x\n", "exit code 1; its last line: NameError: x"),
+        ("ended with exit code 3; its last lines:\nbad", "ended with exit code 3; its last line: bad"),
+        ("it ended; it said:\na\nb", "it ended; it said: b"),
+        ("exit code 1; the last lines read:", "exit code 1; the last lines read:"),
+    ],
+)
+def test_one_line_of_a_reason_does_not_end_before_the_cause(reason: str, shown: str) -> None:
+    assert text.first_line(reason) == shown

@@ -42,6 +42,14 @@ def test_a_run_that_ends_without_a_snapshot_puts_its_job_back_to_the_beginning(r
     assert rig.called(RunEnd)[-1].resume_position == 0
 
 
+@pytest.mark.parametrize("position", [0, 3])
+def test_a_job_whose_progress_was_dropped_says_so(position: int) -> None:
+    rig = trained(position)
+    rig.ended(RunEndReason.SUSPENDED, position)
+    dropped = "back at position 0, as no snapshot of it was saved: " if position else ""
+    assert rig.job().reason == f"{dropped}suspended at {position}"
+
+
 def test_it_goes_back_to_the_last_snapshot_if_there_is_one() -> None:
     rig = trained(2)
     rig.taken(2)
@@ -74,6 +82,16 @@ def test_a_program_that_ended_by_itself_completes_its_job_where_it_stands() -> N
     job = rig.job()
     assert (job.state, job.position, job.reason) == (JobState.COMPLETED, 3, "trained to its end")
     assert rig.called(RunEnd)[-1].reason is RunEndReason.UNTIL
+
+
+def test_a_program_that_ended_by_itself_before_its_experiment_would_have_it_says_so() -> None:
+    rig = trained(max_position=15)
+    rig.say(rig.key(), Ended(RunEndReason.UNTIL, 3, finished=True))
+    job = rig.job()
+    assert (job.state, job.position) == (JobState.COMPLETED, 3)
+    assert job.reason == (
+        "its program ended by itself before position 15; for more, give the program itself more epochs"
+    )
 
 
 def test_it_completes_too_while_it_was_to_be_suspended_but_not_when_it_was_to_be_terminated() -> None:

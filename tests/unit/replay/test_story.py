@@ -64,6 +64,7 @@ from hopyard_scheduler.core.events import (
     RunMessage,
     ShareSet,
     SnapshotShipped,
+    SnapshotStored,
     Started,
     TimerElapsed,
     Updated,
@@ -383,6 +384,16 @@ def test_an_end_says_where_the_job_stands(rig: Rig) -> None:
     )
 
 
+def test_a_job_that_is_trained_to_its_end_leaves_and_is_not_suspended() -> None:
+    rig = Rig(max_position=4)
+    rig.create()
+    rig.start(until=4)
+    rig.report(4, at_until=True)
+    told_ = "; ".join(line.text for line in told(rig))
+    assert "job 1 leaves its machine: has no more to train, saving" in told_
+    assert "SUSPEND" not in told_
+
+
 def test_a_line_about_one_job_leaves_the_others_out() -> None:
     rig = Rig(machines=2)
     rig.create()
@@ -429,6 +440,23 @@ def test_a_quota_that_does_not_suffice_is_told_beside_its_event() -> None:
         "run 1 of job 1 saved a snapshot at 1 (10 B); snapshots take 10 bytes, 6 more than snapshot.quota; all of them "
         "are still needed, so none is dropped"
     )
+
+
+def test_that_a_snapshot_was_stored_is_routine_and_that_it_was_not_is_none() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    rig.start("1", "n1/0")
+    for position in (1, 2):
+        rig.report(position)
+        rig.taken(position)
+    rig.stored(1)
+    line = told(rig)[-1]
+    about = line.about("1")
+    assert line.routine
+    assert about is not None
+    assert about.routine
+    rig.say(rig.key(), SnapshotStored(2, "s2", "no space left"))
+    assert [one.text for one in told(rig) if one.routine] == [line.text]
 
 
 def test_evicted_copies_are_told() -> None:

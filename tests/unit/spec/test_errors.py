@@ -197,8 +197,8 @@ def test_nor_does_it_come_in_as_json() -> None:
 
 def test_a_missing_section_is_told_with_its_meaning() -> None:
     with pytest.raises(SpecError) as caught:
-        load_spec("name: x\ntrainer: a:B\n", "e.yaml")
+        load_spec("# a comment\nname: x\ntrainer: a:B\n", "e.yaml")
     assert str(caught.value).splitlines() == [
-        "e.yaml:1: metric: is required: What is optimised.",
-        "e.yaml:1: space: is required: The hyperparameters and their values.",
+        "e.yaml: metric: is required: What is optimised.",
+        "e.yaml: space: is required: The hyperparameters and their values.",
     ]

@@ -106,7 +106,7 @@ def jobs_table(
         rows.append(
             [
                 Text(job.id, style=style.BEST if mine else ""),
-                Text(f"{look.symbol} {job.state.value.lower()}", style=look.style),
+                Text(f"{look.symbol} {style.word(job.state.value)}", style=look.style),
                 f"{job.position}/{longest}" if longest else str(job.position),
                 Text(text.number(job.best_value), style=style.BEST if mine else ""),
                 str(job.best_position) if job.best_value is not None else text.NOTHING,
@@ -157,7 +157,7 @@ def best_text(experiment: Experiment, job: Job) -> RenderableType:
     lines = [
         Text.assemble(
             (f"{experiment.metric.name} {text.number(job.best_value)}", style.BEST),
-            f"  job {job.id} at position {job.best_position}  ({job.state.value.lower()})",
+            f"  job {job.id} at position {job.best_position}  ({style.word(job.state.value)})",
         )
     ]
     width = max(map(len, job.hyperparameters), default=0)

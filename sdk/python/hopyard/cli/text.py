@@ -66,8 +66,12 @@ def hyperparameters(values: Mapping[str, Any], *, full: bool = False) -> str:
 
 
 def first_line(given: str) -> str:
-    """The first line that is not blank; empty for none."""
-    return next((line.strip() for line in given.splitlines() if line.strip()), "")
+    """The first line that is not blank; empty for none. One that only announces what a program printed gets its last line."""
+    lines = [line.strip() for line in given.splitlines() if line.strip()]
+    if len(lines) < 2 or not lines[0].endswith(":"):
+        return lines[0] if lines else ""
+    said, _, announced = lines[0].rpartition("; ")
+    return f"{said}; its last line: {lines[-1]}" if said and "last lines" in announced else f"{lines[0]} {lines[-1]}"
 
 
 def silence(seconds: float) -> str:

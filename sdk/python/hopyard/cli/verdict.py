@@ -18,6 +18,9 @@ _NAMED_JOBS: Final = 5
 ONLY_PAUSED: Final = "nothing is left to train but"
 """How the reason of an experiment begins that goes on only when a person resumes or ends a job."""
 
+ENDED_BY_ITSELF: Final = "its program ended by itself"
+"""How the reason of a COMPLETED job begins that the experiment would have trained further."""
+
 _QUIET: Final = (
     "reached position",
     "suspended at",
@@ -88,7 +91,7 @@ async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequenc
 def why(experiment: Experiment, job: Job) -> str:
     """The first line of why a job failed, ended or waits; empty where that says no more than its state does."""
     line = text.first_line(job.reason)
-    if not line or job.state is JobState.COMPLETED:
+    if not line or (job.state is JobState.COMPLETED and not line.startswith(ENDED_BY_ITSELF)):
         return ""
     if job.state.live:
         return line

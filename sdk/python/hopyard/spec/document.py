@@ -46,9 +46,11 @@ class Document:
     lines: dict[Path, int] = field(default_factory=dict)
     problems: list[tuple[int, Problem]] = field(default_factory=list)
 
-    def line(self, path: Path) -> int:
-        """The line of `path`, or of the nearest part around it that stands in the text."""
-        while path and path not in self.lines:
+    def line(self, path: Path) -> int | None:
+        """The line of `path`, or of the nearest part around it that stands in the text; None: a section that is not there."""
+        if path and path[:1] not in self.lines:
+            return None
+        while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path, 1)
 

@@ -25,7 +25,7 @@ def load_spec(text: str, source: str = "experiment") -> ExperimentSpec:
         SpecError: all mistakes, each with file, line, field, what was found and what is allowed.
     """
     document = read_document(text)
-    problems = list(document.problems)
+    problems: list[tuple[int | None, Problem]] = list(document.problems)
     spec: ExperimentSpec | None = None
     if document.data is not None or not problems:
         spec, mistakes = _validate(document.data)

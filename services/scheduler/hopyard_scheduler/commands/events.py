@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Tell what happened in an experiment, or to one job.
 
-    A line an event, in words.
+    A line an event, in words. That a snapshot has reached the store is told with --json only.
 
     **Examples:** `hopyard events digits`, `hopyard events digits 7`, `hopyard events digits -f`
     """
@@ -72,7 +72,7 @@ async def tell(
                 told = True
                 if json:
                     lines.append(_plain(line))
-                else:
+                elif not line.routine:
                     sys.stdout.write(_shown(line, width) + "\n")
                     if follow:
                         sys.stdout.flush()

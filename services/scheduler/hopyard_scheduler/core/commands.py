@@ -449,7 +449,9 @@ def decide(x: Experiment, run: Run, position: int, at_until: bool, decision: Dec
 def complete(x: Experiment, run: Run, position: int) -> None:
     """A run that has reached its `until` saves and ends. One that does so by itself is told all the same."""
     run.ending = RunEndReason.UNTIL
-    x.move(x.jobs[run.job], JobState.SUSPENDING, f"reached position {position}, saving")
+    job = x.jobs[run.job]
+    over = run.finished or position >= job.terms.max_position
+    x.move(job, JobState.SUSPENDING, f"{'has no more to train' if over else f'reached position {position}'}, saving")
     x.send(run, 0, Decide(DecisionKind.CONTINUE, position))
 
 

@@ -21,6 +21,9 @@ STORY_LENGTH = 12
 HOLD = "core/hold/"
 """Timers of jobs that wait after losses or failures."""
 
+ENDLESS = 2**31 - 1
+"""The number of a term that sets no limit."""
+
 ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
 
 

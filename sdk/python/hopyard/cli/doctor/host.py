@@ -124,7 +124,9 @@ def criu() -> Finding:
     """The program that snapshots any process."""
     tool = shutil.which("criu")
     if tool is None:
-        return missing("criu", "not installed", "nothing needs it yet: snapshot.provider criu is not available in this version")
+        return missing(
+            "criu", "not installed", "nothing needs it yet: snapshot.provider criu is not available in this version"
+        )
     said = (_output([tool, "--version"]) or "").split("\n")[0].removeprefix("Version: ")
     if _output([tool, "check"]) is None:
         return problem("criu", f"{said} at {tool}", "`criu check` fails: it needs root or CAP_CHECKPOINT_RESTORE")

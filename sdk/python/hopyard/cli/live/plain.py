@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hopyard.cli import text
 from hopyard.cli.live.model import LiveModel
+from hopyard.cli.live.style import word
 from hopyard.client.types import Experiment
 
 
@@ -14,7 +15,7 @@ def plain_line(model: LiveModel, now: float) -> str:
         return f"{model.source or 'experiment'}: waiting for the cluster"
     # Before the first job arrives, the experiment's own count is known.
     counted = {state.value: amount for state, amount in model.counts().items()} or experiment.jobs
-    counts = ", ".join(f"{amount} {state.lower()}" for state, amount in counted.items() if amount) or "no jobs yet"
+    counts = ", ".join(f"{amount} {word(state)}" for state, amount in counted.items() if amount) or "no jobs yet"
     best = model.without_best()
     if model.best_value is not None:
         best = (

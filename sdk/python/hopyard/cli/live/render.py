@@ -137,7 +137,7 @@ def _progress(model: LiveModel, width: int, now: float, ascii_only: bool) -> Tex
     for state, amount in sorted(model.counts().items(), key=lambda item: style.JOB[item[0]].rank):
         look = style.JOB[state]
         mark = look.ascii if ascii_only else look.symbol
-        parts.append((f" {mark} {amount} {state.name.lower()}", look.style))
+        parts.append((f" {mark} {amount} {style.word(state.value)}", look.style))
     return _line(width, *parts)
 
 
@@ -173,7 +173,8 @@ def _rest(jobs: list[Job], width: int) -> Text:
         return Text("")
     counted: dict[str, int] = {}
     for job in jobs:
-        counted[job.state.name.lower()] = counted.get(job.state.name.lower(), 0) + 1
+        name = style.word(job.state.value)
+        counted[name] = counted.get(name, 0) + 1
     words = ", ".join(f"{amount} {state}" for state, amount in counted.items())
     return _line(width, (f"and {text.count(len(jobs), 'more job')}: {words}", "dim"))
 

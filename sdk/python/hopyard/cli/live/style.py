@@ -38,6 +38,15 @@ JOB: Final = {
     JobState.TERMINATED: Look("✗", "x", "dim", 9),
 }
 
+
+def word(state: str) -> str:
+    """What people call a job's state, given as its name.
+
+    A SUSPENDING job leaves its machine, and may be complete or terminated by that.
+    """
+    return "leaving" if state == JobState.SUSPENDING.value else state.lower()
+
+
 EXPERIMENT: Final = {
     ExperimentState.RUNNING: f"bold {_SKY}",
     ExperimentState.PAUSING: f"bold {_PURPLE}",

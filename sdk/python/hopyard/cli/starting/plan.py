@@ -145,6 +145,11 @@ def _command(found: Script, path: str) -> Plan:
     left = [one.flag for one in found.options if one.name not in space]
     if left:
         plan.notes["space"] = [f"Options that are left as they are: {', '.join(left)}."]
+    lengths = [one.flag for one in found.options if suggest.is_length(one.name)]
+    if lengths:
+        plan.notes["stop"] = [
+            f"max_iterations trains no longer than the script itself does ({lengths[0]}): for more, give both more."
+        ]
     return plan
 
 

@@ -420,3 +420,14 @@ def test_each_of_a_group_says_its_own() -> None:
     rig.feed(ExperimentCreated(rig.now, "z", settings(weight=3.0)))
     expected = "1 of 1 in its group's share are busy: weight 3 beside z (weight 3: 1)"
     assert why(rig, "2") == f"waits for a machine: {expected}"
+
+
+def test_a_paused_job_says_that_its_progress_was_dropped() -> None:
+    rig = Rig()
+    rig.create()
+    rig.start()
+    rig.report(1)
+    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.ended(RunEndReason.SUSPENDED, 1)
+    assert why(rig).startswith("waits: the experiment is paused")
+    assert why(rig).endswith("; last: back at position 0, as no snapshot of it was saved: suspended at 1")

@@ -134,7 +134,7 @@ def state_table(state: State, created_at: float) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from hopyard.cli.text import NOTHING, count, number
+    from hopyard.cli.text import NOTHING, count, first_line, number
 
     reason = f" ({state.reason})" if state.reason else ""
     held = ", ".join(f"{m}: {'job ' + job if job else 'idle'}" for m, job in state.machines.items()) or "no machine"
@@ -154,7 +154,7 @@ def state_table(state: State, created_at: float) -> RenderableType:
             ", ".join(job.machines) or NOTHING,
             ", ".join(map(str, job.snapshots)) or NOTHING,
             number(job.best),
-            Text(job.reason.splitlines()[0] if job.reason else ""),
+            Text(first_line(job.reason)),
         )
     return Group(Text(head), table)
 

@@ -23,7 +23,7 @@ from hopyard_scheduler.core.preemption import DEADLINE
 _NAMED = 3
 """So many neighbours or nodes are named, the others counted."""
 
-_PAST = ("failed (", "its run was lost", "its snapshot was lost", "preempted")
+_PAST = ("failed (", "its run was lost", "its snapshot was lost", "preempted", "back at position")
 """Beginnings of last transitions that are worth telling beside why the job waits now."""
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hopyard.printable import printable
+
 _UNLIMITED: Final = 100_000
 
 
@@ -47,7 +49,7 @@ def show(renderable: Any, *, stderr: bool = False) -> None:
     console = Console(stderr=stderr, highlight=False, soft_wrap=isinstance(renderable, str))
     if not console.is_terminal:
         console = Console(stderr=stderr, highlight=False, soft_wrap=isinstance(renderable, str), width=_UNLIMITED)
-    console.print(renderable, markup=False)
+    console.print(printable(renderable) if isinstance(renderable, str) else renderable, markup=False)
 
 
 def width() -> int:
@@ -60,5 +62,5 @@ def width() -> int:
 
 def say(line: str) -> None:
     """Tell the person something that is not the result: a line on stderr."""
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(printable(line) + "\n")
     sys.stderr.flush()

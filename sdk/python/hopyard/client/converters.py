@@ -25,6 +25,7 @@ from hopyard.client.types import (
     Statistic,
 )
 from hopyard.errors import Internal
+from hopyard.printable import printable
 from hopyard.rpc.enums import JOB_STATES, METRIC_MODES, EnumMap
 from hopyard.rpc.values import hyperparameters_from_proto, metrics_from_proto
 from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2, resource_manager_pb2
@@ -69,7 +70,7 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
         name=message.name,
         state=EXPERIMENT_STATES.from_proto(message.state, field="experiment.state"),
         metric=metric(message.metric),
-        reason=message.reason,
+        reason=printable(message.reason),
         spec=_spec(message),
         bundle=message.bundle,
         created_at=message.created_at,
@@ -82,7 +83,7 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
         share=message.share,
         running_seconds=message.running_seconds,
         group=message.group,
-        warning=message.warning,
+        warning=printable(message.warning),
         snapshot_bytes=message.snapshot_bytes,
     )
 
@@ -106,7 +107,7 @@ def job(message: experiment_pb2.Job) -> Job:
         experiment=message.experiment,
         id=message.id,
         state=JOB_STATES.from_proto(message.state, field="job.state"),
-        reason=message.reason,
+        reason=printable(message.reason),
         hyperparameters=hyperparameters_from_proto(message.hyperparameters),
         position=message.position,
         attempt=message.attempt,

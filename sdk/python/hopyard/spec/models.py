@@ -28,6 +28,7 @@ from hopyard.spec.fields import (
 )
 
 _INT64 = 2**63 - 1
+_MOST = 100_000
 
 
 class _Section(BaseModel):
@@ -151,8 +152,8 @@ class SnapshotSpec(_Section):
 class JobResources(_Section):
     """What one slot has."""
 
-    cpus: int = Field(1, ge=1, description="CPU cores (and threads) of a slot.")
-    gpus: int = Field(0, ge=0, description="GPUs of a slot.")
+    cpus: int = Field(1, ge=1, le=_MOST, description="CPU cores (and threads) of a slot.")
+    gpus: int = Field(0, ge=0, le=_MOST, description="GPUs of a slot.")
     memory: Bytes | None = Field(
         None,
         description="Memory that a run's processes may use together on a slot: 500MB, 2GiB or bytes. A run that uses more "
@@ -165,11 +166,12 @@ class ResourcesSpec(_Section):
     """What the experiment uses."""
 
     slots: int | None = Field(
-        None, ge=1, description="The most machines it uses at a time; none: all that its share gives."
+        None, ge=1, le=_MOST, description="The most machines it uses at a time; none: all that its share gives."
     )
     concurrency: int | None = Field(
         None,
         ge=1,
+        le=_MOST,
         description="The most jobs that train at a time, each on as many machines as its policy gives it; none: no limit.",
     )
     per_job: JobResources = Field(JobResources(), description="What one slot must have.")

@@ -5,12 +5,14 @@ Most end with their agent by themselves. A script that has not attached yet does
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import signal
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,7 @@ from hopyard_nodeagent.memory import of_session
 
 _log = logging.getLogger(__name__)
 
+_STARTING: Final = "starting-"
 _SAME_SECONDS: Final = 2.0
 """The system tells when a process began by a clock that may be set meanwhile."""
 
@@ -30,6 +33,17 @@ class Leftovers:
     def __init__(self, folder: Path) -> None:
         """Keep them in `folder`."""
         self._folder = folder
+
+    @contextmanager
+    def starting(self, token: str) -> Iterator[None]:
+        """A process with this token in its environment is being started; it is noted before this ends."""
+        named = _named(token)
+        file = self._folder / f"{_STARTING}{named}"
+        file.write_text(json.dumps({"host": socket.gethostname()}))
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
 
     def note(self, pid: int) -> None:
         """A process was started; one that is gone already is left out."""
@@ -55,6 +69,8 @@ class Leftovers:
 
 def _left(file: Path) -> list[int]:
     """Processes of the session that a file tells of, if it is still that one."""
+    if file.name.startswith(_STARTING):
+        return _with_token(file.name.removeprefix(_STARTING))
     try:
         leader, noted = int(file.name), json.loads(file.read_text())
         host, began = str(noted["host"]), float(noted["began"])
@@ -67,3 +83,21 @@ def _left(file: Path) -> list[int]:
     except psutil.NoSuchProcess:
         present = began  # While any of a session is left, its number is given to no other.
     return of_session(leader) if abs(present - began) < _SAME_SECONDS else []
+
+
+def _named(token: str) -> str:
+    """What a file may be called after a token, which is a secret."""
+    return hashlib.sha256(token.encode()).hexdigest()[:32]
+
+
+def _with_token(named: str) -> list[int]:
+    """Processes of the sessions whose leaders have a token: their agent was killed before it knew their numbers."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            token = process.environ().get("HOPYARD_TOKEN")
+        except psutil.Error:  # another user's, or gone
+            continue
+        if token is not None and _named(token) == named:
+            found.append(process.pid)
+    return found

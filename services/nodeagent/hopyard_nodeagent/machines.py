@@ -157,15 +157,16 @@ class Machines:
         self._starting[token] = started
         try:
             variables = agent_variables(self.application_address, token)
-            machine.runner = runner = await spawn(
-                program,
-                token=token,
-                environment={**environment, **variables},
-                log=log,
-                folder=folder,
-                over=self._leftovers.forget,
-            )
-            self._leftovers.note(runner.pid)
+            with self._leftovers.starting(token):
+                machine.runner = runner = await spawn(
+                    program,
+                    token=token,
+                    environment={**environment, **variables},
+                    log=log,
+                    folder=folder,
+                    over=self._leftovers.forget,
+                )
+                self._leftovers.note(runner.pid)
             started.set_result(runner)
         finally:
             del self._starting[token]

@@ -49,3 +49,26 @@ def test_what_has_ended_is_forgotten_and_other_processes_live(tmp_path: Path) ->
         other.communicate()
     leftovers.note(other.pid)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_whose_agent_died_before_it_knew_its_number_is_ended(tmp_path: Path) -> None:
+    command = ["sh", "-c", "echo up; exec sleep 600"]
+    left, other = (
+        subprocess.Popen(command, env={"HOPYARD_TOKEN": token}, start_new_session=True, stdout=subprocess.PIPE)
+        for token in ("mine", "another")
+    )
+    assert left.stdout is not None
+    assert other.stdout is not None
+    try:
+        assert (left.stdout.readline(), other.stdout.readline()) == (b"up\n", b"up\n")
+        killed = Leftovers(tmp_path).starting("mine")
+        killed.__enter__()  # And no more of that agent.
+        assert "mine" not in str(list(tmp_path.iterdir()))
+        Leftovers(tmp_path).end_all()
+        assert left.wait(20) == -9
+        assert other.poll() is None
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        for process in (left, other):
+            process.kill()
+            process.communicate()

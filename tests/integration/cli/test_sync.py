@@ -75,7 +75,7 @@ def test_the_public_clients_have_the_same_methods() -> None:
     from hopyard import AsyncClient
 
     def public(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
+        return {name for name in dir(kind) if not name.startswith("_")}
 
     assert public(Client) == public(AsyncClient)
 

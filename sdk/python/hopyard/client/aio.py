@@ -3,61 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 import uuid
-from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from hopyard.client import converters
-from hopyard.client.address import DEFAULT_DATA, find_server
 from hopyard.client.blobs import put_blob
-from hopyard.client.connection import Connection
 from hopyard.client.downloads import Which, choose, download
-from hopyard.client.logs import LogReader
+from hopyard.client.looking import Looking, id_of
 from hopyard.client.types import (
-    Change,
-    Cluster,
     Download,
     Experiment,
-    ExperimentState,
     Exported,
     Garbage,
     Imported,
     Job,
-    JobState,
-    LogChunk,
-    Node,
-    Point,
-    Statistic,
 )
-from hopyard.errors import InvalidInput, NotFound, TimedOut, Unavailable
-from hopyard.rpc import DEFAULT_TIMEOUT_SECONDS, Backoff
-from hopyard.rpc.enums import JOB_STATES
-from hopyard.v1 import appstat_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
+from hopyard.errors import InvalidInput, NotFound
+from hopyard.v1 import experiment_pb2, job_manager_pb2
 
 if TYPE_CHECKING:
-    from hopyard.client.embedded import EmbeddedCluster
     from hopyard.client.submission import SpecLike, Submission
-    from hopyard.results import Results
 
-PATIENCE_SECONDS: Final = 30.0
-"""How long a call is tried again while the cluster is not reachable, unless the client is told otherwise."""
-
-_PAGE: Final = 1000
 _GARBAGE_SECONDS: Final = 1800.0
-_WATCH_SECONDS: Final = 3600.0
-_LAST_WORDS_SECONDS: Final = 2.0
 _MOST: Final = 2**31 - 1
 
-ENDED: Final = frozenset(state for state in ExperimentState if state.ended)
 
-
-class AsyncClient:
+class AsyncClient(Looking):
     """A client of a Hopyard cluster, for asyncio. Use it as a context manager, or `close` it.
 
     It raises `hopyard.errors`; an experiment file that is wrong raises `hopyard.spec.SpecError`. Calls have a
@@ -71,62 +45,6 @@ class AsyncClient:
         timeout: Deadline in seconds of one try of a call.
         patience: Seconds in which a call is tried again while the cluster is not reachable.
     """
-
-    def __init__(
-        self,
-        server: str | None = None,
-        data: str | Path | None = None,
-        *,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
-        patience: float = PATIENCE_SECONDS,
-    ) -> None:
-        if server is not None and data is not None:
-            raise InvalidInput("give server or data, not both")
-        self._server = server
-        self._data = data
-        self._timeout = timeout
-        self._patience = patience
-        self._cluster: EmbeddedCluster | None = None
-        self._opening = asyncio.Lock()
-        self._opened: Connection | None = None
-
-    @classmethod
-    def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
-        """A client with a cluster of its own in the directory `data`, on this computer.
-
-        The cluster starts with the first call (or on entering the context), and stops when the client is closed; what
-        was going on then goes on when the directory is opened again.
-
-        Args:
-            data: The directory; made where it is missing.
-            slots: How many jobs train at a time.
-        """
-        from hopyard.client.embedded import EmbeddedCluster
-
-        client = cls()
-        client._cluster = EmbeddedCluster(data, slots=slots, purpose="Client.local")
-        return client
-
-    async def __aenter__(self) -> Self:
-        """Find the cluster, or start it."""
-        await self._connection()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the client."""
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections, and stop the client's own cluster. Safe to call twice."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            await opened.close()
-        if self._cluster is not None:
-            await self._cluster.stop()
-
-    # ---------------------------------------------------------------------------------------------------- experiments
 
     async def create(
         self, spec: SpecLike | Submission, folder: str | Path | None = None, *, interpreter: str = ""
@@ -165,121 +83,24 @@ class AsyncClient:
         answer = await connection.call(lambda: connection.experiments.CreateExperiment(request))
         return converters.experiment(answer.experiment)
 
-    async def get(self, experiment: str | Experiment) -> Experiment:
-        """An experiment's present state.
-
-        Raises:
-            NotFound: There is none with this id.
-        """
-        connection = await self._connection()
-        request = experiment_pb2.GetExperimentRequest(experiment=_id(experiment))
-        answer = await connection.call(lambda: connection.experiments.GetExperiment(request))
-        return converters.experiment(answer.experiment)
-
-    async def experiments(self, state: ExperimentState | None = None) -> list[Experiment]:
-        """All experiments, newest first; with `state`, those in it."""
-        connection = await self._connection()
-        request = experiment_pb2.ListExperimentsRequest(page_size=_PAGE)
-        if state is not None:
-            request.state = converters.EXPERIMENT_STATES.to_proto(state)
-        found: list[Experiment] = []
-        while True:
-            answer = await connection.call(lambda: connection.experiments.ListExperiments(request))
-            found.extend(map(converters.experiment, answer.experiments))
-            if not answer.next_page_token:
-                return found
-            request.page_token = answer.next_page_token
-
-    async def watch(self, experiment: str | Experiment) -> AsyncGenerator[Change]:
-        """The present state of the experiment and its jobs, then every change, until it ends.
-
-        When the connection is lost it is opened again, and the present state comes once more. A slow reader gets the
-        newest state of each job, not every step between.
-
-        Raises:
-            NotFound: There is no such experiment.
-            Unavailable: The cluster was not reachable for longer than the client's patience.
-        """
-        connection = await self._connection()
-        request = experiment_pb2.WatchExperimentRequest(experiment=_id(experiment))
-        backoff, rng, failures, lost_at, ended = Backoff(), random.Random(), 0, 0.0, False
-        while not ended:
-            call = connection.experiments.WatchExperiment(request, timeout=_WATCH_SECONDS)
-            messages = call.__aiter__()
-            try:
-                while True:
-                    # Once the experiment has ended the server closes the stream; a lost goodbye must not hold us.
-                    async with asyncio.timeout(_LAST_WORDS_SECONDS if ended else None):
-                        message = await anext(messages)
-                    failures = 0
-                    change = converters.change(message)
-                    if isinstance(change, Experiment):
-                        ended = change.state.ended
-                    if change is not None:
-                        yield change
-            except TimeoutError:
-                continue  # after a long while, to open it anew
-            except StopAsyncIteration:
-                failures, lost_at = failures + 1, time.monotonic()  # closed by a server that stops, when not ended
-            except Unavailable as error:
-                failures += 1
-                lost_at = lost_at if failures > 1 else time.monotonic()
-                if not ended and time.monotonic() - lost_at > self._patience:
-                    raise connection.unanswered(error) from error
-            finally:
-                call.cancel()
-            if not ended:
-                await asyncio.sleep(backoff.wait(failures, rng))
-
-    async def wait(
-        self,
-        experiment: str | Experiment,
-        timeout: float | None = None,  # noqa: ASYNC109 - the same face as the synchronous client
-        *,
-        until: Collection[ExperimentState] = ENDED,
-    ) -> Experiment:
-        """Wait until the experiment has ended, or is in one of the states `until`.
-
-        Args:
-            experiment: Which.
-            timeout: Seconds to wait at most; None: as long as it takes.
-            until: States to wait for; an experiment that ends in another one is answered all the same.
-
-        Raises:
-            TimedOut: It took longer.
-        """
-        newest: Experiment | None = None
-        try:
-            async with asyncio.timeout(timeout):
-                async with aclosing(self.watch(experiment)) as changes:
-                    async for change in changes:
-                        if isinstance(change, Experiment):
-                            newest = change
-                            if newest.state in until or newest.state.ended:
-                                return newest
-        except TimeoutError as error:
-            state = newest.state.value if newest is not None else "not known"
-            raise TimedOut(f"experiment {_id(experiment)}: still {state} after {timeout:g} s") from error
-        return await self.get(experiment)
-
     async def pause(self, experiment: str | Experiment) -> Experiment:
         """Suspend all its runs at their next boundary and start none; `wait(..., until={PAUSED})` waits for that."""
         connection = await self._connection()
-        request = experiment_pb2.PauseExperimentRequest(experiment=_id(experiment))
+        request = experiment_pb2.PauseExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.PauseExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def resume(self, experiment: str | Experiment) -> Experiment:
         """Go on with a paused experiment."""
         connection = await self._connection()
-        request = experiment_pb2.ResumeExperimentRequest(experiment=_id(experiment))
+        request = experiment_pb2.ResumeExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.ResumeExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def stop(self, experiment: str | Experiment) -> Experiment:
         """End it: terminate all its jobs. The best job's snapshot is kept."""
         connection = await self._connection()
-        request = experiment_pb2.StopExperimentRequest(experiment=_id(experiment))
+        request = experiment_pb2.StopExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.StopExperiment(request))
         return converters.experiment(answer.experiment)
 
@@ -306,7 +127,7 @@ class AsyncClient:
             raise InvalidInput(f"an extension is at most {_MOST} jobs or units, found {max(jobs, max_iterations)}")
         connection = await self._connection()
         request = experiment_pb2.ExtendExperimentRequest(
-            experiment=_id(experiment),
+            experiment=id_of(experiment),
             jobs=jobs,
             max_iterations=max_iterations,
             seconds=seconds,
@@ -343,7 +164,7 @@ class AsyncClient:
             raise InvalidInput(f"slots and concurrency are at most {_MOST}")
         connection = await self._connection()
         request = experiment_pb2.UpdateExperimentRequest(
-            experiment=_id(experiment),
+            experiment=id_of(experiment),
             target=target,
             weight=weight,
             slots=slots,
@@ -354,112 +175,26 @@ class AsyncClient:
         answer = await connection.call(lambda: connection.experiments.UpdateExperiment(request))
         return converters.experiment(answer.experiment)
 
-    # ----------------------------------------------------------------------------------------------- jobs and results
-
     async def pause_job(self, experiment: str | Experiment, job: str) -> Job:
         """Suspend one job at its next boundary, and keep it so whatever the policy wants; the experiment goes on without it."""
         connection = await self._connection()
-        request = job_manager_pb2.PauseJobRequest(experiment=_id(experiment), job=job)
+        request = job_manager_pb2.PauseJobRequest(experiment=id_of(experiment), job=job)
         answer = await connection.call(lambda: connection.jobs.PauseJob(request))
         return converters.job(answer.job)
 
     async def resume_job(self, experiment: str | Experiment, job: str) -> Job:
         """Let a job go on that `pause_job` paused: the policy may start it again."""
         connection = await self._connection()
-        request = job_manager_pb2.UnpauseJobRequest(experiment=_id(experiment), job=job)
+        request = job_manager_pb2.UnpauseJobRequest(experiment=id_of(experiment), job=job)
         answer = await connection.call(lambda: connection.jobs.UnpauseJob(request))
         return converters.job(answer.job)
 
     async def stop_job(self, experiment: str | Experiment, job: str) -> Job:
         """End one job: a running one at its next boundary, a waiting one at once. What it reported stays."""
         connection = await self._connection()
-        request = job_manager_pb2.TerminateJobRequest(experiment=_id(experiment), job=job)
+        request = job_manager_pb2.TerminateJobRequest(experiment=id_of(experiment), job=job)
         answer = await connection.call(lambda: connection.jobs.TerminateJob(request))
         return converters.job(answer.job)
-
-    async def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
-        """An experiment's jobs in order of creation; with `state`, those in it."""
-        connection = await self._connection()
-        request = job_manager_pb2.ListJobsRequest(experiment=_id(experiment), page_size=_PAGE)
-        if state is not None:
-            request.state = JOB_STATES.to_proto(state)
-        found: list[Job] = []
-        while True:
-            answer = await connection.call(lambda: connection.jobs.ListJobs(request))
-            found.extend(map(converters.job, answer.jobs))
-            if not answer.next_page_token:
-                return found
-            request.page_token = answer.next_page_token
-
-    async def job(self, experiment: str | Experiment, job: str) -> Job:
-        """One job.
-
-        Raises:
-            NotFound: There is none with this id.
-        """
-        connection = await self._connection()
-        request = job_manager_pb2.GetJobRequest(experiment=_id(experiment), job=job)
-        answer = await connection.call(lambda: connection.jobs.GetJob(request))
-        return converters.job(answer.job)
-
-    async def best(self, experiment: str | Experiment) -> Job | None:
-        """The job with the best value of the metric so far; None before the first report."""
-        present = await self.get(experiment)
-        return await self.job(present.id, present.best_job) if present.best_job is not None else None
-
-    async def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
-        """All accepted reports, ordered by job and position; of one job, or of all."""
-        connection = await self._connection()
-        request = appstat_pb2.QueryStatisticsRequest(experiment=_id(experiment), job=job or "", page_size=10_000)
-        found: list[Statistic] = []
-        while True:
-            answer = await connection.with_appstat(lambda stub: stub.QueryStatistics(request))
-            found.extend(map(converters.statistic, answer.statistics))
-            if not answer.next_page_token:
-                return found
-            request.page_token = answer.next_page_token
-
-    async def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
-        """What it found as a table: a row a job in order of creation; with `reports`, a row a report.
-
-        `results(...).rows` are plain values, `results(...).frame()` is a pandas DataFrame.
-        """
-        from hopyard.results import job_results, report_results
-
-        present = await self.get(experiment)
-        if reports:
-            return report_results(present, await self.statistics(present))
-        return job_results(present, await self.jobs(present))
-
-    async def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
-        """A job's curve, in order of position.
-
-        Args:
-            experiment: Which.
-            job: Id of the job.
-            metric: Name of a metric; None: the one the experiment optimises.
-
-        Raises:
-            NotFound: There is no such experiment or job.
-        """
-        present = await self.get(experiment)
-        await self.job(present.id, job)
-        return converters.curve(await self.statistics(present.id, job), metric or present.metric.name)
-
-    async def logs(
-        self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
-    ) -> AsyncGenerator[LogChunk]:
-        """What a job (a rank of it, on several machines) printed, node by node; with `follow` also what it prints until it ends.
-
-        Raises:
-            NotFound: There is no such job, it has not run yet, or a node it may have run on is not reachable.
-        """
-        connection = await self._connection()
-        group = (await self.job(experiment, job)).group or _id(experiment)
-        reader = LogReader(connection, group, job, self.nodes, lambda: self.job(experiment, job), rank)
-        async with aclosing(reader.follow() if follow else reader.written()) as chunks:
-            async for chunk in chunks:
-                yield chunk
 
     async def download(
         self,
@@ -543,20 +278,6 @@ class AsyncClient:
 
         return await read(self, await self._connection(), Path(file), name)
 
-    # -------------------------------------------------------------------------------------------------------- cluster
-
-    async def nodes(self) -> list[Node]:
-        """The cluster's nodes with their machines."""
-        connection = await self._connection()
-        request = resource_manager_pb2.ListNodesRequest(page_size=_PAGE)
-        found: list[Node] = []
-        while True:
-            answer = await connection.call(lambda: connection.resources.ListNodes(request))
-            found.extend(map(converters.node, answer.nodes))
-            if not answer.next_page_token:
-                return found
-            request.page_token = answer.next_page_token
-
     async def collect_garbage(
         self,
         *,
@@ -579,20 +300,3 @@ class AsyncClient:
         )
         answer = await connection.call(lambda: connection.experiments.CollectGarbage(request, timeout=_GARBAGE_SECONDS))
         return converters.garbage(answer, dry_run=dry_run)
-
-    async def cluster(self) -> Cluster:
-        """Where the cluster's services answer."""
-        connection = await self._connection()
-        request = experiment_pb2.GetClusterRequest()
-        return converters.cluster(await connection.call(lambda: connection.experiments.GetCluster(request)))
-
-    async def _connection(self) -> Connection:
-        async with self._opening:
-            if self._opened is None:
-                server = await self._cluster.start() if self._cluster else find_server(self._server, self._data)
-                self._opened = Connection(server, timeout=self._timeout, patience=self._patience)
-            return self._opened
-
-
-def _id(experiment: str | Experiment) -> str:
-    return experiment.id if isinstance(experiment, Experiment) else experiment

@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from hopyard.client.address import DEFAULT_DATA
-from hopyard.client.aio import ENDED, PATIENCE_SECONDS, AsyncClient
+from hopyard.client.aio import AsyncClient
 from hopyard.client.downloads import Which
+from hopyard.client.looking import ENDED, PATIENCE_SECONDS
 from hopyard.client.loop import LoopThread
 from hopyard.client.types import (
     Change,

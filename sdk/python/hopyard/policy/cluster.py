@@ -209,6 +209,10 @@ class Cluster(abc.ABC):
         """How many jobs are in any of these states at the moment of the up-call, without looking at each."""
         return sum(job.state in states for job in self.jobs.values())
 
+    def busy_machines(self) -> int:
+        """How many machines have a run at the moment of the up-call, without looking at each."""
+        return sum(len(job.machines) for job in self.live_jobs())
+
     def live_jobs(self) -> Sequence[JobView]:
         """Jobs with a run, in order of creation."""
         return [job for job in self.jobs.values() if job.state.live]

@@ -165,9 +165,13 @@ class Cluster:
 
     def set_demand(self, experiment: str, machines: int | None, gang: int = 1) -> None:
         """An experiment can use so many machines, `gang` of them at once; None: as many as it can get."""
-        if experiment in self.tenants:
-            self.tenants[experiment].demand, self.tenants[experiment].gang = machines, gang
-            self._changed = True
+        tenant = self.tenants.get(experiment)
+        if tenant is None:
+            return
+        most = len(self.machines)  # More than there are is as good as all of them.
+        before = tenant.limit(most), tenant.gang
+        tenant.demand, tenant.gang = machines, gang
+        self._changed = self._changed or before != (tenant.limit(most), gang)
 
     def set_terms(self, experiment: str, weight: float, cap: int | None) -> None:
         """An experiment's weight or cap changed."""

@@ -1,0 +1,230 @@
+"""One call: a policy on a workload, in virtual time."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from hopyard.errors import InvalidInput
+from hopyard.generator import Generator, Result as Outcome
+from hopyard.policy import Policy
+from hopyard_scheduler.core.effects import AskOutside
+from hopyard_scheduler.core.events import Settings
+from hopyard_scheduler.policies import new_policy
+from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
+from hopyard_scheduler.simulator.measuring import POOLS, Result
+from hopyard_scheduler.simulator.workload import Workload
+from hopyard_scheduler.simulator.world import World
+
+TERMS: Final = (
+    "kill_threshold",
+    "max_failures",
+    "max_losses",
+    "snapshot_every",
+    "keep_latest",
+    "keep_best",
+    "snapshot_quota",
+    "concurrency",
+    "kill_after",
+    "grace",
+)
+"""Terms of an experiment, as the core has them, that `parameters` may set beside those of the policy."""
+
+
+def simulate(
+    workload: Workload,
+    policy: str | type[Policy] | Callable[..., Policy],
+    *,
+    slots: int | None = None,
+    fleet: Fleet | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    target: float | None = None,
+    max_time: float | None = None,
+    jobs: int | None = None,
+    seed: int = 0,
+    order_seed: int | None = None,
+    costs: Costs | None = None,
+    faults: Faults | None = None,
+    generator: Generator | None = None,
+    from_scratch: bool = False,
+    details: bool = False,
+    watch: Callable[[World], None] | None = None,
+) -> Result:
+    """Runs a whole search in virtual time, with the core and the policy of a live one. The same arguments give the same result.
+
+    Args:
+        workload: What jobs train.
+        policy: A policy's name as in an experiment file, or its class, or what makes one.
+        slots: Machines, all alike, a node each; or give a `fleet`.
+        fleet: The machines.
+        parameters: The policy's parameters by name, and terms of the experiment (`TERMS`).
+        target: The search is over when a report is at least as good.
+        max_time: Virtual seconds after which it is over.
+        jobs: The most jobs; None: one for each of the workload's configurations.
+        seed: Of the policy's and the faults' chance.
+        order_seed: Of the order of the configurations; None: the workload's own order.
+        costs: What things cost; by default nothing.
+        faults: What goes wrong; by default nothing.
+        generator: Proposes configurations instead of the workload's own; with a workload that knows them all.
+        from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
+        details: Keep every run and every report in the result.
+        watch: Called now and then while it goes on.
+
+    Raises:
+        InvalidInput: An argument is wrong, or the policy trains what the workload does not know.
+        SimulationError: The policy failed, or came to a stop.
+    """
+    if (slots is None) == (fleet is None):
+        raise InvalidInput("give either slots or a fleet")
+    machines = fleet if fleet is not None else Fleet(slots or 0)
+    made, name, given, terms = _policy(policy, parameters or {})
+    configurations = workload.configurations(order_seed) if generator is None else ()
+    most = jobs if jobs is not None else len(configurations)
+    if most < 1:
+        raise InvalidInput("how many jobs: with a generator, `jobs` must be given")
+    settings = Settings(
+        metric=workload.metric,
+        mode=workload.mode,
+        max_position=workload.max_position,
+        jobs=most,
+        target=target,
+        max_seconds=max_time,
+        seed=seed,
+        statistics=type(made).application_stat is not Policy.application_stat,
+        every_iteration=made.every_iteration,
+        ends_jobs=made.ends_jobs,
+        generator_reads=generator.reads if generator is not None else "nothing",
+    )
+    questions = _Questions(configurations, generator)
+    world = World(
+        workload,
+        made,
+        replace(settings, **terms),
+        machines,
+        costs or Costs(),
+        faults or Faults(),
+        seed=seed,
+        answer=questions.answer,
+        from_scratch=from_scratch,
+        details=details,
+    )
+    questions.world = world
+    for _ in world.run():
+        if watch is not None:
+            watch(world)
+    return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target)
+
+
+def _result(
+    world: World,
+    policy: str,
+    parameters: Mapping[str, Any],
+    slots: int,
+    seed: int,
+    order_seed: int | None,
+    target: float | None,
+) -> Result:
+    measure, x, now = world.measure, world.experiment, world.timeline.now
+    capacity, started = measure.closed(now)
+    best = x.best
+    return Result(
+        policy=policy,
+        parameters=parameters,
+        slots=slots,
+        seed=seed,
+        order_seed=order_seed,
+        target=target,
+        time_to_target=measure.time_to_target,
+        best=best[2] if best is not None else None,
+        best_job=best[0] if best is not None else None,
+        time=now,
+        job_seconds=measure.job_seconds,
+        jobs_started=started,
+        jobs_terminated=measure.terminated,
+        suspends=sum(job.suspends for job in x.jobs.values()),
+        iterations=measure.iterations,
+        utilisation=measure.job_seconds / capacity if capacity else 0.0,
+        first_at_R=measure.at_max[0][0] if measure.at_max else None,
+        jobs_at_R=tuple(measure.at_max),
+        promotions=measure.promotions,
+        pools={"names": list(POOLS), "points": measure.pools},
+        reason=x.reason,
+        events=world.events,
+        runs=tuple(measure.runs) if measure.details else None,
+        curves=measure.curves if measure.details else None,
+    )
+
+
+class _Questions:
+    """Answers what the core asks of the outside: configurations, predictions."""
+
+    def __init__(self, configurations: Any, generator: Generator | None) -> None:
+        self._configurations = configurations
+        self._generator = generator
+        self._proposed = 0
+        self._told = 0
+        self.world: World | None = None
+
+    def answer(self, question: AskOutside) -> object:
+        """The result of a question.
+
+        Raises:
+            InvalidInput: Nothing here answers it.
+        """
+        if question.member:
+            return self._configuration(question)
+        raise InvalidInput(f"nothing in a simulation answers questions of kind {question.kind!r}")
+
+    def _configuration(self, question: AskOutside) -> Mapping[str, Any] | None:
+        ordinal, self._proposed = self._proposed, self._proposed + 1
+        if self._generator is None:
+            return self._configurations[ordinal] if ordinal < len(self._configurations) else None
+        assert self.world is not None
+        calls = self.world.experiment.members[question.member].generator_calls
+        for call in calls[self._told : question.payload["after"]]:
+            if call.kind == "report":
+                self._generator.report(call.job, call.position, call.metrics)
+            elif call.kind == "final":
+                outcome = Outcome(call.metrics, call.outcome, call.position, call.hyperparameters)
+                self._generator.report_final(call.job, outcome)
+        self._told = question.payload["after"]
+        return self._generator.create(question.payload["job"], ordinal)
+
+
+def _policy(
+    policy: str | type[Policy] | Callable[..., Policy], parameters: Mapping[str, Any]
+) -> tuple[Policy, str, dict[str, Any], dict[str, Any]]:
+    """The policy, its name, its own parameters, and the experiment's terms among those given."""
+    if isinstance(policy, str):
+        from hopyard.plugins import POLICIES, load_plugin
+
+        make: Callable[..., Policy] = load_plugin(POLICIES, policy, Policy)
+        name = policy
+    else:
+        make, name = policy, getattr(policy, "__name__", type(policy).__name__)
+    takes = set(inspect.signature(make).parameters)
+    terms = {key: value for key, value in parameters.items() if key not in takes and key in TERMS}
+    own = {key: value for key, value in parameters.items() if key not in terms}
+    unknown = sorted(set(own) - takes)
+    if unknown:
+        raise InvalidInput(
+            f"policy {name} has no parameter {', '.join(unknown)}; it has: {', '.join(sorted(takes)) or 'none'}; an "
+            f"experiment's terms are: {', '.join(TERMS)}"
+        )
+    _check(terms)
+    if isinstance(policy, str):
+        return new_policy(policy, own), name, own, terms
+    return make(**own), name, own, terms
+
+
+def _check(terms: Mapping[str, Any]) -> None:
+    """The terms are numbers of the kind that the core takes."""
+    kinds = {field.name: str(field.type) for field in fields(Settings)}
+    for key, value in terms.items():
+        whole = "int" in kinds[key]
+        right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not right or not math.isfinite(value):
+            raise InvalidInput(f"{key} must be {'a whole' if whole else 'a finite'} number, found {value!r}")

@@ -33,6 +33,9 @@ class JobState(enum.Enum):
     TERMINATED = "TERMINATED"
     FAILED = "FAILED"
 
+    # Jobs are counted by state all the time, and an enumeration's own hash is many times slower; nothing rests on its value.
+    __hash__ = object.__hash__
+
     @property
     def idle(self) -> bool:
         """Whether the job waits for a machine."""

@@ -217,10 +217,15 @@ class Cluster:
         """The machines are to be divided anew."""
         self._changed = True
 
+    @property
+    def unbalanced(self) -> bool:
+        """Whether anything has changed that the division of the machines depends on."""
+        return self._changed
+
     def rebalance(
         self, at: float, thinking: Mapping[str, Container[str]]
     ) -> list[ShareSet | MachineGranted | MachineRecalled]:
-        """Divides the machines anew and grants what is free, if anything has changed that this depends on.
+        """Divides the machines anew and grants what is free.
 
         Args:
             at: When.
@@ -230,8 +235,6 @@ class Cluster:
         Returns:
             Changed shares first, then grants, then machines that their holder is to leave for others of another kind.
         """
-        if not self._changed:
-            return []
         self._changed = False
         usable = [m for m in self.machines.values() if not self.nodes[m.node].draining]
         # Those of drained nodes and the recalled ones, which are about to come back, do not count.

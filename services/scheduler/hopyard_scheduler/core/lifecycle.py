@@ -210,7 +210,7 @@ def _nothing_left(x: Experiment, member: Member) -> bool:
     """Whether an experiment is done: all its jobs ended and it has no more, or the policy of them all wants nothing."""
     if x.calls or x.in_flight is not None:
         return False
-    if member.all_ended and member.jobs_left == 0:
+    if member.jobs_left == 0 and member.all_ended:
         return not any(question.member in ("", member.id) for question in x.asks.values())
     if x.live or x.asks or x.outdated or member.states.get(JobState.HELD):
         return False

@@ -108,13 +108,14 @@ class Measure:
     iterations: int = 0
     suspends: int = 0
     promotions: int = 0
-    terminated: int = 0
+    terminated: int | None = None
     time_to_target: float | None = None
     at_max: list[tuple[float, int]] = field(default_factory=list)
     runs: list[RunInterval] = field(default_factory=list)
     curves: dict[str, list[list[float | int | None]]] = field(default_factory=dict)
     pools: list[tuple[float, ...]] = field(default_factory=list)
     _step: float = 0.0
+    _next_look: float = 0.0
     _begun: dict[RunKey, _Open] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
     _until: dict[str, int] = field(default_factory=dict)
@@ -172,9 +173,11 @@ class Measure:
 
     def look(self, x: Experiment, now: float) -> None:
         """Notes how many jobs are where; so rarely that the points stay few."""
-        if x.phase is Phase.RUNNING:
-            self.terminated = x.states.get(JobState.TERMINATED, 0)
-        if self.pools and now < self.pools[-1][0] + self._step:
+        member = x.founder
+        if member.phase is not Phase.RUNNING and self.terminated is None and member.final is not None:
+            ended = [job for job in x.jobs.values() if job.state is JobState.TERMINATED]
+            self.terminated = sum(job.reason != member.final[1] for job in ended)  # The others ended with the search.
+        if now < self._next_look:
             return
         states = x.states
         running = states.get(JobState.RUNNING, 0) + states.get(JobState.STARTING, 0) + states.get(JobState.SUSPENDING, 0)
@@ -182,6 +185,7 @@ class Measure:
         if len(self.pools) > _MOST_POINTS:
             self.pools = self.pools[::2]
             self._step = max(2 * self._step, (self.pools[-1][0] - self.pools[0][0]) / (_MOST_POINTS / 2))
+        self._next_look = now + self._step
 
     # ------------------------------------------------------------------------------------------------------------ result
 

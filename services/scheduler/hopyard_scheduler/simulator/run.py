@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ class SimulatedRun:
         "_lesson",
         "_metric",
         "_pace",
+        "_reports",
         "_sent",
         "_snapshot",
         "_start",
@@ -69,6 +71,7 @@ class SimulatedRun:
         evaluate = start.mode is RunMode.EVALUATE
         position = start.snapshot.position if start.snapshot is not None else 0
         self._lesson = agent.world.lesson(start.hyperparameters)
+        self._reports = bisect.bisect_right(self._lesson.positions, position)
         self._control = RunControl(
             RunPlan(
                 position=position,
@@ -83,8 +86,8 @@ class SimulatedRun:
         costs = agent.world.costs
         delay = costs.start if start.snapshot is None else costs.resume
         if agent.world.from_scratch and position:
-            delay += self._pace * math.fsum(self._lesson.seconds[index] for index in range(position))
-            self.trained = position
+            delay += self._pace * math.fsum(self._lesson.seconds[index] for index in range(self._reports))
+            self.trained = self._reports
         agent.world.timeline.later(delay, self._begin)
 
     # --------------------------------------------------------------------------------------------------------- training
@@ -93,7 +96,7 @@ class SimulatedRun:
         if not self.alive:
             return
         position = self._control.position
-        self._control.started(finished=position >= len(self._lesson.values))
+        self._control.started(finished=self._finished)
         self.say(Started(position))
         if self.key.rank == 0:
             self._go()
@@ -106,9 +109,8 @@ class SimulatedRun:
             if self._start.mode is RunMode.EVALUATE:
                 later(0.0, self._evaluated)
                 return
-            position = self._control.position + 1
-            self._control.began(committed=position)
-            later(self._lesson.seconds[position - 1] * self._pace, self._trained, position)
+            self._control.began(committed=self._lesson.positions[self._reports])
+            later(self._lesson.seconds[self._reports] * self._pace, self._trained)
         elif type(action) is Save:
             later(self._agent.world.costs.snapshot, self._saved)
         elif type(action) is End:
@@ -120,18 +122,29 @@ class SimulatedRun:
         else:
             self._waits = True
 
-    def _trained(self, position: int) -> None:
+    def _trained(self) -> None:
         if not self.alive:
             return
+        index, lesson = self._reports, self._lesson
+        self._reports += 1
         self.trained += 1
-        seconds = self._lesson.seconds[position - 1] * self._pace
-        self._report(position, {self._metric: self._lesson.values[position - 1]}, seconds)
+        self._report(lesson.positions[index], self._metrics(index), lesson.seconds[index] * self._pace)
         self._go()
 
+    @property
+    def _finished(self) -> bool:
+        """Whether the program ended by itself: its curve is over, and it is not where jobs are complete."""
+        positions = self._lesson.positions
+        return self._reports >= len(positions) and positions[-1] < self._agent.world.max_position
+
+    def _metrics(self, index: int) -> dict[str, float]:
+        others = self._lesson.others
+        more = {name: values[index] for name, values in others.items()} if others else {}
+        return {self._metric: self._lesson.values[index], **more}
+
     def _report(self, position: int, metrics: dict[str, float], seconds: float) -> None:
-        finished = position >= len(self._lesson.values)
-        at_until = self._control.reached(position, finished=finished)
-        report = Report(position, metrics, seconds, at_until=at_until, finished=finished)
+        at_until = self._control.reached(position, finished=self._finished)
+        report = Report(position, metrics, seconds, at_until=at_until, finished=self._finished)
         self.say(Reports((report,)))
 
     def _evaluated(self) -> None:
@@ -140,7 +153,7 @@ class SimulatedRun:
         position = self._control.position
         self._control.began()
         self._control.reached(position, finished=False)
-        metrics = {self._metric: self._lesson.values[position - 1]} if position else {}
+        metrics = self._metrics(self._reports - 1) if self._reports else {}
         self.say(Reports((Report(position, metrics, 0.0, self._start.input, 1, at_until=True),)))
         self._go()
 

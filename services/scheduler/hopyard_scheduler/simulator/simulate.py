@@ -143,7 +143,7 @@ def _result(
         time=now,
         job_seconds=measure.job_seconds,
         jobs_started=started,
-        jobs_terminated=measure.terminated,
+        jobs_terminated=measure.terminated or 0,
         suspends=sum(job.suspends for job in x.jobs.values()),
         iterations=measure.iterations,
         utilisation=measure.job_seconds / capacity if capacity else 0.0,

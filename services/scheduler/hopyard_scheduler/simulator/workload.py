@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hopyard.errors import InvalidInput
@@ -19,12 +18,16 @@ class Lesson:
     """The whole training of one configuration, on a machine of speed 1.
 
     Attributes:
-        values: The metric at positions 1, 2, ...; NaN and infinities are legal. It trains no further than they reach.
-        seconds: How long each of these positions took, >= 0.
+        values: The metric at each report; NaN and infinities are legal. It trains no further than they reach.
+        seconds: How long it trained for each, >= 0.
+        positions: Where each report was, rising.
+        others: Further metrics by name, a value for each report.
     """
 
     values: Sequence[float]
     seconds: Sequence[float]
+    positions: Sequence[int]
+    others: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 class Workload(ABC):
@@ -63,7 +66,7 @@ class TraceWorkload(Workload):
         max_position: Where jobs are complete; None: where the longest curve ends.
 
     Raises:
-        InvalidInput: There is no trace, two have the same hyperparameters, or one skips positions.
+        InvalidInput: There is no trace, or two have the same hyperparameters.
     """
 
     def __init__(self, traces: Iterable[Trace], max_position: int | None = None) -> None:
@@ -71,7 +74,7 @@ class TraceWorkload(Workload):
         if not self._traces:
             raise InvalidInput("there is no trace to simulate; record some with `hopyard run FILE --export-trace TRACES`")
         self.metric, self.mode = self._traces[0].metric, self._traces[0].mode
-        self.max_position = max_position or max(len(trace.metrics) for trace in self._traces)
+        self.max_position = max_position or max(trace.positions[-1] for trace in self._traces)
         self._lessons: dict[str, Lesson] = {}
         owners: dict[str, str] = {}
         for trace in self._traces:
@@ -82,7 +85,7 @@ class TraceWorkload(Workload):
                     "have two curves; leave one out"
                 )
             owners[key] = trace.job
-            self._lessons[key] = Lesson(trace.metrics, trace.seconds)
+            self._lessons[key] = Lesson(trace.metrics, trace.seconds, trace.positions, trace.others)
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
         """The traces' configurations, in the order of the traces or shuffled."""
@@ -135,26 +138,19 @@ class CurveWorkload(Workload):
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
         """The curve of any configuration, computed as far as it is looked at."""
-        seconds = self._seconds
-        pace = _Lazy(seconds, hyperparameters, self.max_position) if callable(seconds) else None
-        values = _Lazy(self._curve, hyperparameters, self.max_position)
-        return Lesson(values, pace if pace is not None else _Constant(self.max_position, float(self._seconds)))  # type: ignore[arg-type]
+        values = _Computed(self._curve, hyperparameters, self.max_position)
+        seconds = _Computed(self._seconds, hyperparameters, self.max_position)
+        return Lesson(values, seconds, range(1, self.max_position + 1))
 
 
-class _Constant(Sequence[float]):
-    def __init__(self, length: int, value: float) -> None:
-        self._length, self._value = length, value
+class _Computed(Sequence[float]):
+    """A value for each position, from a function or always the same, made when it is looked at."""
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._value
-
-
-class _Lazy(Sequence[float]):
-    def __init__(self, function: Callable[[Mapping[str, Any], int], float], given: Mapping[str, Any], length: int) -> None:
-        self._function, self._given, self._length = function, given, length
+    def __init__(
+        self, function: float | Callable[[Mapping[str, Any], int], float], given: Mapping[str, Any], length: int
+    ) -> None:
+        self._function = function if callable(function) else lambda _given, _position: function
+        self._given, self._length = given, length
 
     def __len__(self) -> int:
         return self._length
@@ -165,7 +161,7 @@ class _Lazy(Sequence[float]):
 
 def noisy(lesson: Lesson, deviation: float, rng: random.Random) -> Lesson:
     """A lesson whose reports differ by normal noise of this standard deviation."""
-    return Lesson([value + rng.gauss(0.0, deviation) for value in lesson.values], lesson.seconds)
+    return replace(lesson, values=[value + rng.gauss(0.0, deviation) for value in lesson.values])
 
 
 def _key(hyperparameters: Mapping[str, Any]) -> str:
@@ -178,8 +174,3 @@ def _ordered(configurations: Sequence[Mapping[str, Any]], order_seed: int | None
     order = list(range(len(configurations)))
     random.Random(f"order/{order_seed}").shuffle(order)
     return [configurations[index] for index in order]
-
-
-def finite(value: float | None) -> float:
-    """A recorded value as a report has it: null is NaN."""
-    return math.nan if value is None else value

@@ -70,6 +70,7 @@ class World:
         self.costs = costs
         self.faults = faults
         self.seed = seed
+        self.max_position = settings.max_position
         self.from_scratch = from_scratch
         self.speedup = speedup
         self.timeline = Timeline()

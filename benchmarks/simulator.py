@@ -31,7 +31,9 @@ from hopyard_scheduler.simulator.timeline import Timeline
 
 def workload(jobs: int, positions: int) -> CurveWorkload:
     """Saturating curves: asymptotes spread evenly between 0 and 1, paces between 1 and 2 seconds."""
-    configurations = [{"asymptote": (job * 0.6180339887498949) % 1.0, "pace": 1 + (job * 0.414213562) % 1} for job in range(jobs)]
+    configurations = [
+        {"asymptote": (job * 0.6180339887498949) % 1.0, "pace": 1 + (job * 0.414213562) % 1} for job in range(jobs)
+    ]
 
     def curve(given: Mapping[str, Any], position: int) -> float:
         return float(given["asymptote"]) * (1 - math.exp(-position / 4))
@@ -104,17 +106,31 @@ def main() -> None:
         return
     rows = []
     for case in CASES:
-        command = [sys.executable, __file__, "--case", case, "--jobs", str(arguments.jobs), "--slots", str(arguments.slots)]
+        command = [
+            sys.executable,
+            __file__,
+            "--case",
+            case,
+            "--jobs",
+            str(arguments.jobs),
+            "--slots",
+            str(arguments.slots),
+        ]
         runs = []
         for number in range(arguments.runs):
             runs.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
             print(f"{case} {number + 1}/{arguments.runs}: {runs[-1]['wall_seconds']:.1f} s", file=sys.stderr)
-        medians = {key: statistics.median(run[key] for run in runs) for key, value in runs[0].items() if isinstance(value, float | int)}
+        medians = {
+            key: statistics.median(run[key] for run in runs)
+            for key, value in runs[0].items()
+            if isinstance(value, float | int)
+        }
         rows.append({"case": case, **medians, "same_bytes": len({run["sha256"] for run in runs}) == 1})
     if arguments.json:
-        print(json.dumps({"settings": vars(arguments), "rows": rows}))
-        return
-    print(f"{'case':14} {'jobs':>6} {'events':>8} {'wall s':>7} {'CPU s':>7} {'events/s':>9} {'loop alone s':>13} {'peak MB':>8}  same bytes")
+        heads = (
+            f"{'events':>8} {'wall s':>7} {'CPU s':>7} {'events/s':>9} {'loop alone s':>13} {'peak MB':>8}  same bytes"
+        )
+    print(f"{'case':14} {'jobs':>6} {heads}")
     for row in rows:
         print(
             f"{row['case']:14} {row['jobs']:6.0f} {row['events']:8.0f} {row['wall_seconds']:7.1f} {row['cpu_seconds']:7.1f} "

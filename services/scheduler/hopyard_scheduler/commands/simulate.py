@@ -23,7 +23,9 @@ def command(
     traces: Annotated[
         list[Path],
         typer.Argument(
-            metavar="TRACES...", help="Recorded curves, a job a line: .jsonl, .jsonl.gz (`hopyard trace`).", show_default=False
+            metavar="TRACES...",
+            help="Recorded curves, a job a line: .jsonl, .jsonl.gz (`hopyard trace`).",
+            show_default=False,
         ),
     ],
     policy: Annotated[
@@ -36,12 +38,17 @@ def command(
     ] = None,
     tmax: Annotated[
         str | None,
-        typer.Option("--tmax", metavar="TIME", help="Virtual time after which it is over: 90s, 15m, 2h.", show_default=False),
+        typer.Option(
+            "--tmax", metavar="TIME", help="Virtual time after which it is over: 90s, 15m, 2h.", show_default=False
+        ),
     ] = None,
     order_seed: Annotated[
         int | None,
         typer.Option(
-            "--order-seed", metavar="K", help="Shuffle the configurations; without it: the traces' order.", show_default=False
+            "--order-seed",
+            metavar="K",
+            help="Shuffle the configurations; without it: the traces' order.",
+            show_default=False,
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the policy's and the faults' chance.")] = 0,
@@ -84,7 +91,10 @@ def command(
     per_node: Annotated[
         int,
         typer.Option(
-            "--per-node", metavar="N", help="Machines that share a node, and fail together.", rich_help_panel=_CONDITIONS
+            "--per-node",
+            metavar="N",
+            help="Machines that share a node, and fail together.",
+            rich_help_panel=_CONDITIONS,
         ),
     ] = 1,
     speeds: Annotated[
@@ -96,7 +106,9 @@ def command(
     from_scratch: Annotated[
         bool,
         typer.Option(
-            "--from-scratch", help="Jobs that go on train all anew, as if there were no snapshots.", rich_help_panel=_CONDITIONS
+            "--from-scratch",
+            help="Jobs that go on train all anew, as if there were no snapshots.",
+            rich_help_panel=_CONDITIONS,
         ),
     ] = False,
     details: Annotated[
@@ -148,7 +160,10 @@ def _table(result: Result) -> Any:
 
     given = "".join(f" {key}={value}" for key, value in result.parameters.items())
     table = Table(
-        title=f"{result.policy}{given} on {count(result.slots, 'machine')}", show_header=False, box=None, title_justify="left"
+        title=f"{result.policy}{given} on {count(result.slots, 'machine')}",
+        show_header=False,
+        box=None,
+        title_justify="left",
     )
     best = f"{number(result.best)} (job {result.best_job})" if result.best_job is not None else NOTHING
     never = "never" if result.target is not None else NOTHING
@@ -247,7 +262,8 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[World], None] | None]:
             jobs = len(world.experiment.jobs)
             done = jobs - len(world.experiment.open)
             progress.update(
-                task, description=f"simulating: {duration(world.timeline.now)}, {done} of {jobs} jobs ended, {world.events} events"
+                task,
+                description=f"simulating: {duration(world.timeline.now)}, {done} of {jobs} jobs ended, {world.events} events",
             )
 
         yield show

@@ -55,9 +55,7 @@ FORGET_AGAIN_SECONDS = 600.0
 """Deletions from the store that are so old when the journal ends were carried out: only the last batch can have missed its own."""
 
 
-_INWARD = frozenset(
-    {DemandChanged, TermsChanged, MachineReturned, ExperimentEnded, ExperimentRevived, ForgetSnapshot}
-)
+_INWARD = frozenset({DemandChanged, TermsChanged, MachineReturned, ExperimentEnded, ExperimentRevived, ForgetSnapshot})
 """Effects that concern the cluster or other experiments, too."""
 
 

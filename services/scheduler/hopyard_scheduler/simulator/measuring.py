@@ -87,7 +87,9 @@ class Result:
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it; without `runs` and `curves` if there are none."""
-        return {name: value for name, value in asdict(self).items() if value is not None or name not in ("runs", "curves")}
+        return {
+            name: value for name, value in asdict(self).items() if value is not None or name not in ("runs", "curves")
+        }
 
 
 @dataclass(slots=True)
@@ -163,7 +165,11 @@ class Measure:
         """A report was accepted."""
         value = report.metrics.get(metric, math.nan)
         target = self.target
-        if target is not None and self.time_to_target is None and (value <= target if self.lower_is_better else value >= target):
+        if (
+            target is not None
+            and self.time_to_target is None
+            and (value <= target if self.lower_is_better else value >= target)
+        ):
             self.time_to_target = now
         if report.position >= self.max_position and job not in self._done:
             self._done.add(job)
@@ -180,7 +186,9 @@ class Measure:
         if now < self._next_look:
             return
         states = x.states
-        running = states.get(JobState.RUNNING, 0) + states.get(JobState.STARTING, 0) + states.get(JobState.SUSPENDING, 0)
+        running = (
+            states.get(JobState.RUNNING, 0) + states.get(JobState.STARTING, 0) + states.get(JobState.SUSPENDING, 0)
+        )
         self.pools.append((now, running, states.get(JobState.SUSPENDED, 0), states.get(JobState.PENDING, 0)))
         if len(self.pools) > _MOST_POINTS:
             self.pools = self.pools[::2]

@@ -9,11 +9,12 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
-from hopyard.generator import Generator, Result as Outcome
+from hopyard.generator import Generator
+from hopyard.generator import Result as Outcome
 from hopyard.policy import Policy
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import Settings
-from hopyard_scheduler.policies import new_policy
+from hopyard_scheduler.policies import new_policy, policy_class
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
 from hopyard_scheduler.simulator.measuring import POOLS, Result
 from hopyard_scheduler.simulator.workload import Workload
@@ -188,7 +189,8 @@ class _Questions:
             if call.kind == "report":
                 self._generator.report(call.job, call.position, call.metrics)
             elif call.kind == "final":
-                outcome = Outcome(call.metrics, call.outcome, call.position, call.hyperparameters)
+                given = dict(call.hyperparameters) if call.hyperparameters is not None else None
+                outcome = Outcome(call.metrics, call.outcome, call.position, given)
                 self._generator.report_final(call.job, outcome)
         self._told = question.payload["after"]
         return self._generator.create(question.payload["job"], ordinal)
@@ -199,13 +201,10 @@ def _policy(
 ) -> tuple[Policy, str, dict[str, Any], dict[str, Any]]:
     """The policy, its name, its own parameters, and the experiment's terms among those given."""
     if isinstance(policy, str):
-        from hopyard.plugins import POLICIES, load_plugin
-
-        make: Callable[..., Policy] = load_plugin(POLICIES, policy, Policy)
-        name = policy
+        name, takes = policy, set(inspect.signature(policy_class(policy)).parameters)
     else:
-        make, name = policy, getattr(policy, "__name__", type(policy).__name__)
-    takes = set(inspect.signature(make).parameters)
+        name = getattr(policy, "__name__", type(policy).__name__)
+        takes = set(inspect.signature(policy).parameters)
     terms = {key: value for key, value in parameters.items() if key not in takes and key in TERMS}
     own = {key: value for key, value in parameters.items() if key not in terms}
     unknown = sorted(set(own) - takes)
@@ -215,9 +214,8 @@ def _policy(
             f"experiment's terms are: {', '.join(TERMS)}"
         )
     _check(terms)
-    if isinstance(policy, str):
-        return new_policy(policy, own), name, own, terms
-    return make(**own), name, own, terms
+    made = new_policy(policy, own) if isinstance(policy, str) else policy(**own)
+    return made, name, own, terms
 
 
 def _check(terms: Mapping[str, Any]) -> None:

@@ -72,7 +72,9 @@ class TraceWorkload(Workload):
     def __init__(self, traces: Iterable[Trace], max_position: int | None = None) -> None:
         self._traces = list(traces)
         if not self._traces:
-            raise InvalidInput("there is no trace to simulate; record some with `hopyard run FILE --export-trace TRACES`")
+            raise InvalidInput(
+                "there is no trace to simulate; record some with `hopyard run FILE --export-trace TRACES`"
+            )
         self.metric, self.mode = self._traces[0].metric, self._traces[0].mode
         self.max_position = max_position or max(trace.positions[-1] for trace in self._traces)
         self._lessons: dict[str, Lesson] = {}

@@ -120,7 +120,9 @@ class World:
             if self.experiment.phase.over:
                 return
             if not step():
-                waits = Waiting(self.experiment, self.core.cluster, self.timeline.now).experiment(self.experiment.founder)
+                waits = Waiting(self.experiment, self.core.cluster, self.timeline.now).experiment(
+                    self.experiment.founder
+                )
                 raise SimulationError(f"after {self.timeline.now:g} s nothing happens any more: {waits}")
             if self.timeline.taken % 4096 == 0:
                 yield
@@ -141,16 +143,15 @@ class World:
             following = None
             while calls and following is None:
                 call = calls.popleft()
-                x = core.experiments[NAME]
+                x = self.experiment
                 if x.in_flight is not None and x.in_flight[0] == call.number:
                     following = host.answer(x, call)
                     if type(following) is PolicyFailed:
                         raise SimulationError(f"after {self.timeline.now:g} s: {following.error}")
-        x = core.experiments.get(NAME)
-        if x is not None:
-            if x.phase is Phase.PAUSED or x.phase is Phase.PAUSING:
-                raise SimulationError(f"after {self.timeline.now:g} s: {x.reason}")
-            self.measure.look(x, self.timeline.now)
+        x = self.experiment
+        if x.phase is Phase.PAUSED or x.phase is Phase.PAUSING:
+            raise SimulationError(f"after {self.timeline.now:g} s: {x.reason}")
+        self.measure.look(x, self.timeline.now)
         for effect in effects:
             self._carry[type(effect)](effect)
 

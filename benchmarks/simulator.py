@@ -127,9 +127,9 @@ def main() -> None:
         }
         rows.append({"case": case, **medians, "same_bytes": len({run["sha256"] for run in runs}) == 1})
     if arguments.json:
-        heads = (
-            f"{'events':>8} {'wall s':>7} {'CPU s':>7} {'events/s':>9} {'loop alone s':>13} {'peak MB':>8}  same bytes"
-        )
+        print(json.dumps({"settings": vars(arguments), "rows": rows}))
+        return
+    heads = f"{'events':>8} {'wall s':>7} {'CPU s':>7} {'events/s':>9} {'loop alone s':>13} {'peak MB':>8}  same bytes"
     print(f"{'case':14} {'jobs':>6} {heads}")
     for row in rows:
         print(

@@ -53,7 +53,7 @@ def labels(searches: Sequence[Search]) -> list[str]:
         name = search.policy or search.source.value
         if search.predictor is not None and len(predictors) > 1:
             name += f" + {search.predictor}"
-        if len(sources) > 1:
+        if len(sources) > 1 and search.policy is not None:
             name += f", {search.source.value}"
         found.append(name)
     return found

@@ -19,6 +19,7 @@ POLICIES: Final = "hopyard.policies"
 GENERATORS: Final = "hopyard.generators"
 PREDICTORS: Final = "hopyard.predictors"
 COMMANDS: Final = "hopyard.commands"
+TIMELINES: Final = "hopyard.timelines"
 KINDS: Final = {"policy": POLICIES, "generator": GENERATORS, "predictor": PREDICTORS, "command": COMMANDS}
 """The groups that third parties add to, by what is found there."""
 

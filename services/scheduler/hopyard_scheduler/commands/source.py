@@ -85,8 +85,16 @@ async def opened(server: str | None, data: Path | None, experiment: str | None, 
     Raises:
         NotFound: There is no such experiment, or no cluster.
     """
-    async with connected(server, data, purpose=purpose) as client:
-        chosen = await find(client, experiment)
-        cluster = await client.cluster()
-        async with channel(cluster.appstat_address) as link:
-            yield Source(client, chosen, appstat_pb2_grpc.AppStatServiceStub(link))
+    async with (
+        connected(server, data, purpose=purpose) as client,
+        reading(client, await find(client, experiment)) as source,
+    ):
+        yield source
+
+
+@asynccontextmanager
+async def reading(client: AsyncClient, experiment: Experiment) -> AsyncIterator[Source]:
+    """The journal of an experiment of a client's cluster."""
+    cluster = await client.cluster()
+    async with channel(cluster.appstat_address) as link:
+        yield Source(client, experiment, appstat_pb2_grpc.AppStatServiceStub(link))

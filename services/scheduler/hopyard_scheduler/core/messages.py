@@ -316,7 +316,7 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
         losses.missed(x, source, run.ranks[0].node)
     for ticket in run.amends:
         x.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
-    reason = _reason(run, ended)
+    reason = end_reason(run, ended)
     state, why = _outcome(x, job, run, reason, ended)
     if state is JobState.COMPLETED:
         job.position = ended.position
@@ -338,7 +338,8 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
     x.shed()
 
 
-def _reason(run: Run, ended: Ended) -> RunEndReason:
+def end_reason(run: Run, ended: Ended) -> RunEndReason:
+    """Why a run ended whose rank 0's last word is `ended`."""
     if run.ending is RunEndReason.TERMINATED:
         return RunEndReason.TERMINATED
     if run.ending is RunEndReason.PREEMPTED and ended.reason is RunEndReason.SUSPENDED:

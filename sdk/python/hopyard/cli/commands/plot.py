@@ -1,0 +1,103 @@
+"""`plot`: what a search did, as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from hopyard.cli.completion import complete_experiment
+from hopyard.cli.options import Data, Json, Server
+
+if TYPE_CHECKING:
+    from hopyard.client.aio import AsyncClient
+    from hopyard.plots import Search
+
+Kind = Literal["curves", "durations", "boxes", "capacity", "orders", "gantt", "pools", "jobs_at_R"]
+
+_FILES: Final = (".json", ".jsonl", ".gz")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="Look")(plot)
+
+
+def plot(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[EXPERIMENT|FILE]...",
+            help="Experiments (without one the newest), files of traces, results of hopyard simulate --json.",
+            show_default=False,
+            autocompletion=complete_experiment,
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("-o", "--to", metavar="FILE", help="The plot: .svg or .png.", show_default=False)
+    ] = None,
+    kind: Annotated[
+        Kind | None, typer.Option("--kind", help="What to show. [default: what fits the input]", show_default=False)
+    ] = None,
+    over: Annotated[
+        Literal["position", "time"] | None,
+        typer.Option("--over", help="Show curves, or durations, over positions or over time.", show_default=False),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Plot an experiment, traces, or results of simulations.
+
+    Learning curves (**curves**); how long jobs train (**durations**); time to the target over policies (**boxes**), machines
+    (**capacity**) and orders of configurations (**orders**); what ran where (**gantt**); machines of the **pools**; jobs trained to
+    the end (**jobs_at_R**). With --json the values that are shown are printed; -o may then be left out.
+
+    **Examples:** `hopyard plot digits -o curves.svg`, `hopyard plot digits --kind gantt -o gantt.png`,
+    `hopyard plot results.json --kind capacity -o capacity.svg`
+    """
+    from hopyard.cli.errors import WrongUse
+    from hopyard.cli.output import emit, emit_json
+
+    if to is None and not json:
+        raise WrongUse("say where the plot goes: -o FILE.svg or FILE.png; or --json for the values that it shows")
+    from hopyard.plots import default_kind, document, form_of, gather, save
+    from hopyard.results.extras import need
+
+    if to is not None:
+        form_of(to)
+        need("matplotlib", "plot")
+    searches = _searches(inputs, kind, server, data)
+    chosen = kind or default_kind(searches)
+    shown = gather(searches, chosen, over)
+    if to is not None:
+        save(shown, to)
+    if json:
+        emit_json({"kind": chosen, "to": to, "shows": document(shown)})
+    else:
+        emit(str(to))
+
+
+def _searches(inputs: list[str] | None, kind: Kind | None, server: str | None, data: Path | None) -> list[Search]:
+    """What was named, in its order; the cluster is looked for only where an experiment was."""
+    from hopyard.cli.connect import find, with_client
+    from hopyard.plots.experiments import read_experiment
+    from hopyard.plots.files import read
+
+    found: list[list[Search]] = [read(Path(one)) if _is_file(one) else [] for one in inputs or ()]
+    names: list[tuple[int, str | None]] = [(place, one) for place, one in enumerate(inputs or ()) if not _is_file(one)]
+    if not inputs:
+        found, names = [[]], [(0, None)]
+
+    async def ask(client: AsyncClient) -> None:
+        for place, name in names:
+            found[place] = [await read_experiment(client, await find(client, name), runs=kind == "gantt")]
+
+    if names:
+        with_client(server, data, "hopyard plot", ask)
+    return [search for some in found for search in some]
+
+
+def _is_file(given: str) -> bool:
+    return "/" in given or given.endswith(_FILES) or Path(given).is_file()

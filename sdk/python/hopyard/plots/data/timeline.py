@@ -1,0 +1,106 @@
+"""A search over time: what ran where, what the pools had (HyperDrive, figure 4c), how many jobs were trained to the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hopyard.errors import NotFound
+from hopyard.plots.data.grouping import labels, need, one
+from hopyard.plots.search import Run, Search
+
+
+@dataclass(frozen=True, slots=True)
+class Gantt:
+    """What ran where.
+
+    Attributes:
+        machines: In the order of their names, with numbers in them counted.
+        runs: In order of their start; those without an end go on.
+        time: Where the plot ends.
+    """
+
+    machines: tuple[str, ...]
+    runs: tuple[Run, ...]
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """(seconds, promising, opportunistic): what each pool had from then on, in rising order, up to `time`."""
+
+    points: tuple[tuple[float, float, float], ...]
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """(seconds, jobs trained to the end by then) of one search, up to `time`."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class AtFull:
+    """Jobs trained to the end over time, a line a search; `position` is where the end is."""
+
+    position: int | None
+    unit: str
+    searches: tuple[Steps, ...]
+
+
+def gantt(searches: Sequence[Search]) -> Gantt:
+    """What ran where, of one search.
+
+    Raises:
+        InvalidInput: There are several searches, or it does not tell its runs.
+        NotFound: Nothing has run yet.
+    """
+    search = one(searches, "gantt")
+    runs: tuple[Run, ...] = need(search, "runs", "gantt", "runs")
+    if not runs:
+        raise NotFound(f"{search.where}: nothing has run yet")
+    last = max(run.end if run.end is not None else run.start for run in runs)
+    going_on = any(run.end is None for run in runs)
+    time = max(last, search.time or 0.0) if going_on else last
+    machines = sorted({run.machine for run in runs}, key=_natural)
+    ordered = tuple(sorted(runs, key=lambda run: (run.start, _natural(run.machine), run.attempt)))
+    return Gantt(tuple(machines), ordered, time)
+
+
+def pools(searches: Sequence[Search]) -> Pools:
+    """What the pools had, of one search.
+
+    Raises:
+        InvalidInput: There are several searches, or it does not tell its pools.
+        NotFound: Its policy made none.
+    """
+    search = one(searches, "pools")
+    points: tuple[tuple[float, float, float], ...] = need(search, "pools", "pools", '"pools"')
+    if not points:
+        raise NotFound(f"{search.where}: its policy divides its machines into no pools; pop does")
+    return Pools(points, max(search.time or 0.0, points[-1][0]))
+
+
+def at_full(searches: Sequence[Search]) -> AtFull:
+    """Jobs trained to the end over time, of each search.
+
+    Raises:
+        InvalidInput: A search does not tell them.
+    """
+    found = []
+    for label, search in zip(labels(searches), searches, strict=True):
+        points: tuple[tuple[float, float], ...] = need(search, "jobs_at_full", "jobs_at_R", '"jobs_at_R"')
+        found.append(Steps(label, points, max([search.time or 0.0, *(at for at, _ in points)])))
+    positions = {search.max_position for search in searches}
+    units = {search.unit for search in searches if search.unit is not None}
+    return AtFull(
+        positions.pop() if len(positions) == 1 else None, units.pop() if len(units) == 1 else "positions", tuple(found)
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

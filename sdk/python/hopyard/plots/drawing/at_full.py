@@ -1,0 +1,48 @@
+"""Jobs trained to the end over time, drawn."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from hopyard.plots.data.timeline import AtFull
+from hopyard.plots.drawing import look
+
+_FEW: Final = 7
+
+
+def draw(data: AtFull) -> Figure:
+    """A line a search, named at its end; where there are many, one colour and one name for each policy."""
+    figure, axes = look.new()
+    longest = max(steps.time for steps in data.searches)
+    unit = look.time_unit(longest)
+    names = list(dict.fromkeys(steps.label for steps in data.searches))
+    few = len(data.searches) <= _FEW and len(names) == len(data.searches)
+    top, ends = 1.0, []
+    for steps in data.searches:
+        style = look.style_of(names.index(steps.label))
+        points = np.array([(0.0, 0.0), *steps.points, (steps.time, steps.points[-1][1] if steps.points else 0.0)])
+        again = any(line.get_label() == steps.label for line in axes.lines)
+        axes.step(
+            points[:, 0] / unit.seconds, points[:, 1], where="post", color=style.color, linestyle=style.line,
+            linewidth=1.4 if few else 0.9, alpha=1.0 if few else 0.7, label="_again" if again else steps.label,
+        )  # fmt: skip
+        top = max(top, float(points[:, 1].max()))
+        ends.append(look.EndLabel(steps.time / unit.seconds, float(points[-1, 1]), steps.label))
+    axes.set_xlim(0.0, longest * 1.01 / unit.seconds or 1.0)
+    axes.set_ylim(0.0, top * 1.05)
+    look.whole_numbers(axes, "y")
+    axes.set_xlabel(f"time since the start [{unit.name}]")
+    axes.set_ylabel(
+        "jobs trained to the end" if data.position is None else f"jobs trained to {data.position} {data.unit}"
+    )
+    if few and len(ends) > 1:
+        places = look.spread([end.y / (1.05 * top) for end in ends], 0.045)
+        for end, place in zip(ends, places, strict=True):
+            at = (end.x, place * 1.05 * top)
+            axes.annotate(end.text, at, (4, 0), textcoords="offset points", va="center", fontsize=8.0)
+    elif not few:
+        axes.legend(loc="lower right", handlelength=3.0)
+    return figure

@@ -1,0 +1,132 @@
+"""Learning curves, drawn."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import Normal, Stroke
+
+from hopyard.plots.data.curves import Curves, Over
+from hopyard.plots.drawing import look
+from hopyard.plots.search import Curve, End, Floats
+
+_MARKED: Final = 200
+"""So many ends of curves are marked at most; more would be a cloud."""
+
+
+class _Look(NamedTuple):
+    color: str
+    line: tuple[int, tuple[float, ...]]
+    width: float
+    end: str
+
+
+_LOOKS: Final = {
+    End.OPEN: _Look(look.SKY, (0, ()), 0.9, ""),
+    End.COMPLETED: _Look(look.BLUE, (0, ()), 0.9, ""),
+    End.TERMINATED: _Look(look.GREY, (0, (4.0, 1.5)), 0.8, "o"),
+    End.FAILED: _Look(look.VERMILLION, (0, (1.2, 1.0)), 1.1, "x"),
+}
+
+
+def draw(data: Curves) -> Figure:
+    """All curves, the best one on top."""
+    figure, axes = look.new()
+    longest = max((float(curve.times[-1]) for curve in data.curves if len(curve.times)), default=0.0)
+    unit = look.time_unit(longest)
+    scale = unit.seconds if data.over is Over.TIME else 1.0
+    drawn = [curve for curve in data.curves if len(curve.values)]
+    alpha = 0.85 * min(1.0, 60.0 / len(drawn)) ** 0.6
+    for end in (End.TERMINATED, End.OPEN, End.COMPLETED, End.FAILED):
+        _lines(axes, [curve for curve in drawn if curve.end is end], end, data.over, scale, alpha)
+    last = max(float(_x(curve, data.over)[-1]) for curve in drawn) / scale
+    axes.set_xlim(0.0, last * 1.01 or 1.0)
+    axes.set_ylim(data.low, data.high)
+    labels = []
+    if data.target is not None:
+        axes.axhline(data.target, color=look.INK, linewidth=0.8, linestyle=(0, (2.0, 1.5)), zorder=4, gid="target")
+        labels.append(look.EndLabel(last, data.target, f"target {look.number(data.target)}"))
+    best = next((curve for curve in drawn if curve.job == data.best), None)
+    if best is not None:
+        labels.append(_best(axes, best, data, scale))
+    look.end_labels(axes, labels)
+    axes.set_ylabel(data.metric)
+    if data.over is Over.POSITION:
+        look.whole_numbers(axes, "x")
+        axes.set_xlabel(data.unit)
+    else:
+        axes.set_xlabel(f"{'training time' if data.own_time else 'time since the start'} [{unit.name}]")
+    _legend(axes, drawn, data.beyond)
+    return figure
+
+
+def _x(curve: Curve, over: Over) -> Floats:
+    return curve.times if over is Over.TIME else curve.positions
+
+
+def _lines(axes: Axes, curves: list[Curve], end: End, over: Over, scale: float, alpha: float) -> None:
+    if not curves:
+        return
+    shown = _LOOKS[end]
+    segments = [np.column_stack([_x(curve, over) / scale, curve.values]) for curve in curves]
+    collection = LineCollection(
+        segments, colors=shown.color, linewidths=shown.width, linestyles=[shown.line], alpha=alpha, gid=end.value
+    )
+    collection.set_rasterized(sum(map(len, segments)) > look.RASTER)
+    axes.add_collection(collection, autolim=False)
+    # A curve of one point has no line.
+    dots = np.concatenate([np.empty((0, 2)), *(one for one in segments if len(one) == 1)])
+    if len(dots):
+        axes.plot(dots[:, 0], dots[:, 1], ".", color=shown.color, markersize=3.0, alpha=alpha, gid=f"{end.value} dots")
+    if shown.end and len(curves) <= _MARKED:
+        ends = np.array([_last_finite(one) for one in segments])
+        face = "white" if shown.end == "o" else shown.color
+        axes.plot(
+            ends[:, 0], ends[:, 1], shown.end, color=shown.color, markersize=3.2 if shown.end == "o" else 4.5,
+            markerfacecolor=face, markeredgewidth=0.9, gid=f"{end.value} ends",
+        )  # fmt: skip
+
+
+def _last_finite(points: Floats) -> Floats:
+    finite = points[np.isfinite(points[:, 1])]
+    last: Floats = finite[-1] if len(finite) else points[-1]
+    return last
+
+
+def _best(axes: Axes, best: Curve, data: Curves, scale: float) -> look.EndLabel:
+    x = _x(best, data.over) / scale
+    halo = [Stroke(linewidth=3.4, foreground="white"), Normal()]
+    axes.plot(x, best.values, color=look.INK, linewidth=1.8, zorder=5, path_effects=halo, gid="best")
+    place = int(np.flatnonzero(best.values == data.best_value)[0])
+    axes.plot(x[place], best.values[place], "o", color=look.INK, markersize=4.5, zorder=6, gid="best point")
+    assert data.best_value is not None
+    finite = np.flatnonzero(np.isfinite(best.values))[-1]
+    text = f"best: job {best.job}, {look.number(data.best_value)}"
+    return look.EndLabel(float(x[finite]), float(best.values[finite]), text)
+
+
+def _legend(axes: Axes, curves: list[Curve], beyond: int) -> None:
+    """What lines mean, unless all mean the same; and how many leave the axis."""
+    ends = [end for end in End if any(curve.end is end for curve in curves)]
+    handles = []
+    for end in ends:
+        count = sum(curve.end is end for curve in curves)
+        shown = _LOOKS[end]
+        name = "job" if len(ends) == 1 and end is End.OPEN else end.value
+        handles.append(
+            Line2D(
+                [], [], color=shown.color, linestyle=shown.line, linewidth=1.4, marker=shown.end or None, markersize=4.0,
+                markerfacecolor="white", label=f"{count} {name}{'s' if name == 'job' and count != 1 else ''}",
+            )
+        )  # fmt: skip
+    if beyond:
+        handles.append(Line2D([], [], linestyle="none", label=f"({beyond} beyond the axis)"))
+    axes.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(handles), borderaxespad=0.2,
+        handlelength=2.2, columnspacing=1.4,
+    )  # fmt: skip

@@ -1,0 +1,112 @@
+"""What ran where, drawn: a row a machine, a bar a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from hopyard.plots.data.timeline import Gantt
+from hopyard.plots.drawing import look
+from hopyard.plots.search import Run
+from hopyard.policy.vocabulary import RunEndReason
+
+_NAMED: Final = 40
+"""So many machines are named each, and have gaps between them."""
+
+_OUTLINED: Final = 2_000
+"""Of more bars than this, outlines and hatches would be all there is to see; in an SVG they are pixels, too."""
+
+
+class _Look(NamedTuple):
+    name: str
+    color: str
+    edge: str
+    hatch: str
+    text: str
+
+
+_LOOKS: Final[dict[str | None, _Look]] = {
+    RunEndReason.UNTIL.value: _Look("trained as far as wanted", look.BLUE, look.INK, "", "white"),
+    RunEndReason.SUSPENDED.value: _Look("suspended", "#b7dcf4", "#3f86b8", "////", look.INK),
+    RunEndReason.PREEMPTED.value: _Look("preempted", look.ORANGE, look.INK, "\\\\\\\\", look.INK),
+    RunEndReason.TERMINATED.value: _Look("terminated", "#b0b0b0", look.INK, "", look.INK),
+    RunEndReason.FAILED.value: _Look("failed", look.VERMILLION, look.INK, "xxxx", look.INK),
+    RunEndReason.LOST.value: _Look("lost", "#333333", look.INK, "", "white"),
+    None: _Look("goes on", "white", look.INK, "", look.INK),
+}
+_CUT: Final = (RunEndReason.FAILED.value, RunEndReason.LOST.value)
+
+
+def draw(data: Gantt) -> Figure:
+    """Bars by how their runs ended; the job's id in each that has room for it."""
+    few = len(data.machines) <= _NAMED
+    figure, axes = look.new(7.0, 1.3 + 0.24 * max(len(data.machines), 3) if few else 6.0)
+    unit = look.time_unit(data.time)
+    end = data.time / unit.seconds or 1.0
+    rows = {machine: row for row, machine in enumerate(data.machines)}
+    handles = []
+    for reason, shown in _LOOKS.items():
+        runs = [run for run in data.runs if run.reason == reason]
+        if runs:
+            _bars(axes, runs, shown, rows, unit, data)
+            handles.append(
+                Patch(facecolor=shown.color, edgecolor=shown.edge, linewidth=0.4, hatch=shown.hatch, label=f"{len(runs)} {shown.name}")
+            )  # fmt: skip
+    cut = [run for run in data.runs if run.reason in _CUT]
+    if cut and len(cut) <= 500:
+        axes.plot(
+            [(run.end or 0.0) / unit.seconds for run in cut], [rows[run.machine] for run in cut], "x", color=look.INK,
+            markersize=4.0, markeredgewidth=1.0, zorder=4, gid="cut off",
+        )  # fmt: skip
+    axes.set_xlim(0.0, end * 1.005)
+    axes.set_ylim(len(data.machines) - 0.4, -0.6)
+    axes.set_xlabel(f"time since the start [{unit.name}]")
+    axes.grid(visible=False, axis="y")
+    if few:
+        axes.set_yticks(range(len(data.machines)), data.machines)
+        _names(axes, data, rows, unit, end)
+    else:
+        step = len(data.machines) // 10
+        axes.set_yticks(range(0, len(data.machines), step), data.machines[::step])
+        axes.set_ylabel(f"{len(data.machines)} machines")
+    axes.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(handles), borderaxespad=0.2,
+        handlelength=1.6, columnspacing=1.2,
+    )  # fmt: skip
+    return figure
+
+
+def _bars(axes: Axes, runs: Sequence[Run], shown: _Look, rows: dict[str, int], unit: look.Unit, data: Gantt) -> None:
+    half = 0.4 if len(data.machines) <= _NAMED else 0.5
+    left = np.array([run.start for run in runs]) / unit.seconds
+    right = np.array([data.time if run.end is None else run.end for run in runs]) / unit.seconds
+    row = np.array([rows[run.machine] for run in runs], float)
+    corners = [(left, row - half), (right, row - half), (right, row + half), (left, row + half)]
+    bars = np.stack([np.column_stack(corner) for corner in corners], axis=1)
+    dense = len(data.runs) > _OUTLINED
+    collection = PolyCollection(
+        list(bars), facecolors=shown.color, edgecolors="none" if dense else shown.edge, linewidths=0.0 if dense else 0.3,
+        hatch=None if dense else shown.hatch or None, gid=shown.name,
+    )  # fmt: skip
+    collection.set_rasterized(dense)
+    axes.add_collection(collection, autolim=False)
+
+
+def _names(axes: Axes, data: Gantt, rows: dict[str, int], unit: look.Unit, end: float) -> None:
+    inches = axes.figure.get_figwidth() * 0.86  # type: ignore[union-attr]  # no subfigures here
+    for run in data.runs:
+        left, right = run.start / unit.seconds, (data.time if run.end is None else run.end) / unit.seconds
+        room = (right - left) / end * inches * 72.0
+        shown = _LOOKS[run.reason]
+        if room >= 5.0 * len(run.job) + 3.0:
+            box = {"facecolor": shown.color, "edgecolor": "none", "pad": 0.6} if shown.hatch else None
+            axes.text(
+                (left + right) / 2, rows[run.machine], run.job, ha="center", va="center_baseline", fontsize=7.0,
+                color=shown.text, bbox=box, clip_on=True,
+            )  # fmt: skip

@@ -1,0 +1,241 @@
+"""How all plots look: sizes, fonts, colours that the colour-blind can tell apart, and what tells lines apart in grey."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from matplotlib import style as mpl_style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+
+WIDTH: Final = 6.0
+HEIGHT: Final = 3.6
+GREY: Final = "#7f7f7f"
+PALE: Final = "#d9d9d9"
+INK: Final = "#222222"
+
+# Okabe and Ito's colours, without yellow, which paper swallows.
+BLUE: Final = "#0072b2"
+VERMILLION: Final = "#d55e00"
+GREEN: Final = "#009e73"
+ORANGE: Final = "#e69f00"
+SKY: Final = "#56b4e9"
+PURPLE: Final = "#cc79a7"
+
+RASTER: Final = 20_000
+"""More shapes than this are pixels in an SVG, too."""
+
+_RC: Final[dict[str, Any]] = {
+    "figure.constrained_layout.use": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "axes.titlesize": 9.0,
+    "axes.labelsize": 9.0,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.5,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 3.0,
+    "ytick.major.size": 3.0,
+    "text.color": INK,
+    "hatch.linewidth": 0.5,
+    "legend.fontsize": 8.0,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "savefig.dpi": 200.0,
+    "svg.hashsalt": "hopyard",
+    "svg.fonttype": "path",
+}
+
+
+class Style(NamedTuple):
+    """How one of several things that are compared is drawn."""
+
+    color: str
+    line: tuple[int, tuple[float, ...]]
+    marker: str
+    hatch: str
+
+
+_SOLID: Final = (0, ())
+_STYLES: Final = (
+    Style(BLUE, (0, ()), "o", ""),
+    Style(VERMILLION, (0, (5.0, 1.6)), "s", "////"),
+    Style(GREEN, (0, (5.0, 1.4, 1.0, 1.4)), "^", "\\\\\\\\"),
+    Style(ORANGE, (0, (1.2, 1.2)), "D", "xxxx"),
+    Style(PURPLE, (0, (8.0, 2.0)), "v", "||||"),
+    Style(SKY, (0, (3.0, 1.2, 1.0, 1.2, 1.0, 1.2)), "P", "----"),
+    Style(INK, (0, (2.4, 1.0)), "X", "++++"),
+)
+
+
+def style_of(number: int) -> Style:
+    """The style of the first (0), second, ... of several things. After seven they come again."""
+    return _STYLES[number % len(_STYLES)]
+
+
+@contextmanager
+def applied() -> Iterator[None]:
+    """Within this everything is drawn and written in this look, whatever is set for matplotlib elsewhere."""
+    with mpl_style.context(["default", _RC]):
+        yield
+
+
+def new(width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
+    """A figure of a size in inches, with axes."""
+    figure = Figure(figsize=(width, height))
+    return figure, figure.add_subplot()
+
+
+def grid(count: int, width: float, height: float, *, columns: int = 4) -> tuple[Figure, list[Axes]]:
+    """A figure of several axes with the same limits, each of a size in inches, so many in a row at most."""
+    rows = math.ceil(count / columns)
+    across = math.ceil(count / rows)
+    figure = Figure(figsize=(width * across, height * rows))
+    axes = figure.subplots(rows, across, sharex=False, sharey=True, squeeze=False)
+    flat = list(axes.flat)
+    for spare in flat[count:]:
+        spare.set_visible(False)
+    return figure, flat[:count]
+
+
+class Unit(NamedTuple):
+    """A unit of time: its name, and its length in seconds."""
+
+    name: str
+    seconds: float
+
+
+def time_unit(longest: float) -> Unit:
+    """The unit in which spans of up to `longest` seconds are read best."""
+    for unit in (Unit("s", 1.0), Unit("min", 60.0), Unit("h", 3600.0)):
+        if longest < 180 * unit.seconds or (unit.name == "h" and longest < 72 * 3600):
+            return unit
+    return Unit("days", 86400.0)
+
+
+def span(seconds: float) -> str:
+    """A span of time in its own unit, in three digits."""
+    unit = time_unit(seconds)
+    return f"{seconds / unit.seconds:.3g} {unit.name}"
+
+
+def number(value: float) -> str:
+    """A metric in four digits."""
+    return f"{value:.4g}"
+
+
+def whole_numbers(axes: Axes, which: str) -> None:
+    """Ticks at whole numbers only, on the axis "x" or "y"."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10]))
+
+
+def percent(axes: Axes) -> None:
+    """The y axis goes from 0 to 100 %."""
+    axes.set_ylim(0.0, 1.02)
+    axes.yaxis.set_major_locator(FixedLocator([0.0, 0.25, 0.5, 0.75, 1.0]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}".replace("%", " %")))
+
+
+class EndLabel(NamedTuple):
+    """What a line is called, and where it ends, in the units of the axes."""
+
+    x: float
+    y: float
+    text: str
+
+
+def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
+    """Names lines beside their right ends, and keeps the names apart. The limits of the axes must stand."""
+    if not labels:
+        return
+    height = axes.get_position().height * axes.figure.get_figheight() * 72.0  # type: ignore[union-attr]  # no subfigures here
+    low, high = axes.get_ylim()
+    left, right = axes.get_xlim()
+    wanted = [(label.y - low) / (high - low) for label in labels]
+    for label, place in zip(labels, spread(wanted, 12.0 / height), strict=True):
+        axes.annotate(
+            label.text,
+            xy=(min(max(label.x, left), right), label.y),
+            xytext=(1.025, place),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=8.0,
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": GREY, "shrinkA": 1.0, "shrinkB": 2.0},
+        )
+
+
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """Places on a line, moved as little as keeps their order and `gap` between them, and all of them from 0 to 1 if they fit."""
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    # Runs of labels that touch are centred on what they want, as one block.
+    blocks: list[tuple[list[int], float]] = []
+    for index in order:
+        members, centre = [index], min(max(places[index], 0.0), 1.0)
+        while blocks:
+            before, middle = blocks[-1]
+            if middle + gap * (len(before) - 1) / 2 + gap <= centre - gap * (len(members) - 1) / 2 + 1e-9:
+                break
+            blocks.pop()
+            members = before + members
+            wish = sum(places[one] for one in members) / len(members)
+            half = gap * (len(members) - 1) / 2
+            centre = min(max(wish, half), max(1.0 - half, half))
+        blocks.append((members, centre))
+    moved = [0.0] * len(places)
+    for members, centre in blocks:
+        for number, index in enumerate(members):
+            moved[index] = centre + gap * (number - (len(members) - 1) / 2)
+    return moved
+
+
+class Never(NamedTuple):
+    """Where times end on an axis, and where those stand that are infinite; in the axis's unit."""
+
+    top: float
+    level: float
+
+    def place(self, value: float) -> float:
+        """Where a time stands."""
+        return value if math.isfinite(value) else self.level
+
+
+def never_band(longest: float) -> Never:
+    """Room for times up to `longest`, and above them for those that are infinite."""
+    return Never(1.04 * longest, 1.13 * longest)
+
+
+def time_axis(axes: Axes, never: Never, *, band: bool, vertical: bool = True) -> None:
+    """An axis for times from 0, with a tick `never` above them if there is a `band`."""
+    axis = axes.yaxis if vertical else axes.xaxis
+    ticks = [float(tick) for tick in MaxNLocator(nbins=6).tick_values(0.0, never.top) if 0 <= tick <= never.top]
+    names = [f"{tick:g}" for tick in ticks]
+    limit = never.top
+    if band:
+        limit = 2.0 * never.level - never.top
+        line = axes.axhline if vertical else axes.axvline
+        line(never.top, color=GREY, linewidth=0.6, linestyle=(0, (1.0, 2.0)))
+        ticks, names = [*ticks, never.level], [*names, "never"]
+    (axes.set_ylim if vertical else axes.set_xlim)(0.0, limit)
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(
+        FuncFormatter(lambda value, _: names[min(range(len(ticks)), key=lambda i: abs(ticks[i] - value))])
+    )

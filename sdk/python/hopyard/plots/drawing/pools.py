@@ -1,0 +1,36 @@
+"""What the pools had over time, drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from hopyard.plots.data.timeline import Pools
+from hopyard.plots.drawing import look
+
+
+def draw(data: Pools) -> Figure:
+    """Machines of the promising pool, and on them those of the opportunistic one."""
+    figure, axes = look.new()
+    unit = look.time_unit(data.time)
+    points = np.array([*data.points, (data.time, *data.points[-1][1:])])
+    x, promising, total = points[:, 0] / unit.seconds, points[:, 1], points[:, 1] + points[:, 2]
+    axes.fill_between(
+        x, 0.0, promising, step="post", facecolor="#4c9bcd", edgecolor=look.INK, linewidth=0.4, gid="promising"
+    )  # fmt: skip
+    axes.fill_between(
+        x, promising, total, step="post", facecolor="#f6d08a", edgecolor=look.INK, linewidth=0.4, hatch="////", gid="opportunistic"
+    )  # fmt: skip
+    axes.set_xlim(x[0], x[-1] if x[-1] > x[0] else x[0] + 1.0)
+    axes.set_ylim(0.0, max(1.0, float(total.max())) * 1.03)
+    look.whole_numbers(axes, "y")
+    axes.set_xlabel(f"time since the start [{unit.name}]")
+    axes.set_ylabel("machines")
+    look.end_labels(
+        axes,
+        [
+            look.EndLabel(float(x[-1]), float(promising[-1]) / 2, "promising"),
+            look.EndLabel(float(x[-1]), float(promising[-1] + total[-1]) / 2, "opportunistic"),
+        ],
+    )
+    return figure

@@ -1,0 +1,143 @@
+"""An experiment of a cluster as something to plot."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from hopyard.client import converters
+from hopyard.client.types import Experiment, Job, JobState, Metric, Statistic
+from hopyard.errors import Unsupported
+from hopyard.plots.search import Curve, End, Run, Search, Source
+from hopyard.plugins import TIMELINES, load_plugin, plugin_names
+
+if TYPE_CHECKING:
+    from hopyard.client.aio import AsyncClient
+
+Timeline: TypeAlias = Callable[["AsyncClient", Experiment], Awaitable[list[Run]]]
+"""What the entry-point group `hopyard.timelines` holds: an experiment's runs, `start` and `end` in seconds since the Unix epoch."""
+
+_ENDS: Final = {
+    JobState.COMPLETED: End.COMPLETED,
+    JobState.TERMINATED: End.TERMINATED,
+    JobState.FAILED: End.FAILED,
+}
+
+
+async def read_experiment(client: AsyncClient, experiment: Experiment, *, runs: bool = False) -> Search:
+    """An experiment as it is now.
+
+    Args:
+        client: Of its cluster.
+        experiment: Which.
+        runs: Whether to read what ran where, too, which takes its whole journal.
+
+    Raises:
+        Unsupported: Runs are wanted, and what reads them is not installed.
+    """
+    found = await timeline()(client, experiment) if runs else None
+    now = (await client.cluster()).now
+    return search_of(experiment, await client.jobs(experiment), await client.statistics(experiment), found, now)
+
+
+def timeline() -> Timeline:
+    """What reads an experiment's runs from its journal: the scheduler's distribution brings it.
+
+    Raises:
+        Unsupported: It is not installed.
+    """
+    if not plugin_names(TIMELINES):
+        raise Unsupported(
+            "--kind gantt of an experiment needs: pip install 'hopyard[scheduler]', which reads its journal"
+        )
+    found: Timeline = load_plugin(TIMELINES, "journal")  # type: ignore[assignment]  # what the group is for
+    return found
+
+
+def search_of(
+    experiment: Experiment,
+    jobs: Iterable[Job],
+    statistics: Iterable[Statistic],
+    runs: Iterable[Run] | None = None,
+    now: float | None = None,
+) -> Search:
+    """An experiment's search, from what a client answers.
+
+    Args:
+        experiment: Which.
+        jobs: Its jobs in order of creation.
+        statistics: All its accepted reports, ordered by job and position.
+        runs: What ran where, in seconds since the Unix epoch.
+        now: The cluster's clock, where the experiment goes on.
+    """
+    began, spec, metric = experiment.created_at, experiment.spec, experiment.metric
+    by_job = {name: list(found) for name, found in groupby(statistics, key=lambda one: one.job)}
+    known = list(jobs)
+    curves = tuple(curve_of(job, by_job.get(job.id, []), metric, began) for job in known)
+    limit = _at(spec, "stop", "max_iterations")
+    ended = experiment.ended_at if experiment.ended_at is not None else now
+    return Search(
+        where=f"experiment {experiment.id}",
+        source=Source.EXPERIMENT,
+        policy=_at(spec, "policy", "name"),
+        slots=_at(spec, "resources", "slots"),
+        metric=metric.name,
+        mode=metric.mode,
+        unit=_at(spec, "unit"),
+        target=metric.target,
+        time_to_target=time_to_target(curves, metric),
+        best=experiment.best_value,
+        time=ended - began if ended is not None else None,
+        max_position=limit,
+        curves=curves,
+        durations={job.id: job.seconds for job in known},
+        runs=None if runs is None else tuple(_since(run, began) for run in runs),
+        jobs_at_full=None if limit is None else jobs_at_full(curves, limit),
+    )
+
+
+def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float) -> Curve:
+    """A job's curve; parts of one position are combined, and count from their last report on."""
+    points = converters.curve(statistics, metric.name)
+    at = {one.report.position: one.report.at for one in statistics}
+    times = np.array([max(0.0, at[point.position] - began) for point in points], float)
+    values = np.array([point.value for point in points], float)
+    values[~np.isfinite(values)] = np.nan
+    # A host's clock may have been set back between two runs.
+    times = np.maximum.accumulate(times)
+    positions = np.array([point.position for point in points], float)
+    return Curve(job.id, _ENDS.get(job.state, End.OPEN), times, positions, values)
+
+
+def time_to_target(curves: Iterable[Curve], metric: Metric) -> float | None:
+    """When the first job had reached the target; None: none has, or there is none."""
+    if metric.target is None:
+        return None
+    reached = []
+    for curve in curves:
+        good = curve.values >= metric.target if metric.mode == "max" else curve.values <= metric.target
+        if good.any():
+            reached.append(float(curve.times[good.argmax()]))
+    return min(reached, default=None)
+
+
+def jobs_at_full(curves: Iterable[Curve], limit: int) -> tuple[tuple[float, float], ...]:
+    """(seconds, jobs that had trained to `limit` by then), from (0, 0) on."""
+    at = sorted(float(curve.times[-1]) for curve in curves if len(curve.positions) and curve.positions[-1] >= limit)
+    return ((0.0, 0.0), *((time, float(count)) for count, time in enumerate(at, 1)))
+
+
+def _since(run: Run, began: float) -> Run:
+    end = None if run.end is None else run.end - began
+    return Run(run.machine, run.job, run.attempt, run.start - began, end, run.reason)
+
+
+def _at(spec: Mapping[str, Any], *path: str) -> Any:
+    """A term of the specification; None where it is not said."""
+    value: Any = spec
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

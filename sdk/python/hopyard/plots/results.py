@@ -1,0 +1,238 @@
+"""Results of simulations in files: what `hopyard simulate --json` prints, one, a list of them, or one a line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from hopyard.errors import InvalidInput, NotFound
+from hopyard.plots.search import Curve, End, Run, Search, Source
+from hopyard.policy.vocabulary import RunEndReason
+
+_ENDS: Final = {
+    RunEndReason.UNTIL.value: End.COMPLETED,
+    RunEndReason.TERMINATED.value: End.TERMINATED,
+    RunEndReason.FAILED.value: End.FAILED,
+}
+"""How a job ended whose last run ended so."""
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, unpacked if it was compressed by gzip.
+
+    Raises:
+        NotFound: There is none.
+        InvalidInput: It is a folder, damaged, or no text.
+    """
+    try:
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw).decode()
+    except FileNotFoundError:
+        raise NotFound(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise InvalidInput(f"{path}: it is a folder; name the files in it") from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: it is no text in UTF-8 ({error.reason} at byte {error.start})") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidInput(f"{path}: it is damaged, or only a part of it ({error}); copy it again") from error
+
+
+def read_results(path: Path) -> list[Search]:
+    """The searches in a file: one JSON object, a list of them, an object whose "runs" is a list of them, or JSON Lines.
+
+    Raises:
+        NotFound: There is no such file.
+        InvalidInput: It is none of these; the message names the place, what was found and what is allowed.
+    """
+    found = [_search(where, entry) for where, entry in _entries(path, read_text(path))]
+    if not found:
+        raise InvalidInput(f"{path}: there is no result in it")
+    return found
+
+
+def _entries(path: Path, text: str) -> list[tuple[str, Any]]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        if not text.strip():
+            raise InvalidInput(f"{path}: it is empty") from None
+        lines = text.splitlines()
+        try:
+            # What the first line lacks to be JSON of its own is lacking in the document.
+            json.loads(lines[0])
+        except ValueError:
+            raise InvalidInput(f"{path}: it is no JSON: {error}") from None
+        return [(f"{path}:{number}", _line(path, number, line)) for number, line in enumerate(lines, 1) if line.strip()]
+    if isinstance(document, dict) and "policy" not in document and isinstance(document.get("runs"), list):
+        document = document["runs"]
+    if isinstance(document, list):
+        return [(f"{path}, entry {number}", entry) for number, entry in enumerate(document, 1)]
+    return [(str(path), document)]
+
+
+def _line(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise InvalidInput(f"{path}:{number}: the line is no JSON: {error}") from None
+
+
+def _search(where: str, entry: Any) -> Search:
+    if not isinstance(entry, dict):
+        raise InvalidInput(f"{where}: a result is an object, and this is {_kind(entry)}")
+    fields = _Fields(where, entry)
+    if "policy" not in entry:
+        have = ", ".join(list(entry)[:8]) or "nothing"
+        raise InvalidInput(
+            f'{where}: it is no result of `hopyard simulate --json`, which has at least "policy"; it has {have}'
+        )
+    if "target" in entry and "time_to_target" not in entry:
+        raise InvalidInput(f'{where}: it has "target", but no "time_to_target" (null: never reached)')
+    runs = fields.rows("runs", _run)
+    mode = fields.text("mode")
+    if mode not in ("max", "min", None):
+        fields.wrong("mode", mode, '"max" or "min"')
+    curves = fields.get("curves", dict, "an object with a list for each job")
+    return Search(
+        where=where,
+        source=Source.SIMULATION,
+        policy=fields.text("policy"),
+        predictor=fields.text("predictor"),
+        slots=fields.whole("slots"),
+        order_seed=fields.whole("order_seed"),
+        traces=fields.rows("traces", _name) or (),
+        metric=fields.text("metric") or "metric",
+        mode=mode,  # type: ignore[arg-type]  # checked above
+        unit=fields.text("unit"),
+        target=fields.number("target"),
+        time_to_target=fields.number("time_to_target"),
+        best=fields.number("best"),
+        time=fields.number("time"),
+        max_position=fields.whole("R"),
+        curves=_curves(where, curves, runs) if curves is not None else None,
+        runs=runs,
+        jobs_at_full=fields.rows("jobs_at_R", lambda row: _numbers(row, 2)),
+        pools=fields.rows("pools", lambda row: _numbers(row, 3)),
+    )
+
+
+class _Fields:
+    """The fields of one result, checked; missing ones and null are None."""
+
+    def __init__(self, where: str, entry: Mapping[str, Any]) -> None:
+        self._where = where
+        self._entry = entry
+
+    def wrong(self, name: str, found: object, allowed: str) -> NoReturn:
+        raise InvalidInput(f'{self._where}: "{name}" must be {allowed}, and is {_shown(found)}')
+
+    def get(self, name: str, kind: type | tuple[type, ...], allowed: str) -> Any:
+        value = self._entry.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            self.wrong(name, value, allowed)
+        return value
+
+    def text(self, name: str) -> str | None:
+        found: str | None = self.get(name, str, "a text")
+        return found
+
+    def whole(self, name: str) -> int | None:
+        found: int | None = self.get(name, int, "a whole number")
+        return found
+
+    def number(self, name: str) -> float | None:
+        found = self.get(name, (int, float), "a number")
+        if found is not None and not math.isfinite(found):
+            self.wrong(name, found, "a finite number, or null")
+        return None if found is None else float(found)
+
+    def rows(self, name: str, read: Callable[[Any], Any]) -> Any:
+        """A list as a tuple, each entry read by `read`, which raises ValueError, KeyError or TypeError at a wrong one."""
+        rows = self.get(name, list, "a list")
+        if rows is None:
+            return None
+        found = []
+        for number, row in enumerate(rows):
+            try:
+                found.append(read(row))
+            except (ValueError, KeyError, TypeError) as error:
+                said = f"no {error}" if isinstance(error, KeyError) else error
+                raise InvalidInput(f'{self._where}: "{name}"[{number}] is {_shown(row)}: {said}') from None
+        return tuple(found)
+
+
+def _run(row: Any) -> Run:
+    if not isinstance(row, dict):
+        raise TypeError("it must be an object")
+    start = _number(row["start"])
+    end = _number(row["end"]) if row.get("end") is not None else None
+    if end is not None and end < start:
+        raise ValueError("it ends before it starts")
+    reason = row.get("reason")
+    if reason is not None and reason not in RunEndReason.__members__:
+        raise ValueError(f"reason must be one of {', '.join(RunEndReason.__members__)}, or null")
+    return Run(_name(row["machine"]), _name(row["job"]), int(_number(row["attempt"])), start, end, reason)
+
+
+def _curves(where: str, curves: Mapping[str, Any], runs: Sequence[Run] | None) -> tuple[Curve, ...]:
+    last: dict[str, Run] = {}
+    for run in runs or ():
+        if run.job not in last or last[run.job].attempt < run.attempt:
+            last[run.job] = run
+    found = []
+    for job, points in curves.items():
+        try:
+            values = np.array([[np.nan if value is None else value for value in point] for point in points], float)
+            if len(points) and values.shape[1:] != (3,):
+                raise ValueError("not three numbers in each")
+        except (ValueError, TypeError, IndexError) as error:
+            raise InvalidInput(
+                f'{where}: "curves": job {job}: it must be a list of [time, position, value]: {error}'
+            ) from None
+        values = values.reshape(-1, 3)
+        if (
+            not np.isfinite(values[:, :2]).all()
+            or (np.diff(values[:, 0]) < 0).any()
+            or (np.diff(values[:, 1]) <= 0).any()
+        ):
+            raise InvalidInput(f'{where}: "curves": job {job}: times must not fall, and positions must rise')
+        values[~np.isfinite(values[:, 2]), 2] = np.nan
+        end = _ENDS.get(last[job].reason or "", End.OPEN) if job in last else End.OPEN
+        found.append(Curve(job, end, values[:, 0], values[:, 1], values[:, 2]))
+    return tuple(found)
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise TypeError("it must be a text")
+    return str(value)
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise TypeError(f"{_shown(value)} is no finite number")
+    return float(value)
+
+
+def _numbers(row: Any, count: int) -> tuple[float, ...]:
+    if not isinstance(row, list) or len(row) < count:
+        raise TypeError(f"it must be a list of {count} numbers")
+    return tuple(_number(value) for value in row[:count])
+
+
+def _kind(value: object) -> str:
+    return {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}.get(
+        type(value), "a number"
+    )
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,119 @@
+"""What is plotted: a search, live or simulated, or recorded curves. Plain values, whatever they were read from."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+class Source(enum.Enum):
+    """Where a search was read from."""
+
+    EXPERIMENT = "live"
+    SIMULATION = "simulated"
+    TRACES = "traces"
+
+
+class End(enum.Enum):
+    """How a job ended. What has not ended yet, or is not known to have, is OPEN."""
+
+    COMPLETED = "completed"
+    TERMINATED = "terminated"
+    FAILED = "failed"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """A job's reports of the metric; the three arrays have one length.
+
+    Attributes:
+        job: Whose curve.
+        end: How it ended.
+        times: Seconds, not falling: since the search began; in traces, of the job's own training.
+        positions: How far the job had trained, rising.
+        values: The metric; NaN where it was not finite.
+    """
+
+    job: str
+    end: End
+    times: Floats
+    positions: Floats
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a job on one machine; of a run on several, one for each.
+
+    Attributes:
+        machine: Where.
+        job: Whose.
+        attempt: Which of the job's runs, from 1.
+        start: When it was placed, in seconds since the search began.
+        end: When it was over; None: it goes on.
+        reason: Why it ended: UNTIL, SUSPENDED, PREEMPTED, LOST, FAILED or TERMINATED; None: it goes on.
+    """
+
+    machine: str
+    job: str
+    attempt: int
+    start: float
+    end: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Search:
+    """A search. What a source does not tell is None; a plot that needs it says so.
+
+    Attributes:
+        where: How a message calls it: `results.json, entry 3`.
+        source: What it was read from.
+        policy: Name of the policy.
+        predictor: Name of the predictor.
+        slots: Machines it had.
+        order_seed: Which order of configurations.
+        traces: What was replayed.
+        metric: Name of the metric.
+        mode: Which direction is better.
+        unit: What a position counts.
+        target: What was to be reached.
+        time_to_target: Seconds until it was; None: never.
+        best: The best value.
+        time: Seconds that the search took, or has taken so far.
+        max_position: Where a job is complete.
+        curves: The jobs' curves, in order of creation.
+        durations: Seconds on machines by job.
+        runs: What ran where.
+        jobs_at_full: (seconds, jobs that had trained to the end by then), rising.
+        pools: (seconds, promising, opportunistic): what the pools had from then on.
+    """
+
+    where: str
+    source: Source
+    policy: str | None = None
+    predictor: str | None = None
+    slots: int | None = None
+    order_seed: int | None = None
+    traces: tuple[str, ...] = ()
+    metric: str = "metric"
+    mode: Literal["max", "min"] | None = None
+    unit: str | None = None
+    target: float | None = None
+    time_to_target: float | None = None
+    best: float | None = None
+    time: float | None = None
+    max_position: int | None = None
+    curves: tuple[Curve, ...] | None = None
+    durations: Mapping[str, float] | None = None
+    runs: tuple[Run, ...] | None = None
+    jobs_at_full: tuple[tuple[float, float], ...] | None = None
+    pools: tuple[tuple[float, float, float], ...] | None = None

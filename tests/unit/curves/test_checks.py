@@ -55,6 +55,12 @@ def test_a_mean_in_another_unit_is_found_without_bounds() -> None:
     ]
 
 
+def test_the_mean_of_what_spreads_over_decades_may_lie_beyond() -> None:
+    free = replace(ASKED, low=None, high=None, target=None)
+    wide = tuple(10 ** (8 * level) for level in LEVELS)
+    assert problems(free, replace(SOUND, mean=(1e9, 1e9), reaches=(), final=wide)) == []
+
+
 def test_chances_are_loose_where_quantiles_are_equal() -> None:
     flat = replace(SOUND, mean=(0.6, 0.6), final=(0.6,) * 100)
     for chance in (0.0, 0.5, 1.0):

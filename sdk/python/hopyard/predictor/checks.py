@@ -11,6 +11,7 @@ from hopyard.predictor.base import LEVELS, Prediction, Question
 
 _CLOSE: Final = 1e-9
 """Rounding, relative to the numbers compared."""
+_DECADES: Final = 1e3
 
 
 def problems(question: Question, prediction: object) -> list[str]:
@@ -74,7 +75,9 @@ def _ranges(prediction: Prediction) -> list[str]:
     if prediction.final and not found:
         least, most = prediction.final[0], prediction.final[-1]
         room = (most - least) + _CLOSE * max(abs(least), abs(most))
-        if not least - room <= prediction.mean[-1] <= most + room:
+        # Of what spreads over decades the mean may lie beyond nearly all.
+        decades = least * most > 0 and max(least / most, most / least) > _DECADES
+        if not decades and not least - room <= prediction.mean[-1] <= most + room:
             found.append(f"mean ends with {prediction.mean[-1]}, far outside of final, {least} to {most}")
     return found
 

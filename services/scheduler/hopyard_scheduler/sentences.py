@@ -10,7 +10,7 @@ from hopyard.cli.text import count, duration, first_line, hyperparameters, numbe
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason
 from hopyard_scheduler import words
 from hopyard_scheduler.core import placement
-from hopyard_scheduler.core.commands import CREATE, KILL, POLICY
+from hopyard_scheduler.core.commands import CREATE, KILL
 from hopyard_scheduler.core.effects import Effect, Noted, Send, Start, UpCall
 from hopyard_scheduler.core.events import (
     Amended,
@@ -50,7 +50,7 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.lifecycle import END_TIMER
 from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import ENDLESS, HOLD, Run
+from hopyard_scheduler.core.model import ENDLESS, HOLD, POLICY, Run
 from hopyard_scheduler.core.preemption import DEADLINE
 from hopyard_scheduler.replaying import OBJECTION
 

@@ -335,10 +335,17 @@ class Cluster(abc.ABC):
         """Gives a job a priority; idle jobs are ordered by it, higher first."""
         self.submit(LabelJob(job, priority))
 
-    def predict(self, job: str, **parameters: Any) -> str:
-        """Asks for an extrapolation of a job's curve; `on_prediction` brings the result for the ticket."""
+    def predict(self, job: str, *, target: float | None = None, horizon: int | None = None) -> str:
+        """Asks for an extrapolation of a job's curve; `on_prediction` brings the result for the ticket, once.
+
+        Args:
+            job: Which job's. When it ends before the answer is there, the result is an error.
+            target: The value whose chances are asked for; None: the experiment's target, and no chances if it has none.
+            horizon: The last position of interest (>= 1); None: where the job would be complete.
+        """
         ticket = self.new_ticket()
-        self.submit(Predict(ticket, job, parameters))
+        given = {"target": target, "horizon": horizon}
+        self.submit(Predict(ticket, job, {name: value for name, value in given.items() if value is not None}))
         return ticket
 
     def ask(self, kind: str, payload: Any = None) -> str:

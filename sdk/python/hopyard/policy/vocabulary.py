@@ -195,7 +195,7 @@ class GeneratorExhausted:
 
 @dataclass(frozen=True, slots=True)
 class PredictionReady:
-    """A prediction that was asked for; `result` is None with an error."""
+    """A prediction that was asked for; `result` is a `hopyard.predictor.Prediction`, None with an error."""
 
     ticket: str
     job: str
@@ -382,7 +382,10 @@ class LabelJob:
 
 @dataclass(frozen=True, slots=True)
 class Predict:
-    """Ask the experiment's predictor to extrapolate a job's curve."""
+    """Ask the experiment's predictor to extrapolate a job's curve.
+
+    `parameters` may hold a `target` (default: the experiment's) and a `horizon` (default: where the job would be complete).
+    """
 
     ticket: str
     job: str

@@ -19,7 +19,7 @@ from hopyard.policy.vocabulary import (
     JobState,
     Verdict,
 )
-from hopyard_scheduler.core import learning
+from hopyard_scheduler.core import learning, predicting
 from hopyard_scheduler.core.curve import Point
 from hopyard_scheduler.core.effects import (
     AskOutside,
@@ -275,6 +275,7 @@ class Experiment:
             self.unpin_fork(job)
             self.collect(job)
             learning.tell_end(self, job)
+            predicting.withdraw(self, job)
         self.changed(job)
 
     def changed(self, job: Job) -> None:

@@ -33,6 +33,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     WakeAt,
 )
+from hopyard.predictor import Prediction
 
 
 class Commands(Running):
@@ -132,6 +133,8 @@ class Commands(Running):
             error = str(problem)
         ready: Call = AnswerReady(question.ticket, result, error)
         if isinstance(question, Predict):
+            if not error and not isinstance(result, Prediction):
+                raise TypeError(f"a prediction is answered by a hopyard.predictor.Prediction, found {result!r}")
             ready = PredictionReady(question.ticket, question.job, result, error)
         self._calls.append((ready, None))
 

@@ -1,0 +1,27 @@
+"""Every predictor that is installed passes the conformance suite."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from hopyard.plugins import PREDICTORS, load_plugin, plugin_names
+from hopyard.predictor import Predictor
+from hopyard.predictor.conformance import PredictorConformance
+
+# What keeps a predictor's suite short, and what it is allowed to take.
+PARAMETERS: dict[str, dict[str, Any]] = {}
+ATTRIBUTES: dict[str, dict[str, Any]] = {}
+
+
+def suite(name: str) -> type[PredictorConformance]:
+    def make(self: PredictorConformance) -> Predictor:
+        predictor = cast(type[Predictor], load_plugin(PREDICTORS, name, Predictor))
+        return predictor(**PARAMETERS.get(name, {}))
+
+    title = f"Test{name.title().replace('_', '').replace('-', '')}"
+    body = {"make": make, "__module__": __name__, "__qualname__": title, **ATTRIBUTES.get(name, {})}
+    return type(title, (PredictorConformance,), body)
+
+
+for one in map(suite, plugin_names(PREDICTORS)):
+    globals()[one.__name__] = one

@@ -23,6 +23,7 @@ from hopyard.cli.commands import (
     services,
     start,
     terms,
+    trace,
     training,
     travel,
 )
@@ -73,7 +74,21 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for module in (start, training, look, results, files, act, terms, travel, garbage, plugins, doctor, services):
+    for module in (
+        start,
+        training,
+        look,
+        results,
+        trace,
+        files,
+        act,
+        terms,
+        travel,
+        garbage,
+        plugins,
+        doctor,
+        services,
+    ):
         module.register(app)
     for name, text in _SERVICE_HELP.items():
         _add_service(app, name, text, entries.PANELS[name])

@@ -17,6 +17,7 @@ from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
 from hopyard.cli.output import emit, emit_json, say, width
+from hopyard.cli.tracing import TraceFile
 from hopyard.cli.verdict import ended_error, metric_error, metrics_seen
 from hopyard.client import converters
 from hopyard.client.aio import AsyncClient
@@ -48,6 +49,7 @@ class Session:
         purpose: For whoever finds the directory locked.
         eager: Bring the machines at once; else only when it is known that there is something to train.
         cpus: CPU threads that each job needs, if that is known.
+        traces: Where its traces are written in the end; None: they are not wanted.
     """
 
     def __init__(
@@ -59,8 +61,10 @@ class Session:
         *,
         eager: bool = False,
         cpus: int = 1,
+        traces: TraceFile | None = None,
     ) -> None:
         self._eager = eager
+        self._traces = traces
         self._cpus = cpus
         self._server = server
         self._data = data
@@ -91,6 +95,9 @@ class Session:
                     back = "; jobs go back to their last snapshot" if self._own is not None else ""
                     say(f"interrupted{back}; go on with: {command}")
                 return EXIT_INTERRUPTED
+            finally:
+                if self._traces is not None and self._experiment is not None:
+                    self._traces.tell_missing(self._experiment, self._where)
 
     async def _unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
         return await self._interrupts.unless(self._interrupts.first, work)
@@ -193,6 +200,12 @@ class Session:
             from hopyard.cli.tables import summary
 
             emit(summary(present, jobs, width()))
+        traced = self._traces is None or await self._traces.write(client, present, self._where)
+        code = await self._outcome(client, present, jobs)
+        return code if traced else code or EXIT_FAILED
+
+    async def _outcome(self, client: AsyncClient, present: Experiment, jobs: Sequence[Job]) -> int:
+        """Say how it ended, or how it goes on; answers the exit code."""
         if present.state.ended:
             return await self._verdict(client, present, jobs)
         if present.reason.startswith(POLICY_ERROR):
@@ -298,11 +311,19 @@ def slot_cpus(slots: int, cpus: int) -> int:
 
 
 def run_file(
-    file: Path, *, folder: Path | None, slots: int | None, server: str | None, data: Path | None, json: bool
+    file: Path,
+    *,
+    folder: Path | None,
+    slots: int | None,
+    server: str | None,
+    data: Path | None,
+    json: bool,
+    traces: Path | None = None,
 ) -> int:
     """Carry out `hopyard run`; answers the exit code."""
     # Before anything is started, so that a mistake in the file costs no waiting.
     submission: Submission = prepare(file, folder)
+    trace_file = TraceFile(traces) if traces is not None else None
     if note := unused_note(submission.spec):
         say(note)
     address, directory = choose(server, data)
@@ -311,7 +332,8 @@ def run_file(
     machines = slots or default_slots(resources.slots, resources.per_job.cpus)
 
     async def main() -> int:
-        session = Session(address, directory, machines, "hopyard run", eager=True, cpus=resources.per_job.cpus)
+        cpus = resources.per_job.cpus
+        session = Session(address, directory, machines, "hopyard run", eager=True, cpus=cpus, traces=trace_file)
         return await session.follow(lambda client: client.create(submission), submission.spec.name, json)
 
     return asyncio.run(main())

@@ -35,6 +35,7 @@ from hopyard.v1 import appstat_pb2, experiment_pb2, job_manager_pb2, resource_ma
 if TYPE_CHECKING:
     from hopyard.client.embedded import EmbeddedCluster
     from hopyard.results import Results
+    from hopyard.traces import Trace
 
 PATIENCE_SECONDS: Final = 30.0
 """How long a call is tried again while the cluster is not reachable, unless the client is told otherwise."""
@@ -232,14 +233,16 @@ class Looking:
 
     async def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
         """All accepted reports, ordered by job and position; of one job, or of all."""
+        return [one async for page in self._statistics(id_of(experiment), job or "") for one in page]
+
+    async def _statistics(self, experiment: str, job: str = "") -> AsyncGenerator[list[Statistic]]:
         connection = await self._connection()
-        request = appstat_pb2.QueryStatisticsRequest(experiment=id_of(experiment), job=job or "", page_size=10_000)
-        found: list[Statistic] = []
+        request = appstat_pb2.QueryStatisticsRequest(experiment=experiment, job=job, page_size=10_000)
         while True:
             answer = await connection.with_appstat(lambda stub: stub.QueryStatistics(request))
-            found.extend(map(converters.statistic, answer.statistics))
+            yield [converters.statistic(one) for one in answer.statistics]
             if not answer.next_page_token:
-                return found
+                return
             request.page_token = answer.next_page_token
 
     async def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
@@ -253,6 +256,19 @@ class Looking:
         if reports:
             return report_results(present, await self.statistics(present))
         return job_results(present, await self.jobs(present))
+
+    async def traces(self, experiment: str | Experiment) -> list[Trace]:
+        """The curves of its jobs with the seconds that each report took, in order of creation, for `hopyard.traces.write_traces`.
+
+        What jobs trained again after a rewind is there once. Jobs that have not reported anything have no trace.
+        """
+        from hopyard.traces.recording import Recorder
+
+        present = await self.get(experiment)
+        recorder = Recorder()
+        async for page in self._statistics(present.id):
+            recorder.add(page)
+        return recorder.traces(present, await self.jobs(present))
 
     async def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
         """A job's curve, in order of position.

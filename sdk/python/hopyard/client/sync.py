@@ -33,6 +33,7 @@ from hopyard.rpc import DEFAULT_TIMEOUT_SECONDS
 if TYPE_CHECKING:
     from hopyard.client.submission import SpecLike
     from hopyard.results import Results
+    from hopyard.traces import Trace
 
 
 class Client:
@@ -180,6 +181,10 @@ class Client:
     def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
         """What it found as a table; see `AsyncClient.results`."""
         return self._loop.run(self._client.results(experiment, reports=reports))
+
+    def traces(self, experiment: str | Experiment) -> list[Trace]:
+        """The curves of its jobs with the seconds that each report took; see `AsyncClient.traces`."""
+        return self._loop.run(self._client.traces(experiment))
 
     def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
         """A job's curve, in order of position; see `AsyncClient.curve`."""

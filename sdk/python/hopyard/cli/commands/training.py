@@ -35,6 +35,15 @@ def run(
         Path | None,
         typer.Option("--folder", metavar="DIR", help="Where the training code lies. [default: beside FILE]"),
     ] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option(
+            "--export-trace",
+            metavar="FILE",
+            help="Write its traces there when it ends or is suspended, as `hopyard trace` does.",
+            show_default=False,
+        ),
+    ] = None,
     server: Server = None,
     data: Data = None,
     json: Json = False,
@@ -52,7 +61,7 @@ def run(
     """
     from hopyard.cli.session import run_file
 
-    raise typer.Exit(run_file(file, folder=folder, slots=slots, server=server, data=data, json=json))
+    raise typer.Exit(run_file(file, folder=folder, slots=slots, server=server, data=data, json=json, traces=traces))
 
 
 def resume(

@@ -1,0 +1,74 @@
+"""`trace`: what an experiment's jobs reported, and how long it took, to be trained again in virtual time."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, Json, Server
+
+if TYPE_CHECKING:
+    from hopyard.cli.tracing import Recording
+    from hopyard.client.aio import AsyncClient
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="Look")(trace)
+
+
+def trace(
+    experiment: Experiment = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--to",
+            metavar="FILE",
+            help="The file to make, compressed if its name ends in .gz. [default: stdout]",
+            show_default=False,
+        ),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Write an experiment's traces: its jobs' curves and times.
+
+    A line of JSON a job: its hyperparameters, the metric at each report, and the seconds that training took from the report
+    before. What a job trained again after a rewind is there once. Jobs that have not reported anything are left out.
+
+    With --json they come as one document instead; with -o too, it tells of the file. A file of traces is replaced, any
+    other is not.
+
+    **Examples:** `hopyard trace digits -o digits.jsonl.gz`, `hopyard trace | jq .metrics[-1]`
+    """
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.output import emit, emit_json, say
+    from hopyard.cli.tracing import record
+    from hopyard.errors import NotFound
+    from hopyard.traces import document, need_writable, to_line
+
+    if to is not None:
+        need_writable(to)
+
+    async def ask(client: AsyncClient) -> Recording:
+        return await record(client, await find(client, experiment))
+
+    found = with_client(server, data, "hopyard trace", ask)
+    if not found.traces:
+        raise NotFound(found.told())
+    if to is not None:
+        found.write(to)
+    say(found.told())
+    if json:
+        told = {"file": to, **found.counts()} if to is not None else {"traces": list(map(document, found.traces))}
+        emit_json({"experiment": found.experiment.id, **told})
+    elif to is not None:
+        emit(str(to))
+    else:
+        sys.stdout.writelines(map(to_line, found.traces))
+        sys.stdout.flush()

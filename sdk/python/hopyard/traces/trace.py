@@ -1,0 +1,148 @@
+"""A trace, and what must be true of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import lt
+from typing import Any, Final, Literal
+
+from hopyard.errors import InvalidInput
+from hopyard.space.values import json_problem
+
+MODES: Final = ("max", "min")
+
+_NOTHING: Final = type(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What one job reported from its beginning on, and how long each report took. Equal traces compare equal.
+
+    Values that are not finite are all NaN here, as the scheduler and policies take them, and null in a file. In floats
+    there is no second word for "nothing" that every reader of a curve would have to look for.
+
+    Attributes:
+        job: Its id, once among the traces that are used together.
+        hyperparameters: Its configuration, JSON values by name.
+        metric: Name of the metric that the experiment optimises.
+        mode: Which direction of it is better.
+        metrics: Its values in the order of the reports, at least one; NaN where it was not finite or not reported.
+        seconds: How long training took from the report before (or the beginning) to each report, 0 or more.
+        positions: Where each report was made, 1 or more and rising; left out: at 1, 2, 3, ...
+        others: The values of further metrics by name, as many as there are reports; NaN likewise.
+
+    Raises:
+        InvalidInput: A value is not as said; the message names the field.
+    """
+
+    job: str
+    hyperparameters: Mapping[str, Any]
+    metric: str
+    mode: Literal["max", "min"]
+    metrics: tuple[float, ...]
+    seconds: tuple[float, ...]
+    positions: Sequence[int] = ()
+    others: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check all, and bring values to one form."""
+        for name in ("job", "metric"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise _wrong(f'"{name}"', getattr(self, name), "a text that is not empty")
+        if not isinstance(self.hyperparameters, Mapping):
+            raise _wrong('"hyperparameters"', self.hyperparameters, "an object")
+        if problem := _problem(self.hyperparameters):
+            raise InvalidInput(f'"hyperparameters": {problem}; allowed are JSON values by name')
+        if self.mode not in MODES:
+            raise _wrong('"mode"', self.mode, " and ".join(f'"{mode}"' for mode in MODES))
+        metrics = _values('"metrics"', self.metrics)
+        if not metrics:
+            raise InvalidInput('"metrics": found none; a trace has at least one report')
+        put = object.__setattr__
+        put(self, "metrics", metrics)
+        put(self, "seconds", self._as_many('"seconds"', _seconds(self.seconds)))
+        put(self, "positions", self._as_many('"positions"', _positions(self.positions, len(metrics))))
+        if not isinstance(self.others, Mapping):
+            raise _wrong('"others"', self.others, "an object")
+        others = {}
+        for name in self.others:
+            if not isinstance(name, str) or not name or name == self.metric:
+                raise InvalidInput(
+                    f'"others": found the name {name!r}, allowed are names of metrics beside {self.metric!r}'
+                )
+            field_name = f'"others": "{name}"'
+            others[name] = self._as_many(field_name, _values(field_name, self.others[name]))
+        put(self, "others", others)
+
+    def _as_many(self, name: str, values: Any) -> Any:
+        if len(values) != len(self.metrics):
+            count = f"{len(values)} value{'' if len(values) == 1 else 's'}"
+            raise InvalidInput(f'{name}: {count}, but "metrics" has {len(self.metrics)}')
+        return values
+
+
+def _problem(hyperparameters: Mapping[str, Any]) -> str | None:
+    try:
+        return json_problem(hyperparameters)
+    except RecursionError:
+        return "nested too deeply"
+
+
+def _values(name: str, given: object) -> tuple[float, ...]:
+    """Metrics: always the same NaN, since tuples are equal where their items are the same object."""
+    numbers = _numbers(name, given, (int, float, _NOTHING), "numbers and null")
+    return tuple([number if math.isfinite(number) else math.nan for number in numbers])
+
+
+def _seconds(given: object) -> tuple[float, ...]:
+    numbers = _numbers('"seconds"', given, (int, float), "numbers of 0 or more")
+    for index, number in enumerate(numbers):
+        if not 0 <= number < math.inf:
+            raise _wrong(f'"seconds"[{index}]', number, "numbers of 0 or more")
+    return numbers
+
+
+def _numbers(name: str, given: object, types: tuple[type, ...], allowed: str) -> tuple[float, ...]:
+    found = _sequence(name, given, allowed)
+    if not set(map(type, found)) <= set(types):  # in one step, since nearly all traces are right
+        for index, value in enumerate(found):
+            if isinstance(value, bool) or not isinstance(value, types):
+                raise _wrong(f"{name}[{index}]", value, allowed)
+    try:
+        return tuple([math.nan if value is None else float(value) for value in found])
+    except OverflowError:
+        raise InvalidInput(f"{name}: found a whole number beyond the largest double") from None
+
+
+def _positions(given: object, reports: int) -> Sequence[int]:
+    """A range where they are 1, 2, 3, ...: so it is nearly always, and then they take no room."""
+    allowed = "whole numbers from 1 on, each above the one before"
+    if isinstance(given, range) and given == range(1, reports + 1):
+        return given
+    found = _sequence('"positions"', given, allowed)
+    if not found:
+        return range(1, reports + 1)
+    for index, value in enumerate(found):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise _wrong(f'"positions"[{index}]', value, allowed)
+    if not all(map(lt, found, found[1:])):
+        index = next(index for index in range(1, len(found)) if found[index] <= found[index - 1])
+        raise InvalidInput(
+            f'"positions"[{index}]: found {found[index]} after {found[index - 1]}, allowed are {allowed}'
+        )
+    counted = range(1, len(found) + 1)
+    return counted if found[-1] == len(found) else tuple(found)
+
+
+def _sequence(name: str, given: object, allowed: str) -> Sequence[Any]:
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise _wrong(name, given, f"a list of {allowed}")
+    return given
+
+
+def _wrong(name: str, found: object, allowed: str) -> InvalidInput:
+    return InvalidInput(
+        f"{name}: found {found!r:.80}, allowed {'is' if allowed.startswith(('a ', 'an ')) else 'are'} {allowed}"
+    )

@@ -164,7 +164,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--predictor", nargs="+", default=["mcmc"], help="names, or module:Class")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="of this machine")
-    parser.add_argument("--blocks", type=int, default=13, help=f"blocks of {BLOCK} epochs; the first two are not counted")
+    parser.add_argument(
+        "--blocks", type=int, default=13, help=f"blocks of {BLOCK} epochs; the first two are not counted"
+    )
     parser.add_argument("--steps", type=int, default=600, help="of an epoch")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", metavar="FILE", help="write the rows to a file, or - to the standard output")

@@ -1,6 +1,6 @@
 """A policy that asks: it ends a job that will hardly come as far as the best one has."""
 
-from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, PredictionReady
+from hopyard.policy import Cluster, Decision, IterationFinish, PredictionReady
 from hopyard_policies.default import DefaultPolicy
 
 
@@ -19,12 +19,10 @@ class EndsHopeless(DefaultPolicy):
         self.every, self.chance = every, chance
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        if event.at_until:
-            return CONTINUE
         best = cluster.incumbent
-        if best is not None and best.job != event.job:
+        if event.position % self.every == 0 and not event.at_until and best is not None and best.job != event.job:
             cluster.predict(event.job, target=best.value)
-        return Decision.proceed((event.position // self.every + 1) * self.every)
+        return super().on_iteration_finish(cluster, event)  # it trains on meanwhile
 
     def on_prediction(self, cluster: Cluster, ready: PredictionReady) -> None:
         # An error says nothing against the job, and the answer may come when the job has ended.

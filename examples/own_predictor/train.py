@@ -32,7 +32,7 @@ class Regression(Trainer):
 
     def train(self) -> Mapping[str, float]:
         x, label = points(4000, seed=1)
-        for _ in range(10):
+        for _ in range(100):
             rows = np.random.default_rng([self.context.seed, self.steps]).integers(0, len(x), self.batch)
             guess = 1 / (1 + np.exp(-np.clip(x[rows] @ self.weights, -30, 30)))
             self.speed = self.momentum * self.speed - self.lr * x[rows].T @ (guess - label[rows]) / self.batch

@@ -23,23 +23,33 @@ class Histories:
     def others(self, x: Experiment, job: Job) -> str:
         """A JSON list of the curves of the other jobs of a job's experiment, in the order of their creation."""
         written = self._written.setdefault(job.member.id, {})
-        candidates = (one for one in x.jobs.values() if one.member is job.member and one is not job and one.high_water)
-        furthest = heapq.nsmallest(MAX_CURVES, candidates, key=lambda one: (-one.high_water, one.ordinal))
-        chosen, points = [], 0
-        for one in furthest:
-            points += len(one.curve.points) + len(one.prefix)
-            if points > MAX_POINTS:
-                break
-            chosen.append(one)
-        return f"[{','.join(_text(x, one, written) for one in sorted(chosen, key=lambda one: one.ordinal))}]"
+        return f"[{','.join(_text(x, one, written) for one in others(x, job))}]"
 
     def forget(self, experiment: str) -> None:
         """An experiment is over."""
         self._written.pop(experiment, None)
 
 
+def others(x: Experiment, job: Job) -> list[Job]:
+    """The other jobs of a job's experiment whose curves go with a question, in the order of their creation."""
+    candidates = (one for one in x.jobs.values() if one.member is job.member and one is not job and one.high_water)
+    furthest = heapq.nsmallest(MAX_CURVES, candidates, key=lambda one: (-one.high_water, one.ordinal))
+    chosen, points = [], 0
+    for one in furthest:
+        points += len(one.curve.points) + len(one.prefix)
+        if points > MAX_POINTS:
+            break
+        chosen.append(one)
+    return sorted(chosen, key=lambda one: one.ordinal)
+
+
+def state_of(job: Job) -> tuple[int, bool, object]:
+    """A job's curve has grown or ended when this has changed."""
+    return len(job.curve.points), job.state.ended, job.origin
+
+
 def _text(x: Experiment, job: Job, written: dict[str, tuple[tuple[int, bool, object], str]]) -> str:
-    state = (len(job.curve.points), job.state.ended, job.origin)
+    state = state_of(job)
     known = written.get(job.id)
     if known is not None and known[0] == state:
         return known[1]

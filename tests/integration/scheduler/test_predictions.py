@@ -95,7 +95,10 @@ async def test_the_end_of_a_job_ends_its_predictions(client: AsyncClient, addres
     ("predictor", "said"),
     [
         ("nobody", "no plugin is called 'nobody'"),
-        ("{name: 'tests.integration.predictors:Toy', spred: 1}", "Toy has no parameter spred; it takes: spread"),
+        (
+            "{name: 'tests.integration.predictors:Toy', spred: 1}",
+            "Toy has no parameter spred; it takes: seconds, spread",
+        ),
         ("'tests.integration.predictors:Nobody'", "no Nobody there"),
     ],
 )

@@ -208,7 +208,7 @@ class SinglePrecisionSuite(Suite):
     class of(RandomWalk):
         def predict(self, question: Question) -> Prediction:
             answer = super().predict(question)
-            return replace(answer, mean=tuple(np.asarray(answer.mean, dtype=np.float32)))
+            return replace(answer, deviation=tuple(np.asarray(answer.deviation, dtype=np.float32)))
 
 
 class ReadsInSecretSuite(Suite):

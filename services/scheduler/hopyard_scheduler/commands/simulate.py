@@ -52,12 +52,19 @@ def command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the policy's and the faults' chance.")] = 0,
+    predictor: Annotated[
+        str | None,
+        typer.Option(
+            "--predictor", metavar="NAME", help="What predicts curves, for policies that ask.", show_default=False
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A parameter of the policy, or a term of the experiment such as kill_threshold; repeatable.",
+            help="A parameter of the policy, a term of the experiment such as kill_threshold, or as predictor.KEY one of the "
+            "predictor; repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -142,6 +149,7 @@ def command(
             order_seed=order_seed,
             costs=_made(Costs, "--cost", cost),
             faults=_made(Faults, "--fault", fault),
+            predictor=predictor,
             from_scratch=from_scratch,
             details=details,
             watch=watch,

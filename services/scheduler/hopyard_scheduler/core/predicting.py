@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ def question(x: Experiment, job: Job, parameters: Mapping[str, Any]) -> dict[str
             "target": parameters.get("target", terms.target),
             "low": terms.low,
             "high": terms.high,
-            "seed": _seed(terms.seed, job.id, known[-1][0] if known else 0),
+            "seed": _seed(terms.seed, job.hyperparameters or {}, known[-1][0] if known else 0),
         },
     }
 
@@ -67,9 +68,10 @@ def withdraw(x: Experiment, job: Job) -> None:
             x.call(PredictionReady(ticket.removeprefix(POLICY), job.id, error=error))
 
 
-def _seed(seed: int, job: str, position: int) -> int:
-    """Of a prediction's chance: the same wherever and whenever it is computed."""
-    digest = hashlib.sha256(f"{seed}/{job}/{position}".encode()).digest()
+def _seed(seed: int, hyperparameters: Mapping[str, Any], position: int) -> int:
+    """Of a prediction's chance: it belongs to the configuration, as that of its training does, and never to the job's id."""
+    values = json.dumps(hyperparameters, sort_keys=True)
+    digest = hashlib.sha256(f"{seed}/{values}/{position}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 

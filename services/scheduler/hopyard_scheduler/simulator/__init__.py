@@ -1,6 +1,7 @@
 """The simulator: the live core and the live policies in virtual time, on recorded curves or on functions."""
 
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
+from hopyard_scheduler.simulator.foresight import Foreseen
 from hopyard_scheduler.simulator.measuring import Result, RunInterval
 from hopyard_scheduler.simulator.simulate import simulate
 from hopyard_scheduler.simulator.workload import CurveWorkload, Lesson, TraceWorkload, Workload
@@ -11,6 +12,7 @@ __all__ = [
     "CurveWorkload",
     "Faults",
     "Fleet",
+    "Foreseen",
     "Lesson",
     "Result",
     "RunInterval",

@@ -12,16 +12,22 @@ from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.generator import Result as Outcome
 from hopyard.policy import Policy
+from hopyard.predictor import Predictor
+from hopyard.predictor.loading import new_predictor
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import Settings
+from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.policies import new_policy, policy_class
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
+from hopyard_scheduler.simulator.foresight import Foreseen, Predictions
 from hopyard_scheduler.simulator.measuring import POOLS, Result
 from hopyard_scheduler.simulator.workload import Workload
 from hopyard_scheduler.simulator.world import World
 
 TERMS: Final = (
     "kill_threshold",
+    "low",
+    "high",
     "max_failures",
     "max_losses",
     "snapshot_every",
@@ -33,6 +39,9 @@ TERMS: Final = (
     "grace",
 )
 """Terms of an experiment, as the core has them, that `parameters` may set beside those of the policy."""
+
+
+_PREDICTOR: Final = "predictor."
 
 
 def simulate(
@@ -50,6 +59,8 @@ def simulate(
     costs: Costs | None = None,
     faults: Faults | None = None,
     generator: Generator | None = None,
+    predictor: str | Predictor | None = None,
+    foreseen: Foreseen | None = None,
     from_scratch: bool = False,
     details: bool = False,
     watch: Callable[[World], None] | None = None,
@@ -61,7 +72,8 @@ def simulate(
         policy: A policy's name as in an experiment file, or its class, or what makes one.
         slots: Machines, all alike, a node each; or give a `fleet`.
         fleet: The machines.
-        parameters: The policy's parameters by name, and terms of the experiment (`TERMS`).
+        parameters: The policy's parameters by name, terms of the experiment (`TERMS`), and as `predictor.NAME` those of the
+            predictor.
         target: The search is over when a report is at least as good.
         max_time: Virtual seconds after which it is over.
         jobs: The most jobs; None: one for each of the workload's configurations.
@@ -70,6 +82,8 @@ def simulate(
         costs: What things cost; by default nothing.
         faults: What goes wrong; by default nothing.
         generator: Proposes configurations instead of the workload's own; with a workload that knows them all.
+        predictor: Answers what the policy asks about curves: a name as in an experiment file, or one that was made.
+        foreseen: Predictions that were made before, and those that will be: give several simulations the same.
         from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
         details: Keep every run and every report in the result.
         watch: Called now and then while it goes on.
@@ -81,7 +95,13 @@ def simulate(
     if (slots is None) == (fleet is None):
         raise InvalidInput("give either slots or a fleet")
     machines = fleet if fleet is not None else Fleet(slots or 0)
-    made, name, given, terms = _policy(policy, parameters or {})
+    of_predictor = {k.removeprefix(_PREDICTOR): v for k, v in (parameters or {}).items() if k.startswith(_PREDICTOR)}
+    if isinstance(predictor, str):
+        predictor = new_predictor(predictor, of_predictor)
+    elif of_predictor:
+        raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: name the predictor, too")
+    others = {key: value for key, value in (parameters or {}).items() if not key.startswith(_PREDICTOR)}
+    made, name, given, terms = _policy(policy, others)
     configurations = workload.configurations(order_seed) if generator is None else ()
     most = jobs if jobs is not None else len(configurations)
     if most < 1:
@@ -99,7 +119,7 @@ def simulate(
         ends_jobs=made.ends_jobs,
         generator_reads=generator.reads if generator is not None else "nothing",
     )
-    questions = _Questions(configurations, generator)
+    questions = _Questions(configurations, generator, Predictions(predictor, foreseen))
     world = World(
         workload,
         made,
@@ -162,8 +182,9 @@ def _result(
 class _Questions:
     """Answers what the core asks of the outside: configurations, predictions."""
 
-    def __init__(self, configurations: Any, generator: Generator | None) -> None:
+    def __init__(self, configurations: Any, generator: Generator | None, predictions: Predictions) -> None:
         self._configurations = configurations
+        self._predictions = predictions
         self._generator = generator
         self._proposed = 0
         self._told = 0
@@ -177,6 +198,9 @@ class _Questions:
         """
         if question.member:
             return self._configuration(question)
+        if question.kind == PREDICT:
+            assert self.world is not None
+            return self._predictions.answer(self.world.experiment, question)
         raise InvalidInput(f"nothing in a simulation answers questions of kind {question.kind!r}")
 
     def _configuration(self, question: AskOutside) -> Mapping[str, Any] | None:

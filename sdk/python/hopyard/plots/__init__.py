@@ -1,11 +1,11 @@
 """Plots of searches, live and simulated: `hopyard plot`, and the same from Python (docs/plots.md).
 
-searches = read_results(Path("results.json"))
+searches = read(Path("results.json"))
 save(gather(searches, "boxes"), Path("boxes.svg"))
 """
 
-from hopyard.plots.kinds import KINDS, default_kind, document, figure, form_of, gather, save
-from hopyard.plots.results import read_results
+from hopyard.plots.files import read
+from hopyard.plots.kinds import KINDS, default_kind, document, figure, gather, need_writable, save
 from hopyard.plots.search import Curve, End, Run, Search, Source
 
 __all__ = [
@@ -18,8 +18,8 @@ __all__ = [
     "default_kind",
     "document",
     "figure",
-    "form_of",
     "gather",
-    "read_results",
+    "need_writable",
+    "read",
     "save",
 ]

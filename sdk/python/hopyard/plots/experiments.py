@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -103,13 +103,16 @@ def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float
     """A job's curve; parts of one position are combined, and count from their last report on."""
     points = converters.curve(statistics, metric.name)
     at = {one.report.position: one.report.at for one in statistics}
+    attempts = {one.report.position: one.attempt for one in statistics}
+    pairs = enumerate(pairwise(points), 1)
+    resumed = (index for index, (a, b) in pairs if attempts[a.position] != attempts[b.position])
     times = np.array([max(0.0, at[point.position] - began) for point in points], float)
     values = np.array([point.value for point in points], float)
     values[~np.isfinite(values)] = np.nan
     # A host's clock may have been set back between two runs.
     times = np.maximum.accumulate(times)
     positions = np.array([point.position for point in points], float)
-    return Curve(job.id, _ENDS.get(job.state, End.OPEN), times, positions, values)
+    return Curve(job.id, _ENDS.get(job.state, End.OPEN), times, positions, values, tuple(resumed))
 
 
 def time_to_target(curves: Iterable[Curve], metric: Metric) -> float | None:

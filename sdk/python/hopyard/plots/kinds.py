@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -147,6 +148,25 @@ def form_of(path: Path) -> str:
             f"{path}: a plot's name ends in .svg or .png, and this one ends in {path.suffix or 'neither'}"
         )
     return form
+
+
+def need_writable(path: Path) -> None:
+    """Make sure, before the work for it, that a plot can be written to a file (extra `plot`).
+
+    Raises:
+        InvalidInput: It cannot, or its name is not a plot's.
+        Unsupported: matplotlib is not installed.
+    """
+    form_of(path)
+    need("matplotlib", "plot")
+    if path.is_dir():
+        raise InvalidInput(f"{path}: it is a folder; name a file in it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InvalidInput(f"a plot cannot be written to {path}: {error.strerror or error}") from error
 
 
 def document(data: Any) -> Any:

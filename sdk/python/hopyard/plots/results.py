@@ -182,10 +182,9 @@ def _run(row: Any) -> Run:
 
 
 def _curves(where: str, curves: Mapping[str, Any], runs: Sequence[Run] | None) -> tuple[Curve, ...]:
-    last: dict[str, Run] = {}
-    for run in runs or ():
-        if run.job not in last or last[run.job].attempt < run.attempt:
-            last[run.job] = run
+    by_job: dict[str, list[Run]] = {}
+    for run in sorted(runs or (), key=lambda run: run.attempt):
+        by_job.setdefault(run.job, []).append(run)
     found = []
     for job, points in curves.items():
         try:
@@ -204,8 +203,11 @@ def _curves(where: str, curves: Mapping[str, Any], runs: Sequence[Run] | None) -
         ):
             raise InvalidInput(f'{where}: "curves": job {job}: times must not fall, and positions must rise')
         values[~np.isfinite(values[:, 2]), 2] = np.nan
-        end = _ENDS.get(last[job].reason or "", End.OPEN) if job in last else End.OPEN
-        found.append(Curve(job, end, values[:, 0], values[:, 1], values[:, 2]))
+        own = by_job.get(job, [])
+        end = _ENDS.get(own[-1].reason or "", End.OPEN) if own else End.OPEN
+        first = {int(np.searchsorted(values[:, 0], run.start)) for run in own}
+        resumed = tuple(sorted(index for index in first if 0 < index < len(values)))
+        found.append(Curve(job, end, values[:, 0], values[:, 1], values[:, 2], resumed))
     return tuple(found)
 
 

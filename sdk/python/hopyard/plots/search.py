@@ -40,6 +40,7 @@ class Curve:
         times: Seconds, not falling: since the search began; in traces, of the job's own training.
         positions: How far the job had trained, rising.
         values: The metric; NaN where it was not finite.
+        resumed: Indices of the points that are the first of another run: before them the job may have waited.
     """
 
     job: str
@@ -47,6 +48,7 @@ class Curve:
     times: Floats
     positions: Floats
     values: Floats
+    resumed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

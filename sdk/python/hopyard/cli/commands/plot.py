@@ -62,12 +62,10 @@ def plot(
 
     if to is None and not json:
         raise WrongUse("say where the plot goes: -o FILE.svg or FILE.png; or --json for the values that it shows")
-    from hopyard.plots import default_kind, document, form_of, gather, save
-    from hopyard.results.extras import need
+    from hopyard.plots import default_kind, document, gather, need_writable, save
 
     if to is not None:
-        form_of(to)
-        need("matplotlib", "plot")
+        need_writable(to)
     searches = _searches(inputs, kind, server, data)
     chosen = kind or default_kind(searches)
     shown = gather(searches, chosen, over)

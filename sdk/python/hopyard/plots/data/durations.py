@@ -10,7 +10,7 @@ import numpy as np
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.plots.data.curves import Over
 from hopyard.plots.data.grouping import grouped, labels
-from hopyard.plots.search import End, Floats, Search
+from hopyard.plots.search import End, Floats, Search, Source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,8 @@ def gather(searches: Sequence[Search], over: Over = Over.TIME) -> Durations:
     for label, group in grouped(labels(searches), searches).items():
         found = np.concatenate([_durations(search, over) for search in group])
         if len(found):
-            going_on = sum(curve.end is End.OPEN for search in group for curve in search.curves or ())
+            live = [search for search in group if search.source is not Source.TRACES]
+            going_on = sum(curve.end is End.OPEN for search in live for curve in search.curves or ())
             policies.append(Distribution(label, np.sort(found), going_on))
     if not policies:
         raise NotFound(f"{searches[0].where}: no job has trained yet, so there is no duration to show")

@@ -27,7 +27,7 @@ class _Look(NamedTuple):
 
 
 _LOOKS: Final = {
-    End.OPEN: _Look(look.SKY, (0, ()), 0.9, ""),
+    End.OPEN: _Look(look.GREEN, (0, (6.0, 1.2, 1.0, 1.2)), 0.9, ""),
     End.COMPLETED: _Look(look.BLUE, (0, ()), 0.9, ""),
     End.TERMINATED: _Look(look.GREY, (0, (4.0, 1.5)), 0.8, "o"),
     End.FAILED: _Look(look.VERMILLION, (0, (1.2, 1.0)), 1.1, "x"),
@@ -42,14 +42,17 @@ def draw(data: Curves) -> Figure:
     scale = unit.seconds if data.over is Over.TIME else 1.0
     drawn = [curve for curve in data.curves if len(curve.values)]
     alpha = 0.85 * min(1.0, 60.0 / len(drawn)) ** 0.6
+    pixels = sum(len(curve.values) for curve in drawn) > look.RASTER
+    plain = all(curve.end is End.OPEN for curve in drawn)
     for end in (End.TERMINATED, End.OPEN, End.COMPLETED, End.FAILED):
-        _lines(axes, [curve for curve in drawn if curve.end is end], end, data.over, scale, alpha)
+        shown = _LOOKS[End.COMPLETED if plain else end]
+        _lines(axes, [curve for curve in drawn if curve.end is end], end, shown, data.over, scale, alpha, pixels)
     last = max(float(_x(curve, data.over)[-1]) for curve in drawn) / scale
     axes.set_xlim(0.0, last * 1.01 or 1.0)
     axes.set_ylim(data.low, data.high)
     labels = []
     if data.target is not None:
-        axes.axhline(data.target, color=look.INK, linewidth=0.8, linestyle=(0, (2.0, 1.5)), zorder=4, gid="target")
+        axes.axhline(data.target, color=look.INK, linewidth=0.8, linestyle=(0, (2.0, 1.5)), zorder=5.5, gid="target")
         labels.append(look.EndLabel(last, data.target, f"target {look.number(data.target)}"))
     best = next((curve for curve in drawn if curve.job == data.best), None)
     if best is not None:
@@ -61,7 +64,7 @@ def draw(data: Curves) -> Figure:
         axes.set_xlabel(data.unit)
     else:
         axes.set_xlabel(f"{'training time' if data.own_time else 'time since the start'} [{unit.name}]")
-    _legend(axes, drawn, data.beyond)
+    _legend(axes, drawn, data.beyond, plain)
     return figure
 
 
@@ -69,27 +72,45 @@ def _x(curve: Curve, over: Over) -> Floats:
     return curve.times if over is Over.TIME else curve.positions
 
 
-def _lines(axes: Axes, curves: list[Curve], end: End, over: Over, scale: float, alpha: float) -> None:
+def _lines(
+    axes: Axes, curves: list[Curve], end: End, shown: _Look, over: Over, scale: float, alpha: float, pixels: bool
+) -> None:
     if not curves:
         return
-    shown = _LOOKS[end]
-    segments = [np.column_stack([_x(curve, over) / scale, curve.values]) for curve in curves]
-    collection = LineCollection(
-        segments, colors=shown.color, linewidths=shown.width, linestyles=[shown.line], alpha=alpha, gid=end.value
-    )
-    collection.set_rasterized(sum(map(len, segments)) > look.RASTER)
-    axes.add_collection(collection, autolim=False)
+    segments, waits = [], []
+    for curve in curves:
+        trained, waited = _pieces(curve, over, scale)
+        segments += trained
+        waits += waited
+    for lines, width, name in ((segments, shown.width, end.value), (waits, 0.3, f"{end.value} waits")):
+        collection = LineCollection(
+            lines, colors=shown.color, linewidths=width, linestyles=[shown.line], alpha=alpha, gid=name
+        )
+        collection.set_rasterized(pixels)
+        axes.add_collection(collection, autolim=False)
     # A curve of one point has no line.
     dots = np.concatenate([np.empty((0, 2)), *(one for one in segments if len(one) == 1)])
     if len(dots):
         axes.plot(dots[:, 0], dots[:, 1], ".", color=shown.color, markersize=3.0, alpha=alpha, gid=f"{end.value} dots")
     if shown.end and len(curves) <= _MARKED:
-        ends = np.array([_last_finite(one) for one in segments])
+        ends = np.array([_last_finite(_points(curve, over, scale)) for curve in curves])
         face = "white" if shown.end == "o" else shown.color
         axes.plot(
             ends[:, 0], ends[:, 1], shown.end, color=shown.color, markersize=3.2 if shown.end == "o" else 4.5,
             markerfacecolor=face, markeredgewidth=0.9, gid=f"{end.value} ends",
         )  # fmt: skip
+
+
+def _points(curve: Curve, over: Over, scale: float) -> Floats:
+    return np.column_stack([_x(curve, over) / scale, curve.values])
+
+
+def _pieces(curve: Curve, over: Over, scale: float) -> tuple[list[Floats], list[Floats]]:
+    """A curve's lines while the job trained, and those between: over time it may have waited there."""
+    points = _points(curve, over, scale)
+    if over is Over.POSITION or not curve.resumed:
+        return [points], []
+    return np.split(points, curve.resumed), [points[index - 1 : index + 1] for index in curve.resumed]
 
 
 def _last_finite(points: Floats) -> Floats:
@@ -101,7 +122,11 @@ def _last_finite(points: Floats) -> Floats:
 def _best(axes: Axes, best: Curve, data: Curves, scale: float) -> look.EndLabel:
     x = _x(best, data.over) / scale
     halo = [Stroke(linewidth=3.4, foreground="white"), Normal()]
-    axes.plot(x, best.values, color=look.INK, linewidth=1.8, zorder=5, path_effects=halo, gid="best")
+    trained, waited = _pieces(best, data.over, scale)
+    for pieces, width in ((waited, 0.6), (trained, 1.8)):
+        for one in pieces:
+            effects = halo if width > 1 else None
+            axes.plot(one[:, 0], one[:, 1], color=look.INK, linewidth=width, zorder=5, path_effects=effects, gid="best")
     place = int(np.flatnonzero(best.values == data.best_value)[0])
     axes.plot(x[place], best.values[place], "o", color=look.INK, markersize=4.5, zorder=6, gid="best point")
     assert data.best_value is not None
@@ -110,14 +135,14 @@ def _best(axes: Axes, best: Curve, data: Curves, scale: float) -> look.EndLabel:
     return look.EndLabel(float(x[finite]), float(best.values[finite]), text)
 
 
-def _legend(axes: Axes, curves: list[Curve], beyond: int) -> None:
+def _legend(axes: Axes, curves: list[Curve], beyond: int, plain: bool) -> None:
     """What lines mean, unless all mean the same; and how many leave the axis."""
     ends = [end for end in End if any(curve.end is end for curve in curves)]
     handles = []
     for end in ends:
         count = sum(curve.end is end for curve in curves)
-        shown = _LOOKS[end]
-        name = "job" if len(ends) == 1 and end is End.OPEN else end.value
+        shown = _LOOKS[End.COMPLETED if plain else end]
+        name = "job" if plain else end.value
         handles.append(
             Line2D(
                 [], [], color=shown.color, linestyle=shown.line, linewidth=1.4, marker=shown.end or None, markersize=4.0,

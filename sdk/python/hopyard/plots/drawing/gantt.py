@@ -33,6 +33,7 @@ class _Look(NamedTuple):
 
 _LOOKS: Final[dict[str | None, _Look]] = {
     RunEndReason.UNTIL.value: _Look("trained as far as wanted", look.BLUE, look.INK, "", "white"),
+    "CONTINUED": _Look("to go on later", "#9ccbea", look.INK, "", look.INK),
     RunEndReason.SUSPENDED.value: _Look("suspended", "#b7dcf4", "#3f86b8", "////", look.INK),
     RunEndReason.PREEMPTED.value: _Look("preempted", look.ORANGE, look.INK, "\\\\\\\\", look.INK),
     RunEndReason.TERMINATED.value: _Look("terminated", "#b0b0b0", look.INK, "", look.INK),
@@ -50,9 +51,10 @@ def draw(data: Gantt) -> Figure:
     unit = look.time_unit(data.time)
     end = data.time / unit.seconds or 1.0
     rows = {machine: row for row, machine in enumerate(data.machines)}
+    ends = _ends(data.runs)
     handles = []
     for reason, shown in _LOOKS.items():
-        runs = [run for run in data.runs if run.reason == reason]
+        runs = [run for run, how in zip(data.runs, ends, strict=True) if how == reason]
         if runs:
             _bars(axes, runs, shown, rows, unit, data)
             handles.append(
@@ -70,7 +72,7 @@ def draw(data: Gantt) -> Figure:
     axes.grid(visible=False, axis="y")
     if few:
         axes.set_yticks(range(len(data.machines)), data.machines)
-        _names(axes, data, rows, unit, end)
+        _names(axes, data, ends, rows, unit, end)
     else:
         step = len(data.machines) // 10
         axes.set_yticks(range(0, len(data.machines), step), data.machines[::step])
@@ -80,6 +82,15 @@ def draw(data: Gantt) -> Figure:
         handlelength=1.6, columnspacing=1.2,
     )  # fmt: skip
     return figure
+
+
+def _ends(runs: Sequence[Run]) -> list[str | None]:
+    """How each run ended; one that ended as planned, and whose job went on later, is CONTINUED."""
+    last: dict[str, int] = {}
+    for run in runs:
+        last[run.job] = max(run.attempt, last.get(run.job, 0))
+    planned = RunEndReason.UNTIL.value
+    return ["CONTINUED" if run.reason == planned and run.attempt < last[run.job] else run.reason for run in runs]
 
 
 def _bars(axes: Axes, runs: Sequence[Run], shown: _Look, rows: dict[str, int], unit: look.Unit, data: Gantt) -> None:
@@ -98,12 +109,14 @@ def _bars(axes: Axes, runs: Sequence[Run], shown: _Look, rows: dict[str, int], u
     axes.add_collection(collection, autolim=False)
 
 
-def _names(axes: Axes, data: Gantt, rows: dict[str, int], unit: look.Unit, end: float) -> None:
+def _names(
+    axes: Axes, data: Gantt, ends: Sequence[str | None], rows: dict[str, int], unit: look.Unit, end: float
+) -> None:
     inches = axes.figure.get_figwidth() * 0.86  # type: ignore[union-attr]  # no subfigures here
-    for run in data.runs:
+    for run, how in zip(data.runs, ends, strict=True):
         left, right = run.start / unit.seconds, (data.time if run.end is None else run.end) / unit.seconds
         room = (right - left) / end * inches * 72.0
-        shown = _LOOKS[run.reason]
+        shown = _LOOKS[how]
         if room >= 5.0 * len(run.job) + 3.0:
             box = {"facecolor": shown.color, "edgecolor": "none", "pad": 0.6} if shown.hatch else None
             axes.text(

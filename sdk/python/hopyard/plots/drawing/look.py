@@ -27,7 +27,7 @@ SKY: Final = "#56b4e9"
 PURPLE: Final = "#cc79a7"
 
 RASTER: Final = 20_000
-"""More shapes than this are pixels in an SVG, too."""
+"""Curves of more points than this are pixels in an SVG, too."""
 
 _RC: Final[dict[str, Any]] = {
     "figure.constrained_layout.use": True,
@@ -124,8 +124,8 @@ class Unit(NamedTuple):
 
 def time_unit(longest: float) -> Unit:
     """The unit in which spans of up to `longest` seconds are read best."""
-    for unit in (Unit("s", 1.0), Unit("min", 60.0), Unit("h", 3600.0)):
-        if longest < 180 * unit.seconds or (unit.name == "h" and longest < 72 * 3600):
+    for unit, limit in ((Unit("s", 1.0), 180.0), (Unit("min", 60.0), 180.0), (Unit("h", 3600.0), 72.0)):
+        if longest < limit * unit.seconds:
             return unit
     return Unit("days", 86400.0)
 
@@ -163,7 +163,10 @@ class EndLabel(NamedTuple):
 
 
 def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
-    """Names lines beside their right ends, and keeps the names apart. The limits of the axes must stand."""
+    """Names lines at the right margin, and keeps the names apart. The limits of the axes must stand.
+
+    What ends near the margin is tied to its name; a longer tie would look like a line itself.
+    """
     if not labels:
         return
     height = axes.get_position().height * axes.figure.get_figheight() * 72.0  # type: ignore[union-attr]  # no subfigures here
@@ -179,7 +182,9 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
             va="center",
             fontsize=8.0,
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": GREY, "shrinkA": 1.0, "shrinkB": 2.0},
+            arrowprops=None
+            if label.x < left + 0.93 * (right - left)
+            else {"arrowstyle": "-", "linewidth": 0.4, "color": GREY, "shrinkA": 1.0, "shrinkB": 2.0},
         )
 
 
@@ -226,7 +231,11 @@ def never_band(longest: float) -> Never:
 def time_axis(axes: Axes, never: Never, *, band: bool, vertical: bool = True) -> None:
     """An axis for times from 0, with a tick `never` above them if there is a `band`."""
     axis = axes.yaxis if vertical else axes.xaxis
-    ticks = [float(tick) for tick in MaxNLocator(nbins=6).tick_values(0.0, never.top) if 0 <= tick <= never.top]
+    ticks = [
+        float(tick)
+        for tick in MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]).tick_values(0.0, never.top)
+        if 0 <= tick <= never.top
+    ]
     names = [f"{tick:g}" for tick in ticks]
     limit = never.top
     if band:

@@ -1,0 +1,189 @@
+"""The figures: what is on them, and that the same values give the same bytes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hopyard.errors import InvalidInput, Unsupported
+from hopyard.plots import KINDS, Search, figure, gather, read, save
+from hopyard.plots.drawing import look
+from tests.unit.plots.given import result
+
+
+@pytest.fixture(scope="module")
+def searches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Search]]:
+    """Searches for each kind: one of pop, and many of three policies of which the default's never reach the target twice."""
+    many = [result(p, slots=s, order_seed=k) for p in ("default", "bandit", "pop") for s in (2, 8) for k in range(5)]
+    for entry in many[:2]:
+        entry["time_to_target"] = None
+    path = tmp_path_factory.mktemp("results") / "r.json"
+    path.write_text(json.dumps([result("pop"), *many]))
+    one, *rest = read(path)
+    return {kind: [one] if kind in ("curves", "gantt", "pools") else rest for kind in KINDS}
+
+
+def drawn(searches: dict[str, list[Search]], kind: str, over: str | None = None) -> tuple[Figure, list[Axes], Any]:
+    data = gather(searches[kind], kind, over)
+    made = figure(data)
+    return made, made.axes, data
+
+
+def named(axes: Axes, gid: str) -> list[Any]:
+    return [one for one in axes.get_children() if one.get_gid() == gid]
+
+
+def texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def legend(axes: Axes) -> list[str]:
+    found = axes.get_legend()
+    assert found is not None
+    return [text.get_text() for text in found.get_texts()]
+
+
+def test_curves(searches: dict[str, list[Search]]) -> None:
+    _, (axes,), data = drawn(searches, "curves")
+    by_end = {end: len(named(axes, end)[0].get_segments()) for end in ("completed", "terminated", "failed")}
+    assert sum(by_end.values()) == 60
+    assert [f"{count} {end}" for end, count in by_end.items()] == legend(axes)
+    (best,) = named(axes, "best")
+    assert best.get_ydata().max() == data.best_value
+    assert texts(axes) == ["target 0.9", f"best: job {data.best}, {data.best_value:.4g}"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("position", "accuracy")
+    assert len(named(axes, "failed ends")[0].get_xdata()) == by_end["failed"]
+
+
+def test_curves_over_time_show_where_jobs_waited(searches: dict[str, list[Search]]) -> None:
+    _, (axes,), data = drawn(searches, "curves", "time")
+    assert axes.get_xlabel() == "time since the start [h]"
+    waits = sum(len(named(axes, f"{end} waits")[0].get_segments()) for end in ("completed", "terminated", "failed"))
+    assert waits == sum(len(curve.resumed) for curve in data.curves) > 0
+
+
+def test_durations(searches: dict[str, list[Search]]) -> None:
+    _, (axes,), data = drawn(searches, "durations")
+    assert len(axes.lines) == 3
+    for line, policy in zip(axes.lines, data.policies, strict=True):
+        assert line.get_ydata()[-1] == 1.0  # type: ignore[index]
+        assert max(np.asarray(line.get_xdata())) == pytest.approx(data.policies[0].durations[-1] / 60)
+        assert f"({len(policy.durations)} jobs; median " in str(line.get_label())
+    assert axes.get_xlabel() == "training time [min]"
+
+
+def test_boxes_show_every_search_and_those_that_never_reached_it(searches: dict[str, list[Search]]) -> None:
+    _, (two, eight), data = drawn(searches, "boxes")
+    assert (two.get_title(), eight.get_title()) == ("2 machines", "8 machines")
+    assert [label.get_text() for label in two.get_xticklabels()] == ["default\nn = 5", "bandit\nn = 5", "pop\nn = 5"]
+    assert len(named(two, "reached default")[0].get_xdata()) == 3
+    assert len(named(two, "never default")[0].get_xdata()) == 2
+    assert "2 of 5" in texts(two)
+    two.figure.canvas.draw()
+    assert [label.get_text() for label in two.get_yticklabels()][-1] == "never"
+    (box,) = named(two, "box bandit")
+    times = data.panels[0].policies[1]
+    assert box.get_y() * 3600 == pytest.approx(times.lower)
+    assert (box.get_y() + box.get_height()) * 3600 == pytest.approx(times.upper)
+
+
+def test_capacity(searches: dict[str, list[Search]]) -> None:
+    _, (axes,), data = drawn(searches, "capacity")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "8"]
+    assert texts(axes) == ["default", "bandit", "pop"]
+    (median,) = named(axes, "median pop")
+    assert median.get_ydata()[0] * 3600 == pytest.approx(data.panels[0].policies[2].times[0].median)
+    assert len({str(line.get_linestyle()) + str(line.get_marker()) for line in axes.lines if line.get_gid()}) == 3
+
+
+def test_orders(searches: dict[str, list[Search]]) -> None:
+    _, (two, eight), _ = drawn(searches, "orders")
+    assert legend(two)[0] == "default (2 of 5 never)"
+    assert all("(spread " in name for name in legend(eight))
+    tops = [max(np.asarray(line.get_ydata())) for line in two.lines]
+    assert max(tops) == 1.0
+    assert min(tops) == pytest.approx(0.6)
+
+
+def test_gantt(searches: dict[str, list[Search]]) -> None:
+    _, (axes,), data = drawn(searches, "gantt")
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"node/{k}" for k in range(4)]
+    bars = [len(collection.get_paths()) for collection in axes.collections]
+    assert sum(bars) == len(data.runs)
+    assert [int(text.split()[0]) for text in legend(axes)] == bars
+    assert len(named(axes, "cut off")[0].get_xdata()) == sum(run.reason == "FAILED" for run in data.runs)
+    assert set(texts(axes)) <= {run.job for run in data.runs}
+
+
+def test_pools_and_jobs_at_the_end(searches: dict[str, list[Search]]) -> None:
+    _, (axes,), _ = drawn(searches, "pools")
+    assert len(named(axes, "promising")) == len(named(axes, "opportunistic")) == 1
+    assert sorted(texts(axes)) == ["opportunistic", "promising"]
+    _, (axes,), data = drawn(searches, "jobs_at_R")
+    assert len(axes.lines) == len(data.searches) == 30
+    assert legend(axes) == ["default", "bandit", "pop"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_the_same_values_give_the_same_bytes(
+    searches: dict[str, list[Search]], kind: str, suffix: str, tmp_path: Path
+) -> None:
+    data, first, second = gather(searches[kind], kind), tmp_path / f"a.{suffix}", tmp_path / f"new/b.{suffix}"
+    save(data, first)
+    with mpl.rc_context({"font.size": 20.0, "svg.hashsalt": None, "axes.grid": False}):
+        save(data, second)
+    assert first.read_bytes() == second.read_bytes()
+    assert b"<dc:date>" not in first.read_bytes()
+
+
+def test_a_thousand_curves_are_pixels_in_an_svg(searches: dict[str, list[Search]], tmp_path: Path) -> None:
+    (search,) = searches["curves"]
+    data = gather(searches["curves"], "curves")
+    many = type(search)(where="x", source=search.source, mode="max", curves=data.curves * 20)
+    save(gather([many], "curves"), tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").stat().st_size < 400_000
+
+
+def test_names_of_lines_are_kept_apart() -> None:
+    wanted = [0.5, 0.51, 0.52, 0.0, 0.99, 1.2]
+    places = look.spread(wanted, 0.05)
+    ordered = sorted(places)
+    assert all(b - a >= 0.05 - 1e-9 for a, b in itertools.pairwise(ordered))
+    assert [places.index(one) for one in ordered] == [wanted.index(one) for one in sorted(wanted)]
+    assert ordered[0] == 0.0
+    assert ordered[-1] == 1.0
+    assert look.spread([], 0.05) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(30, "30 s"), (179, "179 s"), (600, "10 min"), (7.2e4, "20 h"), (5e5, "5.79 days")]
+)
+def test_times_are_in_units_that_are_read_well(seconds: float, told: str) -> None:
+    assert look.span(seconds) == told
+
+
+def test_other_files_than_pictures_are_refused(tmp_path: Path, searches: dict[str, list[Search]]) -> None:
+    with pytest.raises(InvalidInput, match=r"ends in \.svg or \.png, and this one ends in \.pdf"):
+        save(gather(searches["pools"], "pools"), tmp_path / "x.pdf")
+
+
+def test_matplotlib_is_imported_only_to_draw_and_named_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch, searches: dict[str, list[Search]], tmp_path: Path
+) -> None:
+    code = "import sys, hopyard.plots, hopyard.plots.experiments; print([m for m in sys.modules if 'matplotlib' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(Unsupported, match=r"pip install 'hopyard\[plot\]'"):
+        save(gather(searches["pools"], "pools"), tmp_path / "x.png")

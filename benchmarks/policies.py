@@ -36,7 +36,7 @@ import yaml
 
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.spec.durations import seconds
-from hopyard.traces import read_traces
+from hopyard.traces import Trace, read_traces
 from hopyard_scheduler.simulator import Costs, TraceWorkload, simulate
 
 TRACES = Path(__file__).parent / "traces"
@@ -82,11 +82,10 @@ def workload(traces: Path) -> TraceWorkload:
     return TraceWorkload(read_traces(traces))
 
 
-def usual_target(traces: Path) -> float:
+def usual_target(traces: Sequence[Trace]) -> float:
     """What a tenth of a set's configurations end with, or better."""
-    found = read_traces(traces)
-    sign = -1.0 if found[0].mode == "min" else 1.0
-    finals = [next((sign * v for v in reversed(trace.metrics) if math.isfinite(v)), -math.inf) for trace in found]
+    sign = -1.0 if traces[0].mode == "min" else 1.0
+    finals = [next((sign * v for v in reversed(trace.metrics) if math.isfinite(v)), -math.inf) for trace in traces]
     return sign * float(np.quantile(finals, 0.9, method="inverted_cdf"))
 
 
@@ -240,7 +239,7 @@ def made(arguments: argparse.Namespace) -> Iterable[Search]:
         raise InvalidInput(f"--target: there is no set {', '.join(unknown)}; there are: {', '.join(names)}")
     costs = Costs(**arguments.costs) if arguments.costs is not None else COSTS
     for name, path in zip(names, files, strict=True):
-        target = arguments.target[name] if name in arguments.target else usual_target(path)
+        target = arguments.target[name] if name in arguments.target else usual_target(read_traces(path))
         print(f"{name}: target {target:g}", file=sys.stderr)
         for slots in arguments.slots:
             for policy in arguments.policies:

@@ -103,7 +103,8 @@ class PopPolicy(Policy):
             if self._is_poor(cluster, job.id):
                 return TERMINATE
             self._undecided.add(job.id)
-            self._ask(cluster, job.id)
+            if job.id not in self._asked:
+                self._ask(cluster, job.id)
         if job.id in self._asked:  # Nothing to wait for: the next report will do.
             return Decision.proceed(event.position + 1)
         if job.id not in self._undecided:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hopyard.predictor import NotPredictableError, Question
+from hopyard.predictor import Curve, NotPredictableError, Question
 from hopyard_curves.reports import Reports, finite
 from hopyard_curves.scaling import Scale
 
@@ -33,7 +34,7 @@ class Aligned:
         before: The runs' values at `at`, a row a run.
         after: The runs' values at `ahead`; 0 where a run did not come that far.
         reached: Whether it did.
-        configurations: Which of the given runs each row is.
+        configurations: The runs' hyperparameters, and at last the curve's.
     """
 
     at: Floats
@@ -42,7 +43,7 @@ class Aligned:
     before: Floats
     after: Floats
     reached: NDArray[np.bool_]
-    configurations: tuple[int, ...]
+    configurations: tuple[Mapping[str, Any], ...]
 
     @property
     def early_noise(self) -> float:
@@ -62,66 +63,73 @@ class Aligned:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Another run's finite reports.
+    """A run's finite reports.
 
     Attributes:
         reports: Those.
         end: The last position that it speaks for: a finished run has come to just before its next report would be, so that
             the last positions of runs need not agree to the step.
-        configuration: Which of the question's others it is.
+        configuration: Its hyperparameters.
     """
 
     reports: Reports
     end: float
-    configuration: int
+    configuration: Mapping[str, Any]
+
+
+def read(curve: Curve) -> Run:
+    """A curve.
+
+    Raises:
+        NotPredictableError: It has no finite report.
+    """
+    reports = finite(curve)
+    end = float(reports.positions[-1])
+    if curve.ended and len(curve.positions) > 1:
+        end += (curve.positions[-1] - curve.positions[0]) // (len(curve.positions) - 1) - 1
+    return Run(reports, end, curve.hyperparameters)
 
 
 def others(question: Question) -> list[Run]:
     """All other runs with a finite report."""
     found = []
-    for index, curve in enumerate(question.others):
-        try:
-            reports = finite(curve)
-        except NotPredictableError:
-            continue
-        end = float(reports.positions[-1])
-        if curve.ended and len(curve.positions) > 1:
-            end += (curve.positions[-1] - curve.positions[0]) // (len(curve.positions) - 1) - 1
-        found.append(Run(reports, end, index))
+    for curve in question.others:
+        with suppress(NotPredictableError):
+            found.append(read(curve))
     return found
 
 
-def align(scale: Scale, curve: Reports, runs: Sequence[Run], future: Floats) -> Aligned | None:
+def align(scale: Scale, curve: Run, runs: Sequence[Run], future: Floats) -> Aligned | None:
     """The runs that say how a curve could go on: those that began before its last report and came behind it.
 
     Values between reports are interpolated; a run's first one stands for what was before.
 
     Args:
         scale: Of the metric.
-        curve: The curve's reports.
+        curve: The curve.
         runs: The others.
         future: Positions behind the curve, rising, at least one.
 
     Returns:
         None where there is no such run.
     """
-    positions = np.concatenate((curve.positions, future))
-    now = curve.positions[-1]
+    positions = np.concatenate((curve.reports.positions, future))
+    now = curve.reports.positions[-1]
     kept = [run for run in runs if run.reports.positions[0] <= now and run.end >= future[0]]
     if not kept:
         return None
-    width = curve.positions.size
+    width = curve.reports.positions.size
     units = scale.observed(np.stack([np.interp(positions, run.reports.positions, run.reports.values) for run in kept]))
     reached = future <= np.array([run.end for run in kept])[:, None]
     known = reached.any(axis=0)
     return Aligned(
-        at=curve.positions,
-        values=scale.observed(curve.values),
+        at=curve.reports.positions,
+        values=scale.observed(curve.reports.values),
         ahead=future[known],
         before=units[:, :width],
         after=np.where(reached, units[:, width:], 0.0)[:, known],
         reached=reached[:, known],
-        configurations=tuple(run.configuration for run in kept),
+        configurations=(*(run.configuration for run in kept), curve.configuration),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopyard_curves.pooled.aligned import Aligned
+from hopyard_curves.pooled.configurations import forecasts
 from hopyard_curves.pooled.mixture import Mixture
 from hopyard_curves.pooled.regression import fit
 
@@ -32,6 +33,9 @@ _PERSISTENCE: Final = 0.9
 """What the prior expects of a difference of one in level, were there no noise, and of one in slope (with `_MOMENTUM`)."""
 _MOMENTUM: Final = 0.4
 _PRIOR_SPREAD: Final = (0.2, 0.3)
+_FORESIGHT: Final = 0.2
+"""What the prior expects of a difference of one in what configurations foretell."""
+_FORESIGHT_SPREAD: Final = 0.3
 _RESOLUTION: Final = 3.0
 """Levels closer together than this many deviations of the noise differ linearly, others by the logarithm."""
 _LEAST_SPREAD: Final = 0.5
@@ -54,6 +58,7 @@ class _View:
     runs: Floats
     curve: Floats
     prior: Floats
+    spreads: Floats
     width: float | None
     near_runs: Floats
     near_curve: Floats
@@ -86,13 +91,18 @@ class Foreseen:
 def foresee(aligned: Aligned) -> Foreseen:
     """What the runs say of the curve."""
     noise = aligned.early_noise
-    views = [_view(aligned, noise, memory, width) for memory in MEMORIES for width in WIDTHS]
-    trusts = _trusts(aligned, views)
+    column = _furthest(aligned)
+    told = None
+    if column is not None:
+        rows = np.flatnonzero(aligned.reached[:, column])
+        told = forecasts(aligned.configurations, rows, aligned.after[rows, column])
+    views = [_view(aligned, noise, told, memory, width) for memory in MEMORIES for width in WIDTHS]
+    trusts = np.full(len(views), 1 / len(views)) if column is None else _trusts(aligned, views, column)
     centres = np.zeros(aligned.after.T.shape)
     weights, variances = np.zeros_like(centres), np.zeros((len(centres), 1))
     for view, trust in zip(views, trusts, strict=True):
         allowed = view.weights(view.near_curve[None]) * aligned.reached.T
-        fitted = fit(allowed, view.runs, aligned.after.T - view.runs[:, 0], view.prior, _spreads(view))
+        fitted = fit(allowed, view.runs, aligned.after.T - view.runs[:, 0], view.prior, view.spreads)
         middle, doubt = fitted.at(view.curve[None])
         share, left = fitted.shares, fitted.residuals
         left = left - (share * left).sum(axis=1, keepdims=True)
@@ -105,19 +115,22 @@ def foresee(aligned: Aligned) -> Foreseen:
     return Foreseen(Mixture(centres, weights, spreads), kin @ aligned.reached)
 
 
-def _view(aligned: Aligned, noise: float, memory: float, width: float | None) -> _View:
-    runs = _features(aligned.before, aligned.at, memory)
-    curve = _features(aligned.values[None], aligned.at, memory)[0]
-    count = runs.shape[1]
+def _view(aligned: Aligned, noise: float, told: Floats | None, memory: float, width: float | None) -> _View:
+    seen = _features(np.vstack((aligned.before, aligned.values)), aligned.at, memory)
+    prior, spreads = [-1.0, _MOMENTUM][: seen.shape[1]], [*_PRIOR_SPREAD[: seen.shape[1]]]
+    if told is not None:
+        seen = np.column_stack((seen, told))
+        prior.append(_FORESIGHT)
+        spreads.append(_FORESIGHT_SPREAD)
+    runs, curve = seen[:-1], seen[-1]
     reports = memory * aligned.at.size
     # How much of the differences in level is no noise; the curve itself counts as one of them.
-    levels = np.append(runs[:, 0], curve[0])
-    real = max(0.0, 1 - noise**2 / (1 + 0.6 * max(reports, 0.5)) / max(levels.var(ddof=1), _LEAST**2))
-    prior = np.array([_PERSISTENCE * real - 1, _MOMENTUM])[:count]
+    real = max(0.0, 1 - noise**2 / (1 + 0.6 * max(reports, 0.5)) / max(seen[:, 0].var(ddof=1), _LEAST**2))
+    prior[0] += _PERSISTENCE * real
     middle = np.median(runs, axis=0)
-    near_runs, near_curve = (np.arcsinh((seen - middle) / (_RESOLUTION * noise)) for seen in (runs, curve))
-    spread = np.maximum(near_runs.std(axis=0), _LEAST_SPREAD)
-    return _View(runs, curve, prior, width, near_runs / spread, near_curve / spread)
+    near = np.arcsinh((seen - middle) / (_RESOLUTION * noise))
+    near /= np.maximum(near[:-1].std(axis=0), _LEAST_SPREAD)
+    return _View(runs, curve, np.array(prior), np.array(spreads), width, near[:-1], near[-1])
 
 
 def _features(values: Floats, at: Floats, memory: float) -> Floats:
@@ -136,16 +149,14 @@ def _fading(at: Floats, reach: float) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def _spreads(view: _View) -> Floats:
-    return np.array(_PRIOR_SPREAD[: view.runs.shape[1]])
+def _furthest(aligned: Aligned) -> int | None:
+    """Which is the last of `Aligned.ahead` that enough runs came to."""
+    enough = np.flatnonzero(aligned.reached.sum(axis=0) >= _ENOUGH)
+    return int(enough[-1]) if enough.size else None
 
 
-def _trusts(aligned: Aligned, views: list[_View]) -> Floats:
-    """How much each expert counts: by its scores, had each run been predicted from the others. They sum to 1."""
-    counts = aligned.reached.sum(axis=0)
-    if counts.max() < _ENOUGH:
-        return np.full(len(views), 1 / len(views))
-    column = int(np.flatnonzero(counts >= _ENOUGH)[-1])
+def _trusts(aligned: Aligned, views: list[_View], column: int) -> Floats:
+    """How much each expert counts: by its scores there, had each run been predicted from the others. They sum to 1."""
     rows = np.flatnonzero(aligned.reached[:, column])
     after = aligned.after[rows, column]
     judged = np.argsort(after, kind="stable")[:: max(1, -(-rows.size // _JUDGED))]
@@ -155,7 +166,7 @@ def _trusts(aligned: Aligned, views: list[_View]) -> Floats:
         runs = view.runs[rows]
         weights = view.weights(view.near_runs[rows[judged]])[:, rows]
         weights[itself] = 0.0
-        fitted = fit(weights, runs, after - runs[:, 0], view.prior, _spreads(view))
+        fitted = fit(weights, runs, after - runs[:, 0], view.prior, view.spreads)
         middle, _ = fitted.at(runs[judged])
         share, left = fitted.shares, fitted.residuals
         left = left - (share * left).sum(axis=1, keepdims=True)

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from hopyard.predictor import LEVELS, Prediction, Predictor, Question
 from hopyard_curves.grid import GridPredictor
-from hopyard_curves.pooled.aligned import Aligned, align, others
+from hopyard_curves.pooled.aligned import Aligned, align, others, read
 from hopyard_curves.pooled.experts import foresee
-from hopyard_curves.reports import finite
 from hopyard_curves.scaling import Scale
 
 Floats = NDArray[np.float64]
@@ -43,13 +42,13 @@ class PooledPredictor(Predictor):
 
     def predict(self, question: Question) -> Prediction:
         """Combines what others and the curve itself say."""
-        reports = finite(question.curve)
+        curve = read(question.curve)
         alone = self._alone.predict(question)
         runs = others(question)
         if not runs or not alone.positions:
             return alone
-        scale = Scale.of(question, np.concatenate((reports.values, _usual([run.reports.values for run in runs]))))
-        aligned = align(scale, reports, runs, _knots(alone.positions))
+        scale = Scale.of(question, np.concatenate((curve.reports.values, _usual([run.reports.values for run in runs]))))
+        aligned = align(scale, curve, runs, _knots(alone.positions))
         return alone if aligned is None else _combined(question, scale, aligned, alone)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import pi, sqrt
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,8 @@ Floats = NDArray[np.float64]
 # Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: erf to 1.5e-7.
 _SLOPE: Final = 0.3275911
 _COEFFICIENTS: Final = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
-
+_FRACTION: Final = 4.0
+_MOST: Final = 1.0 - 1e-5
 
 # E. Page, Approximations to the cumulative normal function, Applied Statistics 26 (1977): to 2e-4.
 _LINEAR: Final = np.float32(1.5976)
@@ -47,3 +48,20 @@ def distribution(deviates: Floats) -> Floats:
         tail += coefficient
     tail *= 0.5 * inverse * np.exp(-np.minimum(distance * distance, 690.0))
     return np.where(deviates > 0, 1.0 - tail, tail)
+
+
+def truncated(bounds: Floats) -> tuple[Floats, Floats, Floats]:
+    """A standard normal number, given that it is at most each (finite) bound.
+
+    Returns:
+        The log of the chance of that, how far below 0 its mean is then, and by how much less than 1 its variance is.
+    """
+    chances = np.maximum(distribution(bounds), 1e-300)
+    density = np.exp(-0.5 * np.minimum(bounds * bounds, 1e3)) / sqrt(2 * pi)
+    # Far out the chance is known to its order of magnitude only, and this ratio by its continued fraction.
+    far = np.maximum(-bounds, _FRACTION)
+    fraction = far
+    for term in (5.0, 4.0, 3.0, 2.0, 1.0):
+        fraction = far + term / fraction
+    below = np.where(bounds > -_FRACTION, density / chances, fraction)
+    return np.log(chances), below, np.clip(below * (bounds + below), 0.0, _MOST)

@@ -3,8 +3,8 @@
     y(x) = level + rise * shape(x) + wander(x) + noise
 
 - shape: one of `shapes`, 0 at the first report and 1 at the horizon;
-- level, rise: normal, integrated exactly; the rise has a scale on a grid, is not negative, and ends at the limit or below, which weighs
-  each grid point by the posterior chance of either;
+- level, rise: normal, integrated exactly; the rise has a scale on a grid. The rise is not negative, and what is expected at the end is
+  not above the limit: each grid point counts by the posterior chance of that, and goes on with the moments of what is left;
 - wander: Brownian in ln x, what a smooth shape misses: plateaus, steps of the learning rate, drift. It goes on beyond the last report;
 - noise: white, with a variance that falls with x, so that late reports count more; its scale is on a grid, as is wander's to noise.
 
@@ -14,32 +14,33 @@ all of these are wrong a little.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
+from math import isfinite
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hopyard_curves.grid.mixture import Mixture
-from hopyard_curves.grid.normal import distribution
+from hopyard_curves.grid.normal import truncated
 from hopyard_curves.grid.shapes import ODDS, shapes
 
 Floats = NDArray[np.float64]
 
-LEVEL: Final = (-0.015, 0.21)
+LEVEL: Final = (-0.14, 0.15)
 """Mean and deviation of the level at the first report."""
-RISE: Final = 0.93
+RISE: Final = 0.99
 """The rise's mean, in its scale."""
-RISES: Final = ((0.018, 0.13), (0.084, 0.23), (0.24, 0.36), (0.48, 0.28))
+RISES: Final = ((0.035, 0.1), (0.11, 0.19), (0.24, 0.49), (0.38, 0.23))
 """The rise's scale (its deviation), and how likely each is."""
-NOISES: Final = (0.008, 0.018, 0.033, 0.06, 0.11, 0.2)
+NOISES: Final = (0.005, 0.0074, 0.01, 0.014, 0.019, 0.025)
 """The deviation of noise at the last report, all as likely."""
-WANDERS: Final = ((0.055, 0.35), (0.39, 0.33), (2.4, 0.32))
+WANDERS: Final = ((0.08, 0.35), (0.52, 0.33), (2.8, 0.32))
 """The deviation of wander over a factor of e, in deviations of noise, and how likely each is."""
-FALL: Final = 2.6
+FALL: Final = 2.0
 """The variance of noise falls as x^-FALL."""
-TEMPER: Final = 0.2
+TEMPER: Final = 0.58
 """The power to which evidence is taken."""
 SPIKE: Final = (0.05, 10.0)
 """A report further from the median of five than so many units, and so many median distances above that, is a spike."""
@@ -83,6 +84,17 @@ class _Design:
     wander: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Means and covariance of level and rise in each component."""
+
+    level: Floats
+    rise: Floats
+    level_level: Floats
+    level_rise: Floats
+    rise_rise: Floats
+
+
 def extrapolate(abscissae: Floats, values: Floats, future: Floats, limit: float = 1.0) -> Mixture:
     """What a curve may become at future abscissae.
 
@@ -103,25 +115,38 @@ def extrapolate(abscissae: Floats, values: Floats, future: Floats, limit: float 
     by_level = along[:, :, 0] / _SIGMA2
     by_rise = along[:, :, 1] / _SIGMA2 + RISE / _SCALES
     level_level, level_rise, rise_rise = design.covariance
-    level = level_level * by_level + level_rise * by_rise
-    rise = level_rise * by_level + rise_rise * by_rise
-    misfit = (design.precision @ left @ left)[:, None, None, None] / _SIGMA2 - by_level * level - by_rise * rise
-    evidence = design.normaliser - 0.5 * misfit + _within_limits(level, rise, design.covariance, limit)
+    line = _Line(
+        level=level_level * by_level + level_rise * by_rise,
+        rise=level_rise * by_level + rise_rise * by_rise,
+        level_level=level_level,
+        level_rise=level_rise,
+        rise_rise=rise_rise,
+    )
+    misfit = (
+        (design.precision @ left @ left)[:, None, None, None] / _SIGMA2 - by_level * line.level - by_rise * line.rise
+    )
+    evidence = design.normaliser - 0.5 * misfit
+    chances, line = _at_most(line, 0.0, -1.0, 0.0)
+    evidence += chances
+    if isfinite(limit):
+        at_end = 1.0 - design.slope[:, :, :, None, None]
+        room = limit - LEVEL[0] - (design.pull @ left)[:, None, None, None]
+        chances, line = _at_most(line, at_end[:, :, 0], at_end[:, :, 1], room)
+        evidence += chances
     log_weights = TEMPER * evidence + _PRIOR
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
 
     kept = _heaviest(weights)
-    w, s, n, r = np.unravel_index(kept, weights.shape)
-    kept_weights = weights[w, s, n, r]
-    level, rise = level[w, s, n, r, None], rise[w, s, n, r, None]
+    w, s, n, _ = np.unravel_index(kept, weights.shape)
+    here = _Line(*(np.broadcast_to(part, weights.shape).ravel()[kept, None] for part in astuple(line)))
+    heaviest = weights.ravel()[kept]
     per_level = 1.0 - design.slope[w, s, 0, None]
     per_rise = design.future[s] - design.slope[w, s, 1, None]
-    means = LEVEL[0] + (design.pull @ left)[w, None] + per_level * level + per_rise * rise
-    level_level, level_rise, rise_rise = (part[w, s, n, r, None] for part in design.covariance)
-    variances = per_level**2 * level_level + 2 * per_level * per_rise * level_rise + per_rise**2 * rise_rise
-    variances += _SIGMA2[0, 0, n, 0, None] * design.wander[w]
-    return Mixture(kept_weights / kept_weights.sum(), means, variances, noise)
+    means = LEVEL[0] + (design.pull @ left)[w, None] + per_level * here.level + per_rise * here.rise
+    variances = per_rise * (2 * per_level * here.level_rise + per_rise * here.rise_rise)
+    variances += per_level**2 * here.level_level + _SIGMA2[0, 0, n, 0, None] * design.wander[w]
+    return Mixture(heaviest / heaviest.sum(), means, variances, noise)
 
 
 @lru_cache(maxsize=64)
@@ -163,13 +188,23 @@ def _design(points: bytes, counts: bytes, future: bytes) -> _Design:
     )
 
 
-def _within_limits(level: Floats, rise: Floats, covariance: tuple[Floats, Floats, Floats], limit: float) -> Floats:
-    """Log of the posterior chances of a rise of 0 or more, and of an end of `limit` or less."""
-    level_level, level_rise, rise_rise = covariance
-    end = level_level + 2 * level_rise + rise_rise
-    rising = distribution(rise / np.sqrt(rise_rise))
-    below = distribution((limit - LEVEL[0] - level - rise) / np.sqrt(end))
-    return np.log(np.maximum(rising * below, 1e-300))
+def _at_most(
+    line: _Line, per_level: Floats | float, per_rise: Floats | float, bound: Floats | float
+) -> tuple[Floats, _Line]:
+    """Given that per_level * level + per_rise * rise is at most a bound: the log chance of that, and the moments then."""
+    with_level = per_level * line.level_level + per_rise * line.level_rise
+    with_rise = per_level * line.level_rise + per_rise * line.rise_rise
+    variance = per_level * with_level + per_rise * with_rise
+    deviation = np.sqrt(variance)
+    chances, below, less = truncated((bound - per_level * line.level - per_rise * line.rise) / deviation)
+    below, less = below / deviation, less / variance
+    return chances, _Line(
+        level=line.level - with_level * below,
+        rise=line.rise - with_rise * below,
+        level_level=line.level_level - with_level**2 * less,
+        level_rise=line.level_rise - with_level * with_rise * less,
+        rise_rise=line.rise_rise - with_rise**2 * less,
+    )
 
 
 def _heaviest(weights: Floats) -> NDArray[np.intp]:

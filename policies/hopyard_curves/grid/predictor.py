@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from math import inf, isfinite
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hopyard.predictor import LEVELS, Prediction, Predictor, Question
+from hopyard_curves.grid.mixture import Mixture
 from hopyard_curves.grid.posterior import extrapolate
 from hopyard_curves.reports import abscissae, finite, future
 from hopyard_curves.scaling import Scale
+
+Floats = NDArray[np.float64]
+
+_FAR: Final = 2.0
 
 
 class GridPredictor(Predictor):
@@ -35,7 +42,7 @@ class GridPredictor(Predictor):
             abscissae(question.curve, np.asarray(positions, dtype=np.float64)),
             limit=_limit(scale),
         )
-        mean, deviation = scale.moments(mixture.mean(), mixture.deviation())
+        mean, deviation = _moments(scale, mixture)
         reaches: tuple[float, ...] = ()
         if question.target is not None:
             chances = mixture.exceeds(float(scale.to_unit(question.target)))
@@ -48,6 +55,17 @@ class GridPredictor(Predictor):
             reaches,
             tuple(np.sort(final).tolist()),
         )
+
+
+def _moments(scale: Scale, mixture: Mixture) -> tuple[Floats, Floats]:
+    """Mean and deviation in the metric. In a logarithmic scale few huge values can be all of a mean: it stays among the others."""
+    middle, spread = mixture.mean(), mixture.deviation()
+    mean, deviation = scale.moments(middle, spread)
+    if scale.logarithmic:
+        one, other = scale.from_unit(middle - _FAR * spread), scale.from_unit(middle + _FAR * spread)
+        mean = np.clip(mean, np.minimum(one, other), np.maximum(one, other))
+        deviation = np.minimum(deviation, np.abs(other - one))
+    return mean, deviation
 
 
 def _limit(scale: Scale) -> float:

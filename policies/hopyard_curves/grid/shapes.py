@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-POWERS: Final = ((0.0, 0.1), (0.25, 0.1), (0.5, 0.1), (1.0, 0.1), (2.0, 0.1))
+POWERS: Final = ((0, 0.1), (0.25, 0.1), (0.5, 0.1), (1, 0.1), (2, 0.1))
 """Exponents a of the power laws -x^-a (0: the logarithm), and how likely each is."""
-CENTRES: Final = ((0.03, 0.25), (0.1, 0.25), (0.3, 0.25), (0.8, 0.25))
+CENTRES: Final = ((0.041, 0.022), (0.11, 0.66), (0.27, 0.16), (0.6, 0.16))
 """Where the sigmoids 1 / (1 + (c/x)^d) are half way up, as a part c of the horizon, and how likely each is."""
-STEEPNESS: Final = ((1.0, 0.3), (2.0, 0.4), (4.0, 0.3))
+STEEPNESS: Final = ((1.0, 0.26), (2.2, 0.48), (4.8, 0.26))
 """Exponents d of the sigmoids (those of MMF and Hill), and how likely each is."""
 
 _ODDS: Final = np.asarray(

@@ -15,13 +15,16 @@ class Toy(Predictor):
 
     Args:
         spread: It.
+        seconds: How long that takes.
     """
 
-    def __init__(self, spread: float = 0.1, **parameters: Any) -> None:
+    def __init__(self, spread: float = 0.1, seconds: float = 0.0, **parameters: Any) -> None:
         super().__init__(**parameters)
         self.spread = spread
+        self.seconds = seconds
 
     def predict(self, question: Question) -> Prediction:
+        time.sleep(self.seconds)
         values = [value for value in question.curve.values if value == value]
         if not values:
             raise NotPredictableError("the curve has no finite value")

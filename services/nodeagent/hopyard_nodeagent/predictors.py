@@ -7,12 +7,16 @@ import json
 import os
 import signal
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from hopyard_nodeagent import logs
 
@@ -20,6 +24,12 @@ START_SECONDS: Final = 120.0
 """How long a process may take until its predictor is made: it imports its packages at the lowest priority."""
 
 _LEAVE_SECONDS: Final = 2.0
+
+_TICK_SECONDS: Final = 0.5
+
+_PATIENCE: Final = 20
+
+Look = Callable[[], tuple[float, bool]]
 
 _ONE_THREAD: Final = (
     "OMP_NUM_THREADS",
@@ -48,6 +58,39 @@ class PredictorKey:
     name: str
     parameters_json: str
     folder: Path | None = None
+
+
+class Spent:
+    """The time that a process has spent on a task: computing, and waiting for anything but a processor.
+
+    At the lowest priority it may wait long for a processor that training has; only after `_PATIENCE` times the limit by the
+    clock that does not excuse it any more.
+    """
+
+    def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic, look: Look | None = None) -> None:
+        """Begin now; `look` tells the processor time of the process, and whether it wants a processor."""
+        self._clock = clock
+        self._look = look or partial(_look, pid)
+        self._began = self._before = clock()
+        self._used = self._look()[0]
+        self._spent = 0.0
+
+    def more_than(self, seconds: float) -> bool:
+        """Whether it is more than so much; to be asked again and again."""
+        now = self._clock()
+        used, wants = self._look()
+        self._spent += used - self._used if wants else now - self._before
+        self._used, self._before = used, now
+        return self._spent > seconds or now - self._began > _PATIENCE * seconds
+
+
+def _look(pid: int) -> tuple[float, bool]:
+    try:
+        process = psutil.Process(pid)
+        times = process.cpu_times()
+        return times.user + times.system, process.status() == psutil.STATUS_RUNNING
+    except psutil.Error:  # It has ended, which its streams say.
+        return 0.0, True
 
 
 class PredictorProcess:
@@ -102,12 +145,15 @@ class PredictorProcess:
 
     async def _asked(self, frame: bytes, seconds: float, over_what: str) -> Mapping[str, Any]:
         name = self.key.name
+        exchange = asyncio.create_task(self._exchange(frame))
         try:
-            async with asyncio.timeout(seconds):
-                return await self._exchange(frame)
-        except TimeoutError as error:
-            await self.kill()
-            raise PredictorFailed(f"predictor {name} took longer than {seconds:g} s {over_what}") from error
+            spent = Spent(self._process.pid)
+            while not exchange.done() and not spent.more_than(seconds):
+                await asyncio.wait({exchange}, timeout=min(seconds / 10, _TICK_SECONDS))
+            if not exchange.done():
+                await self.kill()
+                raise PredictorFailed(f"predictor {name} took longer than {seconds:g} s {over_what}")
+            return exchange.result()
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             with suppress(TimeoutError):  # It may be about to say with its exit code why.
                 await asyncio.wait_for(self._process.wait(), _LEAVE_SECONDS)
@@ -119,6 +165,9 @@ class PredictorProcess:
         except asyncio.CancelledError:
             await self.kill()
             raise
+        finally:
+            exchange.cancel()
+            await asyncio.wait({exchange})
 
     async def _exchange(self, frame: bytes) -> Mapping[str, Any]:
         streams = self._process

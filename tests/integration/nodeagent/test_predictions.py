@@ -95,7 +95,7 @@ async def test_what_takes_too_long_is_killed(cluster: Cluster, how: str) -> None
     ("name", "parameters", "said"),
     [
         ("nobody", {}, "no plugin is called 'nobody'"),
-        (f"{MODULE}:Toy", {"spred": 1}, "Toy has no parameter spred; it takes: spread"),
+        (f"{MODULE}:Toy", {"spred": 1}, "Toy has no parameter spred; it takes: seconds, spread"),
         (f"{MODULE}:Unmakeable", {}, "could not be made: RuntimeError: not today"),
     ],
 )

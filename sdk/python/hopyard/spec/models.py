@@ -132,7 +132,9 @@ class PredictorSpec(_PluginSpec):
 
     name: PluginName = Field("pooled", description="A predictor's name (see `hopyard plugins`) or module:Class.")
     time_limit: Seconds = Field(
-        60.0, description="Time that one prediction may take on its node; then it is ended, and the policy told."
+        60.0,
+        description="Time that one prediction may compute on its node; then it is ended, and the policy told. Waiting for a "
+        "processor that training has counts only after twenty times as long.",
     )
 
 

@@ -1392,7 +1392,9 @@ class NodeQuestion(google.protobuf.message.Message):
     payload_json: builtins.str
     """JSON, by kind: the question to a predictor, as `hopyard.predictor.wire` writes it."""
     timeout_seconds: builtins.float
-    """How long its process may compute; then it is killed, and the answer is an error. 0: no limit."""
+    """How long its process may compute, waiting for a processor not counted (up to twenty times as long); then it is killed, and
+    the answer is an error. 0: no limit.
+    """
     @property
     def predictor(self) -> Global___NodePredictor:
         """What answers it ("predict")."""

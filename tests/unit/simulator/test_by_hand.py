@@ -12,7 +12,7 @@ from typing_extensions import override
 from hopyard.policy import CONTINUE, SUSPEND, Cluster, Decision, IterationFinish, Policy
 from hopyard.traces import Trace
 from hopyard_policies.bandit import BanditPolicy
-from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, TraceWorkload, simulate
+from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, SimulationError, TraceWorkload, simulate
 
 
 def trace(job: str, values: Sequence[float], seconds: float = 1.0) -> Trace:
@@ -246,3 +246,9 @@ def test_the_same_again(policy: str) -> None:
     }
     assert run(policy, **conditions) == run(policy, **conditions)
     assert run(policy, **conditions) != run(policy, **{**conditions, "seed": 12})
+
+
+def test_a_node_that_never_comes_back_leaves_nothing_to_happen() -> None:
+    faults = Faults(node_failures=0.2, downtime=math.inf)
+    with pytest.raises(SimulationError, match="nothing happens any more"):
+        run(faults=faults, seed=0)

@@ -118,7 +118,8 @@ class Agent:
         self._runs.clear()
         self.world.measure.machines_changed(now, -len(self._machines))
         self.world.timeline.later(self.world.costs.detection, self._taken_for_lost)
-        self.world.timeline.later(max(self.world.faults.downtime, self.world.costs.detection), self._rise)
+        if math.isfinite(self.world.faults.downtime):
+            self.world.timeline.later(max(self.world.faults.downtime, self.world.costs.detection), self._rise)
 
     def _taken_for_lost(self) -> None:
         self.world.handle(NodeExpired(self.world.timeline.now, self.node))

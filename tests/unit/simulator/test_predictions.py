@@ -109,3 +109,23 @@ def test_the_real_ones(name: str) -> None:
         for _ in range(2)
     )
     assert once == again
+
+
+class Broken(Optimist):
+    """Its code has a mistake."""
+
+    @override
+    def predict(self, question: Question) -> Prediction:
+        raise ZeroDivisionError("division by zero")
+
+
+def test_what_a_predictor_raises_is_the_answer_as_in_a_live_cluster() -> None:
+    policies: list[Seer] = []
+
+    def make() -> Seer:
+        policies.append(Seer())
+        return policies[-1]
+
+    result = simulate(TraceWorkload(FOUR), make, slots=2, predictor=Broken())
+    assert result.jobs_at_R[-1][1] == 4
+    assert policies[0].errors[0].startswith("Broken: ZeroDivisionError: division by zero (test_predictions.py:")

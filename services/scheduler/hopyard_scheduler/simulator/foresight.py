@@ -8,8 +8,8 @@ from collections.abc import Hashable
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
-from hopyard.predictor import Curve, Prediction, Predictor, Question
-from hopyard.predictor.wire import check_prediction, prediction_to_wire
+from hopyard.predictor import Curve, Predictor, Question
+from hopyard.predictor.asking import predicted
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
@@ -30,15 +30,14 @@ class Foreseen:
         """The prediction as plain data.
 
         Raises:
-            InvalidInput: There is nothing to predict from, or the predictor breaks its promises.
+            InvalidInput: It has no prediction; the message says why (`predicted`).
         """
         self.asked += 1
         key = (predictor, _key(question))
         found = self._known.get(key)
         if found is None:
             self.computed += 1
-            made: Prediction = check_prediction(predictor.predict(question), question)
-            found = self._known[key] = prediction_to_wire(made)
+            found = self._known[key] = predicted(predictor, question)
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
         return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from array import array
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any, Final
@@ -99,8 +101,15 @@ class Predictions:
         return curve
 
 
-def _key(question: Question) -> Hashable:
-    beside = tuple((curve.values, curve.ended) for curve in question.others)
-    given = json.dumps(question.curve.hyperparameters, sort_keys=True, default=str)
-    scale = (question.mode, question.target, question.low, question.high)
-    return question.curve.positions, question.curve.values, given, question.horizon, scale, question.seed, beside
+def _key(question: Question) -> bytes:
+    """A question in a few bytes: very many are remembered, each with hundreds of curves."""
+    told = hashlib.sha256()
+    scale = (question.horizon, question.mode, question.target, question.low, question.high, question.seed)
+    told.update(repr(scale).encode())
+    for curve in (question.curve, *question.others):
+        given = json.dumps(curve.hyperparameters, sort_keys=True, default=str).encode()
+        told.update(f"/{len(curve.positions)}/{len(given)}/{curve.ended}/".encode())
+        told.update(array("q", curve.positions).tobytes())
+        told.update(array("d", curve.values).tobytes())
+        told.update(given)
+    return told.digest()

@@ -103,7 +103,7 @@ def asked(predictor: Predictor, row: Row, others: tuple[Curve, ...], curves: int
 def mcmc(predictor: type[Predictor], curves: int) -> list[Row]:
     """The published model, and its pieces."""
     from hopyard_curves.mcmc.compiled import abscissae
-    from hopyard_curves.mcmc.posterior import curves as expected
+    from hopyard_curves.mcmc.compiled import curves as expected
     from hopyard_curves.mcmc.reading import Samples, chances, last
     from hopyard_curves.mcmc.samplers import SAMPLERS, around
     from hopyard_curves.mcmc.start import started

@@ -1,4 +1,7 @@
-"""Values of the families, compiled to machine code at their first use and kept on disk.
+"""All machine code of the model: compiled at its first use, kept on disk.
+
+It is in one file, because Numba compiles a function anew when the file of that function changes, and does not see what changes
+in another one that it calls or takes a constant from.
 
 Every power is an exponential of a product with ln x, which is computed once. A NaN (a power or the logarithm of a negative
 number) is a value like any other here; the posterior leaves it out.
@@ -7,7 +10,7 @@ number) is a value like any other here; the posterior leaves it out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
@@ -23,6 +26,9 @@ LOG: Final = 1
 INVERSE: Final = 2
 INVERSE_LOG: Final = 3
 STEP: Final = 1e-8
+HIGHEST: Final = 100.0
+STRETCH: Final = 2.0
+_HALF_LOG_TWO_PI: Final = 0.9189385332046727
 
 
 def compiled(function: _Function) -> _Function:
@@ -122,3 +128,134 @@ def _squares(rest: Floats) -> float:
     for i in range(rest.size):
         total += rest[i] * rest[i]
     return total
+
+
+class Posterior(NamedTuple):
+    """A curve, and the families that are kept for it.
+
+    Attributes:
+        kept: K indices into `FAMILIES`, rising.
+        offsets: Where the parameters of each kept family begin in theta, and where they all end: K + 1.
+        at: `abscissae` of the n reports.
+        values: The n reports.
+        weights: How much each counts.
+        ends: `abscissae` of 2 (of the horizon, where that comes first) and of the horizon.
+    """
+
+    kept: Indices
+    offsets: Indices
+    at: Floats
+    values: Floats
+    weights: Floats
+    ends: Floats
+
+
+@compiled
+def plausible(family: int, p: Floats, ends: Floats, found: Floats) -> bool:
+    """Whether priors 2 and 3 hold for one family; `found` has room for two values."""
+    found[:] = 0.0
+    add(family, p, ends, 1.0, found)
+    return 0.0 <= found[1] <= HIGHEST and not found[0] > found[1]
+
+
+@compiled
+def log_density(theta: Floats, about: Posterior, curve: Floats) -> float:
+    """The logarithm of the posterior density, up to a constant; -inf where it is zero or no number.
+
+    What costs least is looked at first.
+
+    Args:
+        theta: The parameters.
+        about: The curve and the families.
+        curve: Room for n values, at least two.
+    """
+    families = about.kept.size
+    end = about.offsets[families]
+    sigma, weights = theta[end], theta[end + 1 :]
+    total = 0.0
+    for k in range(families):
+        if not weights[k] >= 0:
+            return -np.inf
+        total += weights[k]
+    if not (sigma > 0 and total > 0):
+        return -np.inf
+    for k in range(families):
+        if not plausible(about.kept[k], theta[about.offsets[k] : about.offsets[k + 1]], about.ends, curve[:2]):
+            return -np.inf
+    curve[:] = 0.0
+    for k in range(families):
+        p = theta[about.offsets[k] : about.offsets[k + 1]]
+        add(about.kept[k], p, about.at, weights[k] / total, curve)
+    noise = np.log(sigma) + _HALF_LOG_TWO_PI
+    found = 0.0
+    for i in range(about.values.size):
+        distance = (about.values[i] - curve[i]) / sigma
+        found -= about.weights[i] * (0.5 * distance * distance + noise)
+    return -np.inf if np.isnan(found) else found
+
+
+@compiled
+def log_densities(thetas: Floats, about: Posterior) -> Floats:
+    """`log_density` of each row."""
+    found = np.empty(thetas.shape[0])
+    curve = np.empty(max(2, about.values.size))
+    for row in range(found.size):
+        found[row] = log_density(thetas[row], about, curve)
+    return found
+
+
+@compiled
+def curves(thetas: Floats, about: Posterior, at: Floats) -> Floats:
+    """The expected curve of each row of parameters at the `abscissae` of m points: a row of m values for each."""
+    families = about.kept.size
+    end = about.offsets[families]
+    found = np.zeros((thetas.shape[0], at.shape[1]))
+    for row in range(found.shape[0]):
+        theta = thetas[row]
+        total = theta[end + 1 :].sum()
+        for k in range(families):
+            p = theta[about.offsets[k] : about.offsets[k + 1]]
+            add(about.kept[k], p, at, theta[end + 1 + k] / total, found[row])
+    return found
+
+
+@compiled
+def walk(
+    about: Posterior, walkers: Floats, order: Indices, chances: Floats, burn_in: int, thin: int, kept: Floats
+) -> None:
+    """The stretch move of all walkers, step by step.
+
+    Args:
+        about: The density.
+        walkers: W rows; moved.
+        order: For each step the walkers in an order by chance; the first half moves before the second.
+        chances: Uniform in [0, 1): for each step and walker that of the partner, the stretch and the acceptance.
+        burn_in: Steps before the first that can be kept.
+        thin: Every so many-th of the others is kept.
+        kept: Room for the walkers of each kept step.
+    """
+    count, dimension = walkers.shape
+    half = count // 2
+    curve = np.empty(max(2, about.values.size))
+    proposal = np.empty(dimension)
+    densities = log_densities(walkers, about)
+    root = np.sqrt(STRETCH)
+    for step in range(order.shape[0]):
+        for place in range(count):
+            mover = order[step, place]
+            first, others = (half, count - half) if place < half else (0, half)
+            partner = order[step, first + int(chances[0, step, place] * others)]
+            # Density proportional to z^(-1/2) on [1/a, a].
+            z = (1 / root + chances[1, step, place] * (root - 1 / root)) ** 2
+            for i in range(dimension):
+                proposal[i] = walkers[partner, i] + z * (walkers[mover, i] - walkers[partner, i])
+            density = log_density(proposal, about, curve)
+            if (dimension - 1) * np.log(z) + density - densities[mover] > np.log(chances[2, step, place]):
+                densities[mover] = density
+                for i in range(dimension):
+                    walkers[mover, i] = proposal[i]
+        done = step + 1 - burn_in
+        if done > 0 and done % thin == 0:
+            for place in range(count):
+                for i in range(dimension):
+                    kept[done // thin - 1, place, i] = walkers[place, i]

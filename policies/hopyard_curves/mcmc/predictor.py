@@ -109,7 +109,7 @@ class McmcPredictor(Predictor):
         )
 
     def _samples(self, x: Floats, units: Floats, ahead: Floats, seed: int) -> Samples:
-        from hopyard_curves.mcmc import compiled, posterior, samplers, start
+        from hopyard_curves.mcmc import compiled, samplers, start
         from hopyard_curves.mcmc.reading import Samples
 
         begun = start.started(x, units, float(ahead[-1]))
@@ -118,7 +118,7 @@ class McmcPredictor(Predictor):
             chance = np.random.default_rng(seed)
             walkers = samplers.around(theta, self._walkers, chance)
             thetas = self._sampler(about, walkers, self._steps, self._burn_in, self._thin, chance)
-            found = Samples(posterior.curves(thetas, about, compiled.abscissae(ahead)), thetas[:, about.offsets[-1]])
+            found = Samples(compiled.curves(thetas, about, compiled.abscissae(ahead)), thetas[:, about.offsets[-1]])
             if found.readable():
                 return found
         level, noise = units[-_LEVEL_OF:].mean(), np.hypot(_BLIND, units.std())

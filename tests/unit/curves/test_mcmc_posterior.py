@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
-from hopyard_curves.mcmc.compiled import Floats, abscissae, add
+from hopyard_curves.mcmc.compiled import Floats, abscissae, add, compiled, curves, log_densities
 from hopyard_curves.mcmc.families import FAMILIES
-from hopyard_curves.mcmc.posterior import SIZES, curves, log_densities, posterior, recency
+from hopyard_curves.mcmc.posterior import SIZES, posterior, recency
 from hopyard_curves.mcmc.samplers import around, stretch
 from hopyard_curves.mcmc.start import fit, started
 from tests.unit.curves import plain
@@ -166,6 +168,25 @@ def test_families_that_the_prior_excludes_are_dropped() -> None:
 
 def test_an_impossible_curve_has_no_start() -> None:
     assert started(X, -0.01 * X**2, HORIZON) is None
+
+
+def test_without_a_folder_for_machine_code_each_process_compiles_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    njit, asked = numba.njit, []
+
+    def without_folder(*, cache: bool = False, **options: Any) -> Any:
+        asked.append(cache)
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(**options)
+
+    monkeypatch.setattr(numba, "njit", without_folder)
+
+    @compiled
+    def inverse(value: float) -> float:
+        return 1 / value
+
+    assert inverse(0.0) == math.inf
+    assert asked == [True, False]
 
 
 def begun(x: Floats, y: Floats, horizon: float) -> tuple[list[int], Floats]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hopyard_curves.mcmc.compiled import Floats, abscissae
-from hopyard_curves.mcmc.posterior import Posterior, curves, log_densities
+from hopyard_curves.mcmc.compiled import Floats, Posterior, abscissae, curves, log_densities
 from hopyard_curves.mcmc.reading import Samples, chances, moments
 from hopyard_curves.mcmc.samplers import NEARBY, SAMPLERS, around
 from hopyard_curves.mcmc.start import started

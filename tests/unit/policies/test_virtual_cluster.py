@@ -306,6 +306,27 @@ def test_predictions_questions_timers_and_requests() -> None:
     assert RequestMade("r1", {"x": 9}, 4) in calls(cluster)
 
 
+def test_a_prediction_of_a_job_that_has_ended_meanwhile_fails() -> None:
+    def then(cluster: Cluster) -> None:
+        cluster.predict("1")
+        start()(cluster)
+
+    policy = Scripted(create, then)
+    cluster = VirtualCluster(
+        policy, machines=1, jobs=1, respond=lambda _: PREDICTION, delays=Delays(answer=5), max_position=2
+    )
+    cluster.run()
+    assert policy.answers == ["job 1 is COMPLETED by now"]
+
+
+def test_a_prediction_is_a_prediction() -> None:
+    cluster = VirtualCluster(
+        Scripted(create, lambda c: c.predict("1")), machines=1, jobs=1, respond=lambda _: {"mean": 0.5}
+    )
+    with pytest.raises(TypeError, match=r"answered by a hopyard\.predictor\.Prediction, found \{'mean'"):
+        cluster.run()
+
+
 def test_a_refused_command_comes_back_with_the_next_up_call() -> None:
     refusals = iter(["machine 'm01' is gone", ""])
     policy = Scripted(create, start())

@@ -19,7 +19,7 @@ _MOST_POINTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RunInterval:
-    """A run on a machine, in virtual seconds, the positions that it trained, and why it ended; "": it had not when all was over."""
+    """A run on a machine, in virtual seconds, the positions that it trained, and why it ended (a `RunEndReason`)."""
 
     machine: str
     job: str

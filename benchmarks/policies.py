@@ -188,7 +188,7 @@ def _time(value: float) -> str:
 
 def plot(results: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """Boxes, capacity and orders of each set."""
-    from hopyard.plots import gather, read_results, save
+    from hopyard.plots import gather, read, save
 
     folder.mkdir(parents=True, exist_ok=True)
     for traces in dict.fromkeys(result["traces"][0] for result in results):
@@ -196,7 +196,7 @@ def plot(results: Sequence[Mapping[str, Any]], folder: Path) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(some, file)
             file.flush()
-            searches = read_results(Path(file.name))
+            searches = read(Path(file.name))
         for kind in PLOTS:
             if kind == "capacity" and len({result["slots"] for result in some}) < 2:
                 continue

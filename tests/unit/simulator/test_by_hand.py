@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from typing_extensions import override
 
-from hopyard.policy import CONTINUE, SUSPEND, Cluster, Decision, IterationFinish, Policy
+from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, Policy
 from hopyard.traces import Trace
 from hopyard_policies.bandit import BanditPolicy
 from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, TraceWorkload, simulate
+from tests.unit.simulator.policies import Turns
 
 
 def trace(job: str, values: Sequence[float], seconds: float = 1.0) -> Trace:
@@ -25,24 +25,6 @@ FOUR = [
     trace("3", (0.5, 0.6, 0.7), 1.0),
     trace("4", (0.2, 0.2, 0.2), 2.0),
 ]
-
-
-class Turns(Policy):
-    """Every job leaves its machine after each position: suspends and resumes wherever they can be."""
-
-    @override
-    def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines():
-            job = cluster.get_idle_job()
-            if job is None or cluster.jobs[job].position >= cluster.jobs[job].max_position:
-                break
-            cluster.start_job(job, machine.id)
-        if cluster.experiment.jobs_left:
-            cluster.create_job()
-
-    @override
-    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        return CONTINUE if event.at_until else SUSPEND
 
 
 def run(policy: Any = "default", **options: Any) -> Result:

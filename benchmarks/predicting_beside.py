@@ -89,7 +89,7 @@ def _predictions(folder: Path) -> dict[str, Any]:
         if kind == "PolicyAnswered":
             for command in event["answer"].get("commands", ()):
                 if command["is"] == "Predict":
-                    asked[command["ticket"]] = at
+                    asked[f"policy/{command['ticket']}"] = at
         elif kind == "Answered" and event["ticket"] in asked:
             waited.append(at - asked[event["ticket"]])
             errors += bool(event.get("error"))
@@ -167,7 +167,7 @@ def main() -> int:
     parser.add_argument(
         "--blocks", type=int, default=13, help=f"blocks of {BLOCK} epochs; the first two are not counted"
     )
-    parser.add_argument("--steps", type=int, default=600, help="of an epoch")
+    parser.add_argument("--steps", type=int, default=300, help="of an epoch")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", metavar="FILE", help="write the rows to a file, or - to the standard output")
     given = parser.parse_args()

@@ -213,9 +213,9 @@ def test_promotions_are_counted() -> None:
 
 def test_pools() -> None:
     points = run(Turns).pools["points"]
-    assert run().pools["names"] == ["running", "suspended", "pending"]
-    assert all(running <= 2 for _, running, *_ in points)
-    assert max(suspended for _, _, suspended, _ in points) >= 1
+    assert run().pools["names"] == ["promising", "opportunistic", "suspended", "pending"]
+    assert all(promising == 0 and running <= 2 for _, promising, running, *_ in points)
+    assert max(suspended for *_, suspended, _ in points) >= 1
 
 
 @pytest.mark.parametrize("policy", ["default", "bandit"])

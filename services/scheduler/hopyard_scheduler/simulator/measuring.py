@@ -13,7 +13,7 @@ from hopyard_scheduler.core.events import RunKey
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 
-POOLS: Final = ("running", "suspended", "pending")
+POOLS: Final = ("promising", "opportunistic", "suspended", "pending")
 _MOST_POINTS: Final = 1000
 
 
@@ -57,7 +57,8 @@ class Result:
         first_at_R: When the first job reached the max position; None: none did.
         jobs_at_R: (time, jobs that have reached the max position so far).
         promotions: How often a job was sent on beyond where it was to stop before.
-        pools: Jobs over time: `names`, and `points` of a time and a count for each; at most about 1,000 points.
+        pools: Jobs over time: `names`, and `points` of a time and a count for each; at most about 1,000 points. Promising are running
+            jobs that their policy has labelled with a priority above 0, opportunistic the other running ones.
         reason: Why the search was over.
         events: Events that the core took.
         runs: Every run, when details are wanted.
@@ -194,10 +195,9 @@ class Measure:
         if now < self._next_look:
             return
         states = x.states
-        running = (
-            states.get(JobState.RUNNING, 0) + states.get(JobState.STARTING, 0) + states.get(JobState.SUSPENDING, 0)
-        )
-        self.pools.append((now, running, states.get(JobState.SUSPENDED, 0), states.get(JobState.PENDING, 0)))
+        promising = sum((x.jobs[name].priority or 0.0) > 0 for name in x.live)
+        waiting = states.get(JobState.SUSPENDED, 0), states.get(JobState.PENDING, 0)
+        self.pools.append((now, promising, len(x.live) - promising, *waiting))
         if len(self.pools) > _MOST_POINTS:
             self.pools = self.pools[::2]
             self._step = max(2 * self._step, (self.pools[-1][0] - self.pools[0][0]) / (_MOST_POINTS / 2))

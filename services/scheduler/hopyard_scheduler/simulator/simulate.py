@@ -26,6 +26,8 @@ from hopyard_scheduler.simulator.world import World
 
 TERMS: Final[Mapping[str, tuple[type, float]]] = {
     "kill_threshold": (float, -math.inf),
+    "low": (float, -math.inf),
+    "high": (float, -math.inf),
     "max_failures": (int, 0),
     "max_losses": (int, 0),
     "snapshot_every": (int, 0),

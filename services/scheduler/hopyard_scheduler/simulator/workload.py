@@ -176,7 +176,7 @@ class _Durations(_Computed):
 
 def _at_least_1(max_position: int) -> int:
     if max_position < 1:
-        raise InvalidInput(f"max_position must be at least 1, found {max_position!r}")
+        raise InvalidInput(f"max_position (--max-iterations) must be at least 1, found {max_position!r}")
     return max_position
 
 

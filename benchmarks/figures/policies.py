@@ -22,3 +22,32 @@ class EachIteration(Policy):
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         return CONTINUE if event.at_until else self._decision
+
+
+class AsksInTurns(EachIteration):
+    """Asks for a prediction of each job after every iteration of its odd blocks, and of its even ones never.
+
+    Training never waits: neither for a decision nor for an answer.
+
+    Args:
+        block: Iterations in a block, at least 1.
+        target: The value whose chance is asked for.
+    """
+
+    def __init__(self, block: int, target: float) -> None:
+        super().__init__()
+        self._block, self._target = block, target
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        for machine in cluster.idle_machines():
+            job = cluster.get_idle_job()
+            if job is None:
+                break
+            cluster.start_job(job, machine.id, allowed=cluster.experiment.max_position)
+        for _ in range(min(cluster.experiment.jobs_left, len(cluster.machines))):
+            cluster.create_job()
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        if event.position // self._block % 2 and not event.at_until:
+            cluster.predict(event.job, target=self._target)
+        return CONTINUE

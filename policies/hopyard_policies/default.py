@@ -139,7 +139,7 @@ class DefaultPolicy(Policy):
 
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""
-        busy = sum(len(job.machines) for job in cluster.live_jobs())
+        busy = cluster.busy_machines()
         if not self._barrier:
             waiting = cluster.count(JobState.PENDING, JobState.SUSPENDED, JobState.CREATING)
             return busy + waiting + cluster.experiment.jobs_left

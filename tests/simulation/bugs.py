@@ -17,6 +17,7 @@ from hopyard_scheduler.core import (
     losses,
     messages,
     placement,
+    predicting,
     preemption,
     quota,
     thinking,
@@ -254,6 +255,10 @@ def _generator_not_told() -> list[Patch]:
     return [(learning, "tell_report", lambda job, report: None)]
 
 
+def _predictions_of_jobs_that_are_over() -> list[Patch]:
+    return [(predicting, "withdraw", lambda x, job: None)]
+
+
 BUGS: dict[str, Bug] = {
     "attempt unchecked": Bug(_attempt_unchecked),
     "lease kept after node death": Bug(_lease_kept_after_node_death),
@@ -283,4 +288,5 @@ BUGS: dict[str, Bug] = {
     "machine granted that a thinking experiment believes its own": Bug(_believed_machine_granted),
     "commands sent to processes lost while a policy thought": Bug(_started_in_vain),
     "generator not told of reports": Bug(_generator_not_told),
+    "predictions awaited of jobs that are over": Bug(_predictions_of_jobs_that_are_over, ("predict",)),
 }

@@ -23,6 +23,7 @@ from hopyard_scheduler.core.events import Event, NodeBack, NodeExpired, NodeJoin
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job, Run
+from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.core.snapshots import Entry
 from hopyard_scheduler.core.waiting import Waiting
 from tests.simulation import training
@@ -319,6 +320,9 @@ def _check_runs(x: Experiment, used: dict[str, str]) -> None:
 
 
 def _check_jobs(x: Experiment) -> None:
+    for ticket, asked in x.asks.items():
+        over = asked.kind == PREDICT and x.jobs[asked.payload["job"]].state.ended
+        require(not over, f"{x.id} waits for a prediction {ticket} of a job that is over")
     waiting = set()
     for job in x.jobs.values():
         live = job.state.live

@@ -58,7 +58,7 @@ class Predict(Policy):
         if event.job in self.doomed:
             return TERMINATE
         if event.position % self.boundary == 0:
-            self.asked[cluster.predict(event.job, horizon=5)] = (event.job, event.position)
+            self.asked[cluster.predict(event.job)] = (event.job, event.position)
             return Decision.proceed(event.position + self.boundary)
         return CONTINUE
 
@@ -67,8 +67,8 @@ class Predict(Policy):
         if prediction.result is None:
             self.again[job] = self.again.get(job, 0) + 1
             if self.again[job] < 3 and not cluster.jobs[job].state.ended:
-                self.asked[cluster.predict(job, horizon=5)] = (job, cluster.jobs[job].position)
-        elif prediction.result["final"] < 0.42:
+                self.asked[cluster.predict(job)] = (job, cluster.jobs[job].position)
+        elif prediction.result.mean and prediction.result.mean[-1] < 0.42:
             if cluster.rng.random() < 0.5 and cluster.jobs[job].state.live:
                 self.doomed.add(job)
             else:

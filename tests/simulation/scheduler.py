@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hopyard.policy import Policy
+from hopyard.predictor import LEVELS, Curve, Prediction
+from hopyard.predictor.wire import prediction_to_wire
 from hopyard_scheduler.core import CLUSTER_STREAM, Core
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -66,6 +68,15 @@ class Watcher(Protocol):
 
 class BrokenPolicyError(AssertionError):
     """A policy failed, or does not answer the same up-calls in the same way."""
+
+
+def _predicted(question: dict[str, Any]) -> Prediction:
+    """That the curve stays at its mean, at the horizon alone."""
+    curve = Curve(tuple(question["curve"]["positions"]), tuple(question["curve"]["values"]))
+    expected = sum(curve.values) / len(curve.values) if curve.values else 0.0
+    if curve.positions and curve.positions[-1] >= question["horizon"]:
+        return Prediction((), (), ())
+    return Prediction((question["horizon"],), (expected,), (0.1,), (), (expected,) * len(LEVELS))
 
 
 _PAUSED = (Phase.PAUSED, Phase.PAUSING)
@@ -305,8 +316,7 @@ class Scheduler:
             self.world.fault("failed answer", ask.kind)
             error = "the predictor failed"
         else:
-            values = [value for _, value in ask.payload["curve"] if value is not None]
-            result = {"final": sum(values) / len(values) if values else 0.0}
+            result = prediction_to_wire(_predicted(ask.payload["question"]))
         answered = Answered(0.0, ask.experiment, ask.ticket, result, error)
         self.world.later(delay, self._answered, self.life, answered)
         if self.world.happens(self.rates.repeated_answer):

@@ -16,8 +16,11 @@ from hopyard_nodeagent.application import ApplicationServicer
 from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.executor import Executor
 from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.leftovers import Leftovers
 from hopyard_nodeagent.machines import Machines
 from hopyard_nodeagent.orders import Orders
+from hopyard_nodeagent.predictions import MOST_PROCESSES, Predictions
+from hopyard_nodeagent.predictors import PredictorKey, PredictorProcess, start_predictor
 from hopyard_nodeagent.record import CommandRecord
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runners import RunnerDied
@@ -68,6 +71,15 @@ class NodeAgent:
         self._shipper = Shipper(self._snapshots, self._store, backoff=settings.backoff, done=self._shipped)
         self._runs.shipper = self._orders.shipper = self._shipper
         self._snapshots.shipping = self._shipper.ships
+        self._leftovers = Leftovers(self._folders.processes)
+        self._predictions = Predictions(
+            self._start_predictor,
+            bundles.folder,
+            self._background,
+            processes=min(len(settings.machines), MOST_PROCESSES) or 1,
+            idle_seconds=settings.idle_runner_seconds,
+            say=self._session.answer,
+        )
         self._above = 0
         self._roomless = False
         self._server = Server(
@@ -110,6 +122,7 @@ class NodeAgent:
 
     async def stop(self) -> None:
         """Stop in order: no new runs, all processes ended, last words sent, connections closed. Safe to call twice."""
+        await self._predictions.stop()
         await self._runs.stop()
         await self._machines.kill_all()
         await self._flush()
@@ -139,6 +152,7 @@ class NodeAgent:
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
         """A session began: its lease is the one that later runs get from this agent."""
+        self._predictions.new_session()
         if welcome.lease_seconds > 0:
             self._executor.lease_seconds = welcome.lease_seconds
 
@@ -175,11 +189,23 @@ class NodeAgent:
             partial_bytes=sum(one.size for one in partials),
         )
 
-    def asked(self, question: wire.NodeQuestion) -> wire.NodeAnswer:
-        """Answer a question of the scheduler."""
-        return wire.NodeAnswer(
-            ticket=question.ticket, error=f"this agent answers no questions of kind {question.kind!r}"
-        )
+    def asked(self, question: wire.NodeQuestion) -> None:
+        """Answer a question of the scheduler, when the answer is there."""
+        if question.kind == "predict":
+            self._predictions.ask(question)
+        else:
+            error = f"this agent answers no questions of kind {question.kind!r}"
+            self._session.answer(wire.NodeAnswer(ticket=question.ticket, error=error))
+
+    def withdrawn(self, ticket: str) -> None:
+        """The scheduler does not wait for an answer any more."""
+        self._predictions.withdraw(ticket)
+
+    async def _start_predictor(self, key: PredictorKey) -> PredictorProcess:
+        left = self._leftovers
+        process = await start_predictor(key, self._folders.predictor_log, started=left.note, over=left.forget)
+        await process.make()
+        return process
 
     def _say(self, run: Run) -> None:
         self._session.changed(run)
@@ -225,6 +251,7 @@ class NodeAgent:
         while True:
             await asyncio.sleep(_JANITOR_SECONDS)
             await self._machines.end_idle(self._settings.idle_runner_seconds)
+            await self._predictions.end_idle()
             if self._settings.snapshot_quota is not None:
                 await self._make_room(self._settings.snapshot_quota)
 

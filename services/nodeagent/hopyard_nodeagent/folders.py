@@ -23,8 +23,9 @@ class Folders:
         bundles/<sha256>/                   unpacked code
         logs/jobs/<experiment>/<job>.log    what the job's runs on this node printed; other ranks than 0: <job>.rank1.log
         logs/runners/<machine>.log          what runners say between runs
+        logs/predictors.log                 what predictors print
         logs/commands.jsonl                 the commands that were carried out
-        processes/                          the training processes that live
+        processes/                          the training processes and predictors that live
         scratch/                            emptied at every start of the agent
         agent.id                            what names the folder
         agent.lock                          held by the one agent that uses it
@@ -78,6 +79,11 @@ class Folders:
     def commands(self) -> Path:
         """The record of the commands that were carried out."""
         return self.logs / "commands.jsonl"
+
+    @property
+    def predictor_log(self) -> Path:
+        """The log of all processes that predict."""
+        return self.logs / "predictors.log"
 
     def runner_log(self, machine: str) -> Path:
         """The log of a machine's runners."""

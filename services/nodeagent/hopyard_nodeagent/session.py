@@ -59,8 +59,11 @@ class SessionOwner(Protocol):
     def unacknowledged_shipments(self) -> list[wire.SnapshotShipped]:
         """What became of orders, as far as it has not."""
 
-    def asked(self, question: wire.NodeQuestion) -> wire.NodeAnswer:
-        """The scheduler asks something."""
+    def asked(self, question: wire.NodeQuestion) -> None:
+        """The scheduler asks something; `SchedulerSession.answer` is for what there is to say to it."""
+
+    def withdrawn(self, ticket: str) -> None:
+        """The scheduler does not wait for an answer any more."""
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> wire.SnapshotInventory:
         """The scheduler asks what lies on the disk."""
@@ -109,6 +112,11 @@ class SchedulerSession:
         """An order to ship was carried out or given up; said in the next session again, unless it is acknowledged by then."""
         if self.connected:
             self._say(wire.AgentSessionRequest(shipped=answer))
+
+    def answer(self, answer: wire.NodeAnswer) -> None:
+        """A question is answered. Without a session nothing is said: the scheduler asks again in the next."""
+        if self.connected:
+            self._say(wire.AgentSessionRequest(answer=answer))
 
     def evicted(self, hashes: list[str]) -> None:
         """The node does not hold these snapshots any more. Without a session nothing is said: the next hello lists the rest."""
@@ -216,7 +224,9 @@ class SchedulerSession:
             case "list_snapshots":
                 self._say(wire.AgentSessionRequest(inventory=self._owner.inventory(message.list_snapshots)))
             case "question":
-                self._say(wire.AgentSessionRequest(answer=self._owner.asked(message.question)))
+                self._owner.asked(message.question)
+            case "withdraw_question":
+                self._owner.withdrawn(message.withdraw_question.ticket)
             case _:
                 pass  # a heartbeat
 

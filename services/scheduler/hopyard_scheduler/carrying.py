@@ -21,10 +21,13 @@ from hopyard_scheduler.core.effects import (
     SetTimer,
     Start,
     Welcome,
+    WithdrawQuestion,
 )
 from hopyard_scheduler.core.events import Event, TimerElapsed
+from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.outside import Generators, unanswerable
+from hopyard_scheduler.predictions import Predictions
 from hopyard_scheduler.program import Program
 from hopyard_scheduler.sessions import Sessions
 from hopyard_scheduler.store import SnapshotStore
@@ -40,6 +43,7 @@ class Carrier:
         sessions: Where commands go.
         store: Deletes what nobody needs.
         generators: Proposes configurations.
+        predictions: Extrapolates curves.
         heartbeat_seconds: How often agents give a sign of life.
         clock: Seconds since the epoch.
     """
@@ -50,6 +54,7 @@ class Carrier:
         sessions: Sessions,
         store: SnapshotStore,
         generators: Generators,
+        predictions: Predictions,
         heartbeat_seconds: float,
         clock: Callable[[], float],
     ) -> None:
@@ -59,6 +64,7 @@ class Carrier:
         self._journal = journal
         self._store = store
         self._generators = generators
+        self._predictions = predictions
         self._heartbeat_seconds = heartbeat_seconds
         self._clock = clock
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
@@ -69,6 +75,7 @@ class Carrier:
         self._post = post
         self._program = program
         self._generators.attach(core, post)
+        self._predictions.attach(core, post, program)
 
     async def clear(self, effects: Iterable[Effect]) -> None:
         """Deletes what a batch let go, before anything else of it is carried out."""
@@ -89,6 +96,10 @@ class Carrier:
                 self._order(effect.node)
             case AskOutside() if effect.kind == "create_job":
                 self._generators.ask(effect)
+            case AskOutside() if effect.kind == PREDICT:
+                self._predictions.ask(effect)
+            case WithdrawQuestion():
+                self._predictions.withdraw(effect.experiment, effect.ticket)
             case AskOutside():
                 self._post(unanswerable(effect, self._clock()))
             case SetTimer():
@@ -106,9 +117,11 @@ class Carrier:
     def ended(self, experiment: str) -> None:
         """An experiment is over: its generator is closed."""
         self._generators.close(experiment)
+        self._predictions.ended(experiment)
 
     def stop(self) -> None:
-        """Cancels the timers."""
+        """Cancels the timers, and puts no more questions."""
+        self._predictions.stop()
         for handle in self._timers.values():
             handle.cancel()
         self._timers.clear()
@@ -152,6 +165,7 @@ class Carrier:
             bundles=True,
         )
         session.welcome(resource_manager_pb2.AgentSessionResponse(welcome=message))
+        self._predictions.joined()
         for node in (welcome.node, *self._core.partners(welcome.node)):
             for send in self._core.unacknowledged(node):
                 self._send(send)

@@ -17,6 +17,7 @@ from google.protobuf.json_format import Parse
 from hopyard import __version__
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.policy import Policy, hears_statistics
+from hopyard.predictor.loading import new_predictor
 from hopyard.rpc.values import report_to_proto
 from hopyard.serving.threads import TooLong
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec
@@ -87,6 +88,8 @@ class FrontDoor:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
         policy = await self._try_policy(spec)
+        if "predictor" in spec.model_fields_set:
+            await self._try_predictor(spec)
         settings = replace(
             settings,
             statistics=hears_statistics(policy),
@@ -175,6 +178,13 @@ class FrontDoor:
             return await patience.threads.call(lambda: new_policy(policy.name, policy.parameters), patience.seconds)
         except TooLong as error:
             raise InvalidInput(took_too_long(policy.name, patience.seconds, None)) from error
+
+    async def _try_predictor(self, spec: ExperimentSpec) -> None:
+        named, patience = spec.predictor, self._live.patience
+        try:
+            await patience.threads.call(lambda: new_predictor(named.name, named.parameters), patience.seconds)
+        except TooLong as error:
+            raise InvalidInput(f"predictor {named.name} took longer than {patience.seconds:g} s to be made") from error
 
     async def _need_bundle(self, bundle: str) -> None:
         found = await self._stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[bundle]))

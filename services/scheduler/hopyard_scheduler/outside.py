@@ -1,4 +1,4 @@
-"""What the core asks of the outside: configurations of the generator, which learns results on the way; later, predictions."""
+"""What the core asks of the outside: configurations of the generator, which learns results on the way."""
 
 from __future__ import annotations
 

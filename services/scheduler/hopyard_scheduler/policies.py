@@ -19,9 +19,7 @@ def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
     Raises:
         InvalidInput: There is no such policy, or it does not take the parameters.
     """
-    cls = load_plugin(POLICIES, name, Policy)
-    if not isinstance(cls, type):
-        raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")
+    cls = policy_class(name)
     try:
         policy = cls(**parameters)
     except (TypeError, ValueError) as error:
@@ -31,6 +29,18 @@ def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
     if not isinstance(policy, Policy):
         raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")
     return policy
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The class that a policy's name stands for.
+
+    Raises:
+        InvalidInput: There is no such policy.
+    """
+    cls = load_plugin(POLICIES, name, Policy)
+    if not isinstance(cls, type):
+        raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")
+    return cls
 
 
 def host_of(spec: ExperimentSpec) -> Host:

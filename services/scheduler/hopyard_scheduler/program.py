@@ -104,6 +104,8 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         jobs=spec.stop.jobs or ENDLESS,
         target=spec.metric.target,
         kill_threshold=spec.metric.kill_threshold,
+        low=spec.metric.min,
+        high=spec.metric.max,
         max_seconds=spec.stop.max_time,
         max_failures=spec.stop.max_failures,
         snapshot_every=spec.snapshot.every,

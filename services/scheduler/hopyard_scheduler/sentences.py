@@ -8,9 +8,10 @@ from typing import NamedTuple, assert_never
 
 from hopyard.cli.text import count, duration, first_line, hyperparameters, number, size
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason
+from hopyard.predictor.wire import prediction_from_wire
 from hopyard_scheduler import words
 from hopyard_scheduler.core import placement
-from hopyard_scheduler.core.commands import CREATE, KILL, POLICY
+from hopyard_scheduler.core.commands import CREATE, KILL
 from hopyard_scheduler.core.effects import Effect, Noted, Send, Start, UpCall
 from hopyard_scheduler.core.events import (
     Amended,
@@ -50,7 +51,8 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.lifecycle import END_TIMER
 from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import ENDLESS, HOLD, Run
+from hopyard_scheduler.core.model import ENDLESS, HOLD, POLICY, Run
+from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.core.preemption import DEADLINE
 from hopyard_scheduler.replaying import OBJECTION
 
@@ -74,6 +76,7 @@ class Before:
     call_job: str
     high_water: int
     ticket_kind: str
+    ticket_job: str
 
 
 def name_of(x: Experiment, member: str) -> str:
@@ -84,7 +87,7 @@ def name_of(x: Experiment, member: str) -> str:
 def before_event(x: Experiment | None, event: Event) -> Before:
     """The state before an event is taken; of no experiment yet, if it is its first."""
     if x is None:
-        return Before({}, {}, {}, 0, "", "", 0, "")
+        return Before({}, {}, {}, 0, "", "", 0, "", "")
     call = x.in_flight[1] if x.in_flight is not None else None
     job = x.jobs.get(event.job) if isinstance(event, RunMessage) else None
     question = x.asks.get(event.ticket) if isinstance(event, Answered) else None
@@ -97,6 +100,7 @@ def before_event(x: Experiment | None, event: Event) -> Before:
         call_job=words.job_of_call(call) if call is not None else "",
         high_water=job.high_water if job is not None else 0,
         ticket_kind=question.kind if question is not None else "",
+        ticket_job=question.payload["job"] if question is not None and question.kind == PREDICT else "",
     )
 
 
@@ -236,8 +240,21 @@ def _outside(before: Before, event: Answered) -> Part:
             return Part(job, f"the generator is exhausted: there will be no job {job}")
         return Part(job, f"the generator proposed job {job}: {hyperparameters(event.result)}")
     ticket = event.ticket.removeprefix(POLICY)
-    what = "the prediction" if before.ticket_kind == "predict" else f"the question {before.ticket_kind}".rstrip()
+    if before.ticket_kind == PREDICT:
+        what = f"the prediction of job {before.ticket_job} ({ticket})"
+        return Part(
+            before.ticket_job, f"{what} failed: {event.error}" if event.error else f"{what}: {_expected(event)}"
+        )
+    what = f"the question {before.ticket_kind}".rstrip()
     return Part("", f"{what} {ticket} " + (f"failed: {event.error}" if event.error else "was answered"))
+
+
+def _expected(event: Answered) -> str:
+    found = prediction_from_wire(event.result)
+    if not found.positions:
+        return "it is where it would be complete"
+    chance = f", the target with a chance of {number(found.reaches[-1])}" if found.reaches else ""
+    return f"{number(found.mean[-1])} ± {number(found.deviation[-1])} is expected at {found.positions[-1]}{chance}"
 
 
 def _notes(effects: Sequence[Effect], job: str) -> str:

@@ -27,6 +27,7 @@ from hopyard_scheduler.importing import Importer
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS, Live
 from hopyard_scheduler.outside import Generators
+from hopyard_scheduler.predictions import Predictions
 from hopyard_scheduler.recovery import recover
 from hopyard_scheduler.servicers.agents import ResourceManagerServicer
 from hopyard_scheduler.servicers.experiments import ExperimentServicer
@@ -82,8 +83,15 @@ class SchedulerService:
         self._generators = Generators(
             hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(self._hpgen), self._background, time.time
         )
+        self._predictions = Predictions(self._sessions, self._background, time.time)
         self._carrier = Carrier(
-            journal, self._sessions, SnapshotStore(self._appstat_stub), self._generators, heartbeat_seconds, time.time
+            journal,
+            self._sessions,
+            SnapshotStore(self._appstat_stub),
+            self._generators,
+            self._predictions,
+            heartbeat_seconds,
+            time.time,
         )
         self._live = Live(journal, self._carrier, policy_seconds=policy_seconds)
         self._door = FrontDoor(self._live, self._generators, self._appstat_stub, appstat)
@@ -106,7 +114,7 @@ class SchedulerService:
         )
         add(
             resource_manager_pb2_grpc.add_ResourceManagerServiceServicer_to_server,
-            ResourceManagerServicer(self._live, self._sessions, self._garbage),
+            ResourceManagerServicer(self._live, self._sessions, self._garbage, self._predictions),
             "hopyard.v1.ResourceManagerService",
         )
 

@@ -46,13 +46,18 @@ class Session:
 
     def send(self, message: resource_manager_pb2.AgentSessionResponse) -> None:
         """Queues a message. A session that is full, closed or not welcomed yet drops it: what matters is sent again later."""
-        if self._closed or not self._welcomed:
+        if not self.ready:
             return
         try:
             self._queue.put_nowait(message)
         except asyncio.QueueFull:
             _LOG.warning("agent %s reads too slowly; its session is closed", self.node)
             self.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether what is sent now goes out."""
+        return self._welcomed and not self._closed
 
     @property
     def closed(self) -> bool:
@@ -95,6 +100,8 @@ class Sessions:
 
     def __init__(self, lease_seconds: float, clock: Callable[[], float]) -> None:
         self.lease_seconds = lease_seconds
+        self.left: Callable[[Session], None] = lambda session: None
+        """Told of each session that is over."""
         self._clock = clock
         self._open: dict[str, Session] = {}
         self._seen: dict[str, float] = {}
@@ -127,6 +134,7 @@ class Sessions:
         session.close()
         if self._open.get(session.node) is session:
             del self._open[session.node]
+        self.left(session)
 
     def of(self, node: str) -> Session | None:
         """The node's open session."""

@@ -25,6 +25,11 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         '    """Starts what comes first.\n\n    More of it.\n    """\n'
         "    def __init__(self, luck: float = 0.5, *, names=('a',), need: int) -> None: ...\n"
         "    def allocate_jobs(self, cluster) -> None: ...\n"
+        "from hopyard.predictor import Predictor\n"
+        "class Straight(Predictor):\n"
+        '    """A line goes on."""\n'
+        "    def __init__(self, width: float = 0.1, **rest) -> None: ...\n"
+        "    def predict(self, question): ...\n"
         "def command() -> None:\n"
         '    """Tell a fortune.\n\n    At length.\n    """\n'
     )
@@ -34,6 +39,7 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 2.1\n")
     (info / "entry_points.txt").write_text(
         "[hopyard.policies]\nlucky = theirs:Lucky\nbroken = broken:Policy\nnone = theirs:command\n"
+        "[hopyard.predictors]\nstraight = theirs:Straight\nunlucky = theirs:Lucky\n"
         "[hopyard.commands]\nfortune = theirs:command\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -68,10 +74,18 @@ def test_one_that_cannot_be_loaded_spoils_no_other(third_party: Path, capsys: py
     assert "ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in found["policy", "broken"]["error"]
     assert "must be a class derived from hopyard.policy.base.Policy" in found["policy", "none"]["error"]
     assert found["command", "fortune"]["summary"] == "Tell a fortune."
+    straight = found["predictor", "straight"]
+    assert (straight["summary"], straight["error"]) == ("A line goes on.", "")
+    assert straight["parameters"] == [{"name": "width", "required": False, "default": 0.1, "annotation": "float"}]
+    assert "is not derived from hopyard.predictor.base.Predictor" in found["predictor", "unlucky"]["error"]
     assert found["policy", "default"]["error"] == ""
 
 
 def test_one_in_full(third_party: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "straight"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "straight  predictor from theirs 2.1, theirs:Straight\n\nA line goes on.\n"
+    )
     assert run(["plugins", "lucky"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("lucky  policy from theirs 2.1, theirs:Lucky\n\nStarts what comes first.\n\nMore of it.\n")

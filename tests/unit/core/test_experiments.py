@@ -17,7 +17,6 @@ from hopyard.policy.vocabulary import (
     LabelJob,
     MachinesChange,
     Predict,
-    PredictionReady,
     RunEndReason,
     ShareChange,
     StartJob,
@@ -36,7 +35,6 @@ from hopyard_scheduler.core.effects import (
     Welcome,
 )
 from hopyard_scheduler.core.events import (
-    Answered,
     ExperimentCreated,
     ExperimentEvent,
     MachineSpec,
@@ -226,16 +224,6 @@ def test_labels_order_the_idle_jobs(rig: Rig) -> None:
         rig.create()
     rig.command(LabelJob("4", 2.0), LabelJob("3", 1.0))
     assert [job.id for job in rig.x.idle_jobs()] == ["4", "3", "2"]
-
-
-def test_questions_are_asked_once_and_answered_once(rig: Rig) -> None:
-    rig.report(1, 0.4)
-    rig.command(Predict("t", "1", {"horizon": 5}))
-    payload = {"job": "1", "curve": [[1, 0.4]], "parameters": {"horizon": 5}}
-    assert rig.of(AskOutside) == [AskOutside("x", "policy/t", "predict", payload)]
-    for _ in range(2):
-        rig.feed(Answered(rig.now, "x", "policy/t", 0.8))
-    assert rig.called(PredictionReady) == [PredictionReady("t", "1", 0.8)]
 
 
 # ------------------------------------------------------------------------------------------------------ nodes and shares

@@ -43,7 +43,10 @@ from hopyard.policy.vocabulary import (
     ShareChange,
     StartJob,
 )
+from hopyard.predictor import Prediction
 from hopyard_policies.default import DefaultPolicy
+
+PREDICTION = Prediction((9,), (0.5,), (0.1,))
 
 Act = Callable[[Cluster], object]
 
@@ -289,7 +292,7 @@ def test_predictions_questions_timers_and_requests() -> None:
         cluster.wake_at(7.5)
 
     def respond(question: Predict | Ask) -> object:
-        return {"kind": question.kind} if isinstance(question, Ask) else {"job": question.job}
+        return {"kind": question.kind} if isinstance(question, Ask) else PREDICTION
 
     def then(cluster: Cluster) -> None:
         cluster.predict("1")
@@ -299,8 +302,29 @@ def test_predictions_questions_timers_and_requests() -> None:
     cluster = VirtualCluster(policy, machines=1, jobs=1, respond=respond, delays=Delays(answer=2), max_position=9)
     cluster.at(3, cluster.request, "r1", {"x": 9}, 4)
     cluster.run()
-    assert policy.answers == [{"kind": "plan"}, {"job": "1"}, 7.5]
+    assert policy.answers == [{"kind": "plan"}, PREDICTION, 7.5]
     assert RequestMade("r1", {"x": 9}, 4) in calls(cluster)
+
+
+def test_a_prediction_of_a_job_that_has_ended_meanwhile_fails() -> None:
+    def then(cluster: Cluster) -> None:
+        cluster.predict("1")
+        start()(cluster)
+
+    policy = Scripted(create, then)
+    cluster = VirtualCluster(
+        policy, machines=1, jobs=1, respond=lambda _: PREDICTION, delays=Delays(answer=5), max_position=2
+    )
+    cluster.run()
+    assert policy.answers == ["job 1 is COMPLETED by now"]
+
+
+def test_a_prediction_is_a_prediction() -> None:
+    cluster = VirtualCluster(
+        Scripted(create, lambda c: c.predict("1")), machines=1, jobs=1, respond=lambda _: {"mean": 0.5}
+    )
+    with pytest.raises(TypeError, match=r"answered by a hopyard\.predictor\.Prediction, found \{'mean'"):
+        cluster.run()
 
 
 def test_a_refused_command_comes_back_with_the_next_up_call() -> None:

@@ -23,6 +23,7 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     JobCreated,
     MachinesChange,
+    Predict,
     PredictionReady,
     Report,
     RequestMade,
@@ -475,3 +476,20 @@ def test_an_import_is_told_with_what_came_along() -> None:
     assert quiet(rig, Imported(rig.now, "x", "r", ("s1",))).startswith(
         "the experiment was brought here from another cluster; 1 snapshot came along"
     )
+
+
+def test_predictions_say_what_is_expected_or_what_failed(rig: Rig) -> None:
+    rig.create()
+    rig.start("1")
+    rig.report(1)
+    rig.command(Predict("7.1", "1", {"target": 0.9}), Predict("7.2", "1"), Predict("7.3", "1"))
+    prediction = {"positions": [2, 10], "mean": [0.5, 0.75], "deviation": [0.1, 0.125], "reaches": [0.0, 0.25]}
+    rig.feed(Answered(rig.now, "x", "policy/7.1", prediction))
+    rig.feed(Answered(rig.now, "x", "policy/7.2", {"positions": []}))
+    rig.feed(Answered(rig.now, "x", "policy/7.3", None, "predictor p took longer than 60 s over one prediction"))
+    lines = [line for line in told(rig) if line.kind == "Answered" and line.jobs == ("1",)][-3:]
+    assert [line.text for line in lines] == [
+        "the prediction of job 1 (7.1): 0.75 ± 0.125 is expected at 10, the target with a chance of 0.25",
+        "the prediction of job 1 (7.2): it is where it would be complete",
+        "the prediction of job 1 (7.3) failed: predictor p took longer than 60 s over one prediction",
+    ]

@@ -32,7 +32,10 @@ ONE_MISTAKE = [
         changed(2, "log: {command: [a], metrics: {loss: 'l=(.*)'}}"),
         "log.metrics: needs a pattern for the experiment's metric accuracy",
     ),
-    (changed(3, "metric: accuracy"), "metric: needs a mapping with name, mode, target, kill_threshold, found"),
+    (
+        changed(3, "metric: accuracy"),
+        "metric: needs a mapping with name, mode, target, kill_threshold, min, max, found",
+    ),
     (
         changed(3, "metric: {name: a}"),
         "metric.mode: is required: Whether larger (max) or smaller (min) values are better",

@@ -92,6 +92,10 @@ def base(kind: str) -> type | None:
         from hopyard.generator import Generator
 
         return Generator
+    if kind == "predictor":
+        from hopyard.predictor import Predictor
+
+        return Predictor
     return None
 
 

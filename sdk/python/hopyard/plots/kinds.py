@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from hopyard.errors import InvalidInput
+from hopyard.extras import need
 from hopyard.plots.data import curves, durations, targets, timeline
 from hopyard.plots.data.curves import Over
 from hopyard.plots.search import Search
-from hopyard.results.extras import need
 from hopyard.results.files import whole
 
 if TYPE_CHECKING:

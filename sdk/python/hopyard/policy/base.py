@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from dataclasses import replace
 
 from hopyard.policy.cluster import Cluster
 from hopyard.policy.vocabulary import (
@@ -24,6 +25,8 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     Verdict,
 )
+from hopyard.predictor.base import Prediction
+from hopyard.predictor.wire import prediction_from_wire
 
 
 class Policy(abc.ABC):
@@ -141,7 +144,7 @@ def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | Non
         case GeneratorExhausted():
             policy.on_generator_exhausted(cluster, call)
         case PredictionReady():
-            policy.on_prediction(cluster, call)
+            policy.on_prediction(cluster, _with_prediction(call))
         case AnswerReady():
             policy.on_answer(cluster, call)
         case RequestMade():
@@ -155,3 +158,10 @@ def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | Non
         case TimerFired():
             policy.on_timer(cluster, call)
     return None
+
+
+def _with_prediction(call: PredictionReady) -> PredictionReady:
+    """What a journal has as plain data, as policies get it."""
+    if call.result is None or isinstance(call.result, Prediction):
+        return call
+    return replace(call, result=prediction_from_wire(call.result))

@@ -209,6 +209,10 @@ class Cluster(abc.ABC):
         """How many jobs are in any of these states at the moment of the up-call, without looking at each."""
         return sum(job.state in states for job in self.jobs.values())
 
+    def busy_machines(self) -> int:
+        """How many machines have a run at the moment of the up-call, without looking at each."""
+        return sum(len(job.machines) for job in self.live_jobs())
+
     def live_jobs(self) -> Sequence[JobView]:
         """Jobs with a run, in order of creation."""
         return [job for job in self.jobs.values() if job.state.live]
@@ -331,10 +335,17 @@ class Cluster(abc.ABC):
         """Gives a job a priority; idle jobs are ordered by it, higher first."""
         self.submit(LabelJob(job, priority))
 
-    def predict(self, job: str, **parameters: Any) -> str:
-        """Asks for an extrapolation of a job's curve; `on_prediction` brings the result for the ticket."""
+    def predict(self, job: str, *, target: float | None = None, horizon: int | None = None) -> str:
+        """Asks for an extrapolation of a job's curve; `on_prediction` brings the result for the ticket, once.
+
+        Args:
+            job: Which job's. When it ends before the answer is there, the result is an error.
+            target: The value whose chances are asked for; None: the experiment's target, and no chances if it has none.
+            horizon: The last position of interest (>= 1); None: where the job would be complete.
+        """
         ticket = self.new_ticket()
-        self.submit(Predict(ticket, job, parameters))
+        given = {"target": target, "horizon": horizon}
+        self.submit(Predict(ticket, job, {name: value for name, value in given.items() if value is not None}))
         return ticket
 
     def ask(self, kind: str, payload: Any = None) -> str:

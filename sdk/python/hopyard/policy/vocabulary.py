@@ -33,6 +33,9 @@ class JobState(enum.Enum):
     TERMINATED = "TERMINATED"
     FAILED = "FAILED"
 
+    # Jobs are counted by state all the time, and an enumeration's own hash is many times slower; nothing rests on its value.
+    __hash__ = object.__hash__
+
     @property
     def idle(self) -> bool:
         """Whether the job waits for a machine."""
@@ -192,7 +195,7 @@ class GeneratorExhausted:
 
 @dataclass(frozen=True, slots=True)
 class PredictionReady:
-    """A prediction that was asked for; `result` is None with an error."""
+    """A prediction that was asked for; `result` is a `hopyard.predictor.Prediction`, None with an error."""
 
     ticket: str
     job: str
@@ -379,7 +382,10 @@ class LabelJob:
 
 @dataclass(frozen=True, slots=True)
 class Predict:
-    """Ask the experiment's predictor to extrapolate a job's curve."""
+    """Ask the experiment's predictor to extrapolate a job's curve.
+
+    `parameters` may hold a `target` (default: the experiment's) and a `horizon` (default: where the job would be complete).
+    """
 
     ticket: str
     job: str

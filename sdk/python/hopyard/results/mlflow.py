@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from hopyard.client.types import Experiment, Job, JobState, Statistic
 from hopyard.errors import HopyardError, Unavailable
-from hopyard.results.extras import need
+from hopyard.extras import need
 from hopyard.results.publishing import values
 from hopyard.results.rows import flatten
 

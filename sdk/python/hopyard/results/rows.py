@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hopyard.client.types import Experiment, Job, Statistic
-from hopyard.results.extras import need
+from hopyard.extras import need
 
 if TYPE_CHECKING:
     import pandas as pd

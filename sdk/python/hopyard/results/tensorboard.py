@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from hopyard.client.types import Experiment, Job, Statistic
-from hopyard.results.extras import need
+from hopyard.extras import need
 from hopyard.results.publishing import values
 from hopyard.results.rows import flatten
 

@@ -58,6 +58,24 @@ class MetricSpec(_Section):
     kill_threshold: float | None = Field(
         None, description="A policy may end a job that stays worse than this value; none: no threshold."
     )
+    min: float | None = Field(
+        None, description="The smallest value that the metric can have, which helps predictors; none: not known."
+    )
+    max: float | None = Field(
+        None, description="The largest value that the metric can have, which helps predictors; none: not known."
+    )
+
+    @model_validator(mode="after")
+    def _target_is_in_range(self) -> Self:
+        low, high = self.min, self.max
+        if low is not None and high is not None and low >= high:
+            raise problems_error([Problem(("max",), f"needs to be above min {low:g}, found {high:g}")])
+        if self.target is not None:
+            if low is not None and self.target < low:
+                raise problems_error([Problem(("target",), f"needs to be at least min {low:g}, found {self.target:g}")])
+            if high is not None and self.target > high:
+                raise problems_error([Problem(("target",), f"needs to be at most max {high:g}, found {self.target:g}")])
+        return self
 
     @model_validator(mode="after")
     def _threshold_is_worse_than_target(self) -> Self:
@@ -107,6 +125,17 @@ class PolicySpec(_PluginSpec):
     """What decides which job runs where; further fields are the policy's own parameters."""
 
     name: PluginName = Field("default", description="A policy's name (see `hopyard plugins`) or module:Class.")
+
+
+class PredictorSpec(_PluginSpec):
+    """What extrapolates learning curves when the policy asks for it; further fields are the predictor's own parameters."""
+
+    name: PluginName = Field("pooled", description="A predictor's name (see `hopyard plugins`) or module:Class.")
+    time_limit: Seconds = Field(
+        60.0,
+        description="Time that one prediction may compute on its node; then it is ended, and the policy told. Waiting for a "
+        "processor that training has counts only after twenty times as long.",
+    )
 
 
 class StopSpec(_Section):
@@ -206,6 +235,10 @@ class ExperimentSpec(_Section):
     )
     policy: Annotated[PolicySpec, NameOrMapping] = Field(
         PolicySpec(), description="What decides which job runs where: a name, or a mapping with parameters."
+    )
+    predictor: Annotated[PredictorSpec, NameOrMapping] = Field(
+        PredictorSpec(),
+        description="What extrapolates learning curves, for policies that ask: a name, or a mapping with parameters.",
     )
     stop: StopSpec = Field(StopSpec(), description="When jobs and the experiment end.")
     snapshot: SnapshotSpec = Field(SnapshotSpec(), description="How and how long training state is kept.")

@@ -403,6 +403,7 @@ class AgentSessionResponse(google.protobuf.message.Message):
     LIST_SNAPSHOTS_FIELD_NUMBER: builtins.int
     SHIP_SNAPSHOTS_FIELD_NUMBER: builtins.int
     SHIPMENT_ACK_FIELD_NUMBER: builtins.int
+    WITHDRAW_QUESTION_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> Global___AgentWelcome:
@@ -441,6 +442,10 @@ class AgentSessionResponse(google.protobuf.message.Message):
         """An answer to an order to ship was taken over."""
 
     @property
+    def withdraw_question(self) -> Global___WithdrawQuestion:
+        """Nobody waits for the answer to a question any more."""
+
+    @property
     def more(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AgentSessionResponse]:
         """What follows, in order, as if each had come by itself; they have none of their own. Only if the hello said `bundles`."""
 
@@ -456,11 +461,12 @@ class AgentSessionResponse(google.protobuf.message.Message):
         list_snapshots: Global___ListNodeSnapshots | None = ...,
         ship_snapshots: Global___ShipSnapshots | None = ...,
         shipment_ack: Global___ShipmentAck | None = ...,
+        withdraw_question: Global___WithdrawQuestion | None = ...,
         more: collections.abc.Iterable[Global___AgentSessionResponse] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "more", b"more", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command", "ack", "question", "forget_snapshots", "heartbeat", "list_snapshots", "ship_snapshots", "shipment_ack"] | None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome", "withdraw_question", b"withdraw_question"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "more", b"more", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome", "withdraw_question", b"withdraw_question"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command", "ack", "question", "forget_snapshots", "heartbeat", "list_snapshots", "ship_snapshots", "shipment_ack", "withdraw_question"] | None: ...
 
 Global___AgentSessionResponse: typing_extensions.TypeAlias = AgentSessionResponse
 
@@ -1368,7 +1374,9 @@ Global___ShipmentAck: typing_extensions.TypeAlias = ShipmentAck
 
 @typing.final
 class NodeQuestion(google.protobuf.message.Message):
-    """A question to a node; idempotent by ticket."""
+    """A question to a node; idempotent by ticket. It lasts as long as its session: what is not answered when that ends is put
+    again, perhaps to another node. A node answers each question that is not withdrawn, and an answer that comes twice is equal.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1376,12 +1384,21 @@ class NodeQuestion(google.protobuf.message.Message):
     KIND_FIELD_NUMBER: builtins.int
     PAYLOAD_JSON_FIELD_NUMBER: builtins.int
     TIMEOUT_SECONDS_FIELD_NUMBER: builtins.int
+    PREDICTOR_FIELD_NUMBER: builtins.int
     ticket: builtins.str
+    """Unique in the cluster."""
     kind: builtins.str
     """What is asked: "predict"."""
     payload_json: builtins.str
-    """JSON, by kind."""
+    """JSON, by kind: the question to a predictor, as `hopyard.predictor.wire` writes it."""
     timeout_seconds: builtins.float
+    """How long its process may compute, waiting for a processor not counted (up to twenty times as long); then it is killed, and
+    the answer is an error. 0: no limit.
+    """
+    @property
+    def predictor(self) -> Global___NodePredictor:
+        """What answers it ("predict")."""
+
     def __init__(
         self,
         *,
@@ -1389,10 +1406,55 @@ class NodeQuestion(google.protobuf.message.Message):
         kind: builtins.str = ...,
         payload_json: builtins.str = ...,
         timeout_seconds: builtins.float = ...,
+        predictor: Global___NodePredictor | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["kind", b"kind", "payload_json", b"payload_json", "ticket", b"ticket", "timeout_seconds", b"timeout_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["predictor", b"predictor"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["kind", b"kind", "payload_json", b"payload_json", "predictor", b"predictor", "ticket", b"ticket", "timeout_seconds", b"timeout_seconds"]) -> None: ...
 
 Global___NodeQuestion: typing_extensions.TypeAlias = NodeQuestion
+
+@typing.final
+class NodePredictor(google.protobuf.message.Message):
+    """A predictor of an experiment."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    PARAMETERS_JSON_FIELD_NUMBER: builtins.int
+    BUNDLE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name of an installed one, or "module:Class"."""
+    parameters_json: builtins.str
+    """Its parameters: a JSON object."""
+    bundle: builtins.str
+    """SHA-256 of the code bundle in which "module:Class" is looked for first; empty: none."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        parameters_json: builtins.str = ...,
+        bundle: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundle", b"bundle", "name", b"name", "parameters_json", b"parameters_json"]) -> None: ...
+
+Global___NodePredictor: typing_extensions.TypeAlias = NodePredictor
+
+@typing.final
+class WithdrawQuestion(google.protobuf.message.Message):
+    """Ends the work on a question, or forgets its answer; one that is not known is fine. It is not answered."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TICKET_FIELD_NUMBER: builtins.int
+    ticket: builtins.str
+    def __init__(
+        self,
+        *,
+        ticket: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ticket", b"ticket"]) -> None: ...
+
+Global___WithdrawQuestion: typing_extensions.TypeAlias = WithdrawQuestion
 
 @typing.final
 class NodeAnswer(google.protobuf.message.Message):
@@ -1403,7 +1465,7 @@ class NodeAnswer(google.protobuf.message.Message):
     ERROR_FIELD_NUMBER: builtins.int
     ticket: builtins.str
     result_json: builtins.str
-    """JSON, by kind; empty with an error."""
+    """JSON, by kind: the prediction, as `hopyard.predictor.wire` makes it plain; empty with an error."""
     error: builtins.str
     def __init__(
         self,

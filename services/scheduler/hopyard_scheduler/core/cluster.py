@@ -165,9 +165,13 @@ class Cluster:
 
     def set_demand(self, experiment: str, machines: int | None, gang: int = 1) -> None:
         """An experiment can use so many machines, `gang` of them at once; None: as many as it can get."""
-        if experiment in self.tenants:
-            self.tenants[experiment].demand, self.tenants[experiment].gang = machines, gang
-            self._changed = True
+        tenant = self.tenants.get(experiment)
+        if tenant is None:
+            return
+        most = len(self.machines)  # More than there are is as good as all of them.
+        before = tenant.limit(most), tenant.gang
+        tenant.demand, tenant.gang = machines, gang
+        self._changed = self._changed or before != (tenant.limit(most), gang)
 
     def set_terms(self, experiment: str, weight: float, cap: int | None) -> None:
         """An experiment's weight or cap changed."""
@@ -213,10 +217,15 @@ class Cluster:
         """The machines are to be divided anew."""
         self._changed = True
 
+    @property
+    def unbalanced(self) -> bool:
+        """Whether anything has changed that the division of the machines depends on."""
+        return self._changed
+
     def rebalance(
         self, at: float, thinking: Mapping[str, Container[str]]
     ) -> list[ShareSet | MachineGranted | MachineRecalled]:
-        """Divides the machines anew and grants what is free, if anything has changed that this depends on.
+        """Divides the machines anew and grants what is free.
 
         Args:
             at: When.
@@ -226,8 +235,6 @@ class Cluster:
         Returns:
             Changed shares first, then grants, then machines that their holder is to leave for others of another kind.
         """
-        if not self._changed:
-            return []
         self._changed = False
         usable = [m for m in self.machines.values() if not self.nodes[m.node].draining]
         # Those of drained nodes and the recalled ones, which are about to come back, do not count.

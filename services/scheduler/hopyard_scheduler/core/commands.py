@@ -27,16 +27,15 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
-from hopyard_scheduler.core import losses
+from hopyard_scheduler.core import losses, predicting
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import GeneratorCall, HeldMachine, Job, Rank, Run
+from hopyard_scheduler.core.model import POLICY, GeneratorCall, HeldMachine, Job, Rank, Run
 from hopyard_scheduler.core.snapshots import Entry
 
 CREATE = "create/"
-POLICY = "policy/"
 KILL = "core/kill/"
 
 
@@ -74,10 +73,7 @@ def carry_out(x: Experiment, command: Command, at: float) -> None:
         case ReserveMachine() | ReleaseMachine():
             _reserve(x, command.machine, isinstance(command, ReserveMachine))
         case Predict():
-            job = _job(x, command.job)
-            curve = [[p.position, p.metrics.get(x.settings.metric)] for p in x.curve(job)]
-            payload = {"job": job.id, "curve": curve, "parameters": dict(command.parameters)}
-            x.ask(POLICY + command.ticket, "predict", payload)
+            _predict(x, command)
         case Ask():
             x.ask(POLICY + command.ticket, command.kind, command.payload)
         case WakeAt():
@@ -268,6 +264,13 @@ def _label(x: Experiment, command: LabelJob) -> None:
     job.priority = command.priority
     x.idle.label(job.id, job.priority)
     x.changed(job)
+
+
+def _predict(x: Experiment, command: Predict) -> None:
+    job = _job(x, command.job)
+    if found := predicting.obstacle(job, command.parameters):
+        raise RefusedError(found)
+    x.ask(POLICY + command.ticket, predicting.PREDICT, predicting.question(x, job, command.parameters))
 
 
 def _reserve(x: Experiment, machine: str, reserved: bool) -> None:

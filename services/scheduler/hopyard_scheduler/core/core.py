@@ -55,6 +55,10 @@ FORGET_AGAIN_SECONDS = 600.0
 """Deletions from the store that are so old when the journal ends were carried out: only the last batch can have missed its own."""
 
 
+_INWARD = frozenset({DemandChanged, TermsChanged, MachineReturned, ExperimentEnded, ExperimentRevived, ForgetSnapshot})
+"""Effects that concern the cluster or other experiments, too."""
+
+
 class UnknownExperimentError(LookupError):
     """An event names an experiment that the core does not have."""
 
@@ -359,7 +363,10 @@ class Core:
         while self._drained_before:  # After the event, which may be the answer to what was asked before.
             self._tell_draining(self._drained_before.pop(), at)
             self._settle_inbox()
-        while grants := self.cluster.rebalance(at, {name: self.experiments[name].machines for name in self._thinking}):
+        while self.cluster.unbalanced:
+            grants = self.cluster.rebalance(at, {name: self.experiments[name].machines for name in self._thinking})
+            if not grants:
+                break
             self._inbox.extend(grants)
             self._settle_inbox()
 
@@ -388,7 +395,10 @@ class Core:
             if self._thinking.keep(event):
                 continue
             for effect in dispatch.handle(self.experiments[event.experiment], event):
-                self._carry(effect)
+                if type(effect) in _INWARD:
+                    self._carry(effect)
+                else:
+                    self._effects.append(effect)
 
     def _carry(self, effect: Effect) -> None:
         match effect:

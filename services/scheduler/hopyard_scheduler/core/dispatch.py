@@ -18,7 +18,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     Verdict,
 )
-from hopyard_scheduler.core import commands, lifecycle, losses, messages, placement, preemption, shipping
+from hopyard_scheduler.core import commands, lifecycle, losses, messages, placement, predicting, preemption, shipping
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_scheduler.core.events import (
     Answered,
@@ -46,7 +46,7 @@ from hopyard_scheduler.core.events import (
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import HOLD, GeneratorCall
+from hopyard_scheduler.core.model import HOLD, POLICY, GeneratorCall
 
 CALL_LIMIT = 500
 """Answers of a policy to one event from outside, beside two for each machine and each job from the generator.
@@ -204,10 +204,10 @@ def _distrust(x: Experiment, at: float, error: str) -> None:
 
 def _answered(x: Experiment, event: Answered) -> None:
     question = x.asks.pop(event.ticket)
-    ticket = event.ticket.removeprefix(commands.POLICY)
+    ticket = event.ticket.removeprefix(POLICY)
     if event.ticket.startswith(commands.CREATE):
         _created(x, x.members[question.member], question.payload, event)
-    elif question.kind == "predict":
+    elif question.kind == predicting.PREDICT:
         x.call(PredictionReady(ticket, question.payload["job"], event.result, event.error))
     else:
         x.call(AnswerReady(ticket, event.result, event.error))
@@ -249,7 +249,7 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
     elif event.ticket.startswith(commands.KILL):
         commands.kill(x, event.ticket.removeprefix(commands.KILL))
     else:
-        x.call(TimerFired(event.ticket.removeprefix(commands.POLICY)))
+        x.call(TimerFired(event.ticket.removeprefix(POLICY)))
 
 
 def _operate_job(x: Experiment, event: JobOperated) -> None:

@@ -44,6 +44,14 @@ class AskOutside:
 
 
 @dataclass(frozen=True, slots=True)
+class WithdrawQuestion:
+    """Nobody waits any more for the answer to what was asked with this ticket."""
+
+    experiment: str
+    ticket: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetTimer:
     """Asks for `TimerElapsed` at a time. A later one with the same ticket replaces it; `at` None cancels it."""
 
@@ -252,6 +260,7 @@ Effect = (
     Record
     | UpCall
     | AskOutside
+    | WithdrawQuestion
     | SetTimer
     | Send
     | Acknowledge

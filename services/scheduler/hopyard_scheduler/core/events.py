@@ -72,6 +72,8 @@ class Settings:
         every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
         ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
         generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
+        low: The smallest value that the metric can have; None: not known.
+        high: The largest one; None: not known.
     """
 
     metric: str
@@ -99,6 +101,8 @@ class Settings:
     concurrency: int | None = None
     ends_jobs: bool = True
     generator_reads: Literal["nothing", "finals", "reports"] = "finals"
+    low: float | None = None
+    high: float | None = None
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

@@ -19,7 +19,7 @@ from hopyard.policy.vocabulary import (
     JobState,
     Verdict,
 )
-from hopyard_scheduler.core import learning
+from hopyard_scheduler.core import learning, predicting
 from hopyard_scheduler.core.curve import Point
 from hopyard_scheduler.core.effects import (
     AskOutside,
@@ -119,6 +119,8 @@ class Experiment:
     @property
     def terms(self) -> tuple[float, int | None]:
         """Weight and most machines of all members together: of those that run, else of those that are not over."""
+        if len(self.members) == 1 and self.founder.settings.concurrency is None:
+            return self.founder.settings.weight, self.founder.settings.slots
         members = self.running or [m for m in self.members.values() if not m.phase.over] or [self.founder]
         caps = [cap for cap in (_sum([m.settings.slots for m in members]), self._cap_by_jobs) if cap is not None]
         return sum(m.settings.weight for m in members), min(caps, default=None)
@@ -273,6 +275,7 @@ class Experiment:
             self.unpin_fork(job)
             self.collect(job)
             learning.tell_end(self, job)
+            predicting.withdraw(self, job)
         self.changed(job)
 
     def changed(self, job: Job) -> None:

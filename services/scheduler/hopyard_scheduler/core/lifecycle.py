@@ -24,11 +24,12 @@ from hopyard_scheduler.core.effects import (
     MachineReturned,
     Noted,
     TermsChanged,
+    WithdrawQuestion,
 )
 from hopyard_scheduler.core.events import MemberJoined, Operated, Settings, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, Job, Run
+from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, POLICY, Job, Run
 
 END_TIMER = "core/end/"
 """Timers of the ends of experiments, by their ids."""
@@ -210,11 +211,11 @@ def _nothing_left(x: Experiment, member: Member) -> bool:
     """Whether an experiment is done: all its jobs ended and it has no more, or the policy of them all wants nothing."""
     if x.calls or x.in_flight is not None:
         return False
-    if member.all_ended and member.jobs_left == 0:
+    if member.jobs_left == 0 and member.all_ended:
         return not any(question.member in ("", member.id) for question in x.asks.values())
     if x.live or x.asks or x.outdated or member.states.get(JobState.HELD):
         return False
-    if any(ticket.startswith((commands.POLICY, HOLD)) for ticket in x.timers):
+    if any(ticket.startswith((POLICY, HOLD)) for ticket in x.timers):
         return False
     if x.demand is not None and x.demand > len(x.machines):
         return False  # It waits for machines, such as the second of a gang.
@@ -263,6 +264,8 @@ def _finish(x: Experiment, member: Member, at: float) -> None:
 
 def _let_all_go(x: Experiment) -> None:
     x.calls.clear()
+    for ticket in x.asks:
+        x.emit(WithdrawQuestion(x.id, ticket))
     x.asks.clear()
     x.in_flight = None
     for ticket in list(x.timers):

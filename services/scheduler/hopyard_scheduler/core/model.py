@@ -21,6 +21,9 @@ STORY_LENGTH = 12
 HOLD = "core/hold/"
 """Timers of jobs that wait after losses or failures."""
 
+POLICY = "policy/"
+"""Questions and timers of the policy, by its tickets."""
+
 ENDLESS = 2**31 - 1
 """The number of a term that sets no limit."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopyard_scheduler.core.core import Core
-from hopyard_scheduler.core.effects import Effect, ExperimentChanged, SetTimer
+from hopyard_scheduler.core.effects import Effect, ExperimentChanged, SetTimer, WithdrawQuestion
 from hopyard_scheduler.core.member import Phase
 
 
@@ -17,7 +17,7 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     core.forget_pending(name)
     if name in core.cluster.tenants:
         core.cluster.leave(name)
-    timers = list(x.timers)
+    timers, asked = list(x.timers), list(x.asks)
     x.calls.clear()
     x.asks.clear()
     x.timers.clear()
@@ -39,5 +39,6 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
         member.reason = reason
     return [
         *(SetTimer(name, ticket, None) for ticket in timers),
+        *(WithdrawQuestion(name, ticket) for ticket in asked),
         *(ExperimentChanged(member.id) for member in failed),
     ]

@@ -50,10 +50,16 @@ class LatePolicy:
 
 
 class PolicyHost:
-    """One experiment's policy. Its memory is a function of the up-calls made on it, so it is rebuilt by making them again."""
+    """One experiment's policy. Its memory is a function of the up-calls made on it, so it is rebuilt by making them again.
 
-    def __init__(self, policy: Policy) -> None:
+    Args:
+        policy: Fresh.
+        recorded: Whether answers are journalled: then they are what the journal gives back.
+    """
+
+    def __init__(self, policy: Policy, *, recorded: bool = True) -> None:
         self._policy = policy
+        self._recorded = recorded
         self._views = JobViews()
 
     def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
@@ -75,7 +81,8 @@ class PolicyHost:
             if looks.commands:
                 raise TypeError(f"demand and gang may only look, found {looks.commands[0]}")
             answer = Answer(call.number, decision, tuple(view.commands))
-            return _as_recorded(PolicyAnswered(call.at, call.experiment, answer, demand, gang))
+            answered = PolicyAnswered(call.at, call.experiment, answer, demand, gang)
+            return _as_recorded(answered) if self._recorded else answered
         except GivenUp:
             raise
         except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer

@@ -226,6 +226,10 @@ class CoreView(Cluster):
         return sum(self._x.states.get(state, 0) for state in states)
 
     @override
+    def busy_machines(self) -> int:
+        return self._x.busy
+
+    @override
     def live_jobs(self) -> Sequence[JobView]:
         live = sorted((self._x.jobs[job] for job in self._x.live), key=lambda job: job.ordinal)
         return [self._views.of(job) for job in live]

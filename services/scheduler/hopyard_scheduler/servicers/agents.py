@@ -20,6 +20,7 @@ from hopyard_scheduler.core.events import JobOperated, NodeDrained, NodeEvicted,
 from hopyard_scheduler.garbage import Garbage
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.pages import page
+from hopyard_scheduler.predictions import Predictions
 from hopyard_scheduler.sessions import Session, Sessions
 
 if TYPE_CHECKING:
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
 class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
     """Serves machines and agent sessions."""
 
-    def __init__(self, live: Live, sessions: Sessions, garbage: Garbage) -> None:
+    def __init__(self, live: Live, sessions: Sessions, garbage: Garbage, predictions: Predictions) -> None:
         self._live = live
         self._garbage = garbage
         self._sessions = sessions
+        self._predictions = predictions
         self._reservations: dict[str, str] = {}
 
     async def AgentSession(
@@ -102,6 +104,8 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
                 self._live.core.acknowledge(key_from_proto(message.ack.run), message.ack.sequence)
             case "shipped":
                 await self._live.submit(shipped_from_proto(message.shipped, session.node, self._live.clock()))
+            case "answer":
+                self._predictions.answered(message.answer)
             case "inventory":
                 self._garbage.arrived(message.inventory)
             case "evicted":

@@ -33,6 +33,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     WakeAt,
 )
+from hopyard.predictor import Prediction
 
 
 class Commands(Running):
@@ -123,17 +124,28 @@ class Commands(Running):
 
     def _answered(self, question: Predict | Ask) -> None:
         self._asked.discard(question.ticket)
-        result, error = None, ""
+        ticket, result, error = question.ticket, None, ""
         try:
-            if self._respond is None:
-                raise Unanswered("nobody answers here")
-            result = self._respond(question)
+            result = self._response(question)
         except Unanswered as problem:
             error = str(problem)
-        ready: Call = AnswerReady(question.ticket, result, error)
+        ready: Call = AnswerReady(ticket, result, error)
         if isinstance(question, Predict):
-            ready = PredictionReady(question.ticket, question.job, result, error)
+            ready = PredictionReady(ticket, question.job, result, error)
         self._calls.append((ready, None))
+
+    def _response(self, question: Predict | Ask) -> object:
+        if self._respond is None:
+            raise Unanswered("nobody answers here")
+        if not isinstance(question, Predict):
+            return self._respond(question)
+        state = self.jobs[question.job].state
+        if state.ended:
+            raise Unanswered(f"job {question.job} is {state.value} by now")
+        result = self._respond(question)
+        if not isinstance(result, Prediction):
+            raise TypeError(f"a prediction is answered by a hopyard.predictor.Prediction, found {result!r}")
+        return result
 
     def _fired(self, ticket: str) -> None:
         self._timers.discard(ticket)

@@ -189,7 +189,7 @@ class UpCallView(Cluster):
                 self._known(command, command.job)
                 self._demand(command, not math.isnan(command.priority), "a priority is a number, not NaN")
             case Predict():
-                self._known(command, command.job)
+                self._state(command, command.job, "not ended", not self._states_of(command.job).ended)
             case WakeAt():
                 self._demand(command, math.isfinite(command.at), "the time must be finite")
             case Ask():

@@ -73,7 +73,7 @@ class VirtualCluster(Commands):
         max_losses: How many runs in a row may be lost without progress before the job is FAILED.
         grace: Seconds between a smaller share and its deadline.
         delays: How long things take.
-        respond: Answers predictions and questions; may raise `Unanswered`.
+        respond: Answers questions, and predictions by a `hopyard.predictor.Prediction`; may raise `Unanswered`.
         refuse: Reason for which the core refuses a command ("" for none), as if its state had moved on.
         watch: Check that the policy changes nothing of what it is given.
         max_calls: More up-calls than that are a `SpinningError`.

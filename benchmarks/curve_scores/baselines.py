@@ -1,0 +1,74 @@
+"""What a predictor must beat. Each is a predictor itself, so that all are scored alike; all take larger values as better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from hopyard.predictor import LEVELS, Prediction, Predictor, Question
+
+Floats = npt.NDArray[np.float64]
+
+_NORMAL: Final = np.asarray([NormalDist().inv_cdf(level) for level in LEVELS])
+
+
+class _Drawn(Predictor):
+    """Answers with equally likely future values."""
+
+    def futures(self, question: Question, positions: tuple[int, ...]) -> Floats:
+        """Shape (draws, positions)."""
+        raise NotImplementedError
+
+    def predict(self, question: Question) -> Prediction:
+        positions = tuple(range(question.curve.positions[-1] + 1, question.horizon + 1))
+        drawn = self.futures(question, positions)
+        reaches = () if question.target is None else tuple((drawn >= question.target).mean(0).tolist())
+        # The inverse of the empirical distribution: where the draws divide 100, each counts the same.
+        final = np.quantile(drawn[:, -1], LEVELS, method="inverted_cdf")
+        mean, deviation = drawn.mean(0), drawn.std(0)
+        return Prediction(positions, tuple(mean.tolist()), tuple(deviation.tolist()), reaches, tuple(final.tolist()))
+
+
+class BaseRate(_Drawn):
+    """Answers every question alike: with the final values of all evaluated curves, which nobody could know beforehand."""
+
+    def __init__(self, finals: Sequence[float]) -> None:
+        super().__init__()
+        self._finals = np.asarray(finals, dtype=np.float64)
+
+    def futures(self, question: Question, positions: tuple[int, ...]) -> Floats:
+        return np.repeat(self._finals[:, None], len(positions), axis=1)
+
+
+class LastValue(_Drawn):
+    """The last value stays."""
+
+    def futures(self, question: Question, positions: tuple[int, ...]) -> Floats:
+        return np.full((1, len(positions)), question.curve.values[-1])
+
+
+class RandomWalk(_Drawn):
+    """The last value, going on by normal steps as large as those so far: spread by the square root of the steps."""
+
+    def futures(self, question: Question, positions: tuple[int, ...]) -> Floats:
+        values = np.asarray(question.curve.values)
+        step = float(np.sqrt(np.mean(np.diff(values) ** 2))) if len(values) > 1 else 0.0
+        ahead = np.asarray(positions) - question.curve.positions[-1]
+        drawn: Floats = values[-1] + step * np.sqrt(ahead) * _NORMAL[:, None]
+        return drawn
+
+
+class LastAndIncrements(_Drawn):
+    """The last value, and how the finished runs went on from there: value + (theirs then - theirs at this position)."""
+
+    reads: ClassVar[Literal["nothing", "curves"]] = "curves"
+
+    def futures(self, question: Question, positions: tuple[int, ...]) -> Floats:
+        here = len(question.curve.values)
+        runs = np.asarray([other.values for other in question.others])
+        drawn: Floats = question.curve.values[-1] + runs[:, here:] - runs[:, here - 1 : here]
+        return drawn

@@ -1,0 +1,276 @@
+"""How fast do policies find a good configuration? Whole searches in virtual time, on real traces.
+
+    python benchmarks/policies.py [--policies default,bandit:epsilon=0.5] [--traces FILE,FILE] [--slots 2,4,8,15] [--orders 25]
+        [--target SET=Y] [--tmax 2h] [--costs start=0.01,resume=0.03] [--jobs N] [--output results.json] [--plot FOLDER]
+
+Each policy searches each set of traces once for each number of machines and each order of the configurations; all policies see the same
+orders. A set is a file; by default those in benchmarks/traces. The target of a set is by default what one in ten of its
+configurations ends with or better. The median, the quartiles and the 90th percentile of the time to it are times of searches that were
+made. A search that never reached the target counts as longer than any other: as `never` where it decides a figure. It also says how
+much machine time the searches took, and how often jobs left their machines to go on later.
+
+Policies are named as in an experiment file, followed by their parameters: `bandit`, `bandit:epsilon=0.25:evaluation_boundary=5`,
+`mymodule:MyPolicy:width=3`. By default a start takes 10 ms, a resume 30 ms and a suspend 30 ms, as in a live cluster with models of
+some 100 KB and processes that are warm (benchmarks/figures). The results are those of `hopyard simulate --json`, so `hopyard plot`
+takes the file; `--plot` draws boxes, capacity and orders of each set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import yaml
+
+from hopyard.errors import HopyardError, InvalidInput
+from hopyard.spec.durations import seconds
+from hopyard.traces import Trace, read_traces
+from hopyard_scheduler.simulator import Costs, TraceWorkload, simulate
+
+TRACES = Path(__file__).parent / "traces"
+COSTS = Costs(start=0.01, resume=0.03, suspend=0.03)
+PLOTS = ("boxes", "capacity", "orders")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy and its parameters; `label` is how it was written."""
+
+    label: str
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Search:
+    """One simulation."""
+
+    traces: Path
+    policy: Contender
+    slots: int
+    order_seed: int
+    target: float
+    max_time: float | None
+    costs: Costs
+
+
+def contender(text: str) -> Contender:
+    """A policy as it is written: its name, then its parameters."""
+    parts = text.split(":")
+    parameters = dict(part.split("=", 1) for part in parts if "=" in part)
+    name = ":".join(part for part in parts if "=" not in part)
+    return Contender(text, name, {key: yaml.safe_load(value) for key, value in parameters.items()})
+
+
+@cache
+def workload(traces: Path) -> TraceWorkload:
+    """A set, read once in each process."""
+    return TraceWorkload(read_traces(traces))
+
+
+def usual_target(traces: Sequence[Trace]) -> float:
+    """What a tenth of a set's configurations end with, or better."""
+    sign = -1.0 if traces[0].mode == "min" else 1.0
+    finals = [next((sign * v for v in reversed(trace.metrics) if math.isfinite(v)), -math.inf) for trace in traces]
+    return sign * float(np.quantile(finals, 0.9, method="inverted_cdf"))
+
+
+def run(search: Search) -> dict[str, Any]:
+    """One search, as `hopyard simulate --json` prints it; without the state of its jobs over time, which is most of that."""
+    policy = search.policy
+    result = simulate(
+        workload(search.traces),
+        policy.name,
+        parameters=policy.parameters,
+        slots=search.slots,
+        order_seed=search.order_seed,
+        target=search.target,
+        max_time=search.max_time,
+        costs=search.costs,
+    ).plain()
+    del result["pools"]
+    return {"traces": [str(search.traces)], **result, "policy": policy.label}
+
+
+def run_all(searches: Sequence[Search], jobs: int) -> list[dict[str, Any]]:
+    """All searches, in their order, `jobs` at a time."""
+    began, results = time.monotonic(), dict[int, dict[str, Any]]()
+    with ProcessPoolExecutor(jobs) as pool:
+        futures = {pool.submit(run, search): index for index, search in enumerate(searches)}
+        try:
+            for future in as_completed(futures):
+                results[futures[future]] = future.result()
+                _progress(len(results), len(searches), time.monotonic() - began)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [results[index] for index in range(len(searches))]
+
+
+def _progress(done: int, of: int, passed: float) -> None:
+    live = sys.stderr.isatty()
+    if live or done == of or done * 10 // of > (done - 1) * 10 // of:
+        text = f"{done} of {of} searches, {passed:.0f} s, about {passed / done * (of - done):.0f} s left"
+        print(
+            f"\r\x1b[K{text}" if live and done < of else f"\r{text}",
+            end="" if live and done < of else "\n",
+            file=sys.stderr,
+        )
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each set, number of machines and policy; `faster` is the first policy's median by its own."""
+    groups: dict[tuple[str, int, str], list[Mapping[str, Any]]] = {}
+    for result in results:
+        groups.setdefault((set_name(result["traces"][0]), result["slots"], result["policy"]), []).append(result)
+    rows: list[dict[str, Any]] = []
+    first: tuple[str, int, float] | None = None
+    for (name, slots, policy), group in sorted(groups.items(), key=lambda item: item[0][:2]):
+        reached = [result["time_to_target"] for result in group]
+        times = [math.inf if one is None else one for one in reached]
+        q25, median, q75, q90 = (float(np.quantile(times, q, method="inverted_cdf")) for q in (0.25, 0.5, 0.75, 0.9))
+        if first is None or first[:2] != (name, slots):
+            first = name, slots, median
+        rows.append(
+            {
+                "set": name,
+                "machines": slots,
+                "policy": policy,
+                "searches": len(group),
+                "never": reached.count(None),
+                "median": median,
+                "q25": q25,
+                "q75": q75,
+                "iqr": q75 - q25 if math.isfinite(q75) else math.inf,
+                "q90": q90,
+                "min": min(times),
+                "max": max(times),
+                "faster": first[2] / median if math.isfinite(first[2]) and median else None,
+                "job_seconds": float(np.median([result["job_seconds"] for result in group])),
+                "suspends": float(np.median([result["suspends"] for result in group])),
+            }
+        )
+    return rows
+
+
+def show(rows: Sequence[Mapping[str, Any]]) -> None:
+    times = ("median", "q25", "q75", "iqr", "q90", "min", "max")
+    cells = [["set", "policy", "machines", *times, "never", "faster", "job s", "suspends"]]
+    for row in rows:
+        never, faster = f"{row['never']}/{row['searches']}", f"{row['faster']:.2f}x" if row["faster"] else "-"
+        costs = [f"{row['job_seconds']:.0f}", f"{row['suspends']:g}"]
+        places = [row["set"], row["policy"], str(row["machines"])]
+        cells.append([*places, *(_time(row[name]) for name in times), never, faster, *costs])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        padded = [cell.ljust(width) for cell, width in zip(line[:2], widths, strict=False)]
+        padded += [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
+        print("  ".join(padded))
+
+
+def _time(value: float) -> str:
+    return f"{value:.1f}" if math.isfinite(value) else "never"
+
+
+def plot(results: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Boxes, capacity and orders of each set."""
+    from hopyard.plots import gather, read, save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for traces in dict.fromkeys(result["traces"][0] for result in results):
+        some = [result for result in results if result["traces"][0] == traces]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(some, file)
+            file.flush()
+            searches = read(Path(file.name))
+        for kind in PLOTS:
+            if kind == "capacity" and len({result["slots"] for result in some}) < 2:
+                continue
+            if kind == "orders" and len({result["order_seed"] for result in some}) < 2:
+                continue
+            path = folder / f"{set_name(traces)}-{kind}.svg"
+            save(gather(searches, kind), path)
+            print(path, file=sys.stderr)
+
+
+def set_name(traces: str) -> str:
+    return Path(traces).name.split(".")[0]
+
+
+def listed(kind: Callable[[str], T]) -> Callable[[str], list[T]]:
+    """What reads values with commas between them."""
+
+    def read(text: str) -> list[T]:
+        return [kind(part) for part in text.split(",")]
+
+    read.__name__ = f"list of {kind.__name__}"
+    return read
+
+
+def pairs(text: str) -> dict[str, float]:
+    return {key: float(value) for key, value in (part.split("=", 1) for part in text.split(","))}
+
+
+def duration(text: str) -> float:
+    return seconds(float(text) if text.replace(".", "", 1).isdigit() else text)
+
+
+def made(arguments: argparse.Namespace) -> Iterable[Search]:
+    """All searches, those on many machines and of the first set first."""
+    files: list[Path] = arguments.traces or sorted(TRACES.rglob("*.jsonl.gz"))
+    if not files:
+        raise InvalidInput(f"there are no traces in {TRACES}; record some, or name files with --traces")
+    names = [set_name(str(path)) for path in files]
+    if unknown := sorted(set(arguments.target) - set(names)):
+        raise InvalidInput(f"--target: there is no set {', '.join(unknown)}; there are: {', '.join(names)}")
+    costs = Costs(**arguments.costs) if arguments.costs is not None else COSTS
+    for name, path in zip(names, files, strict=True):
+        target = arguments.target[name] if name in arguments.target else usual_target(read_traces(path))
+        print(f"{name}: target {target:g}", file=sys.stderr)
+        for slots in arguments.slots:
+            for policy in arguments.policies:
+                for order in range(arguments.orders):
+                    yield Search(path, policy, slots, order, target, arguments.tmax, costs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--policies", type=listed(contender), default="default,bandit", metavar="NAME[:KEY=VALUE...],...")
+    add("--traces", type=listed(Path), metavar="FILE,...", help="a set each [default: those in benchmarks/traces]")
+    add("--slots", type=listed(int), default="2,4,8,15", metavar="N,...", help="machines [default: 2,4,8,15]")
+    add("--orders", type=int, default=25, metavar="N", help="orders of the configurations [default: 25]")
+    add("--target", type=pairs, default={}, metavar="SET=Y,...")
+    add("--tmax", type=duration, metavar="TIME", help="virtual time after which a search is given up [default: never]")
+    add("--costs", type=pairs, metavar="KEY=SECONDS,...", help="start, resume, snapshot, suspend, latency")
+    add("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes [default: as many as CPUs]")
+    add("--output", type=Path, metavar="FILE", help="where the results go, as JSON")
+    add("--plot", type=Path, metavar="FOLDER", help="where plots go")
+    arguments = parser.parse_args()
+    try:
+        results = run_all(list(made(arguments)), arguments.jobs)
+        if arguments.output is not None:
+            arguments.output.write_text(json.dumps(results))
+        show(table(results))
+        if arguments.plot is not None:
+            plot(results, arguments.plot)
+    except (HopyardError, OSError, TypeError, ValueError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""The predictor `grid`: curve shapes and noise levels on a grid, everything linear integrated exactly."""
+
+from hopyard_curves.grid.mixture import Mixture
+from hopyard_curves.grid.posterior import extrapolate
+from hopyard_curves.grid.predictor import GridPredictor
+
+__all__ = ["GridPredictor", "Mixture", "extrapolate"]

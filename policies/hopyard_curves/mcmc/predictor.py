@@ -1,0 +1,125 @@
+"""The predictor `mcmc`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hopyard.extras import need
+from hopyard.predictor import Prediction, Predictor, PredictorParameterError, Question
+from hopyard_curves.reports import abscissae, finite, future
+from hopyard_curves.scaling import Scale
+
+if TYPE_CHECKING:
+    from hopyard_curves.mcmc.reading import Samples
+
+Floats = NDArray[np.float64]
+
+EXTRA: Final = "curves"
+_LEVEL_OF: Final = 5
+_BLIND: Final = 0.25
+"""What is not known of a curve that no family fits: its level is that of its last reports, give or take so many units."""
+
+
+class McmcPredictor(Predictor):
+    """The learning-curve model of HyperDrive and of Domhan et al. (IJCAI 2015), exactly as published.
+
+    A weighted sum of eleven families of curves, with normal noise; its posterior is sampled by an ensemble of walkers that
+    begins at least-squares fits. `reaches` is the published "posterior_prob_x_greater_than". The chain has not converged when
+    it ends, and its answer is a property of the number of steps, too; it is overconfident on real curves. It is here as the
+    reference; other predictors are quicker and better calibrated.
+
+    A curve that no family fits is expected to stay at the mean of its last five reports, give or take a quarter of the scale.
+    """
+
+    def __init__(
+        self,
+        *,
+        walkers: int = 100,
+        steps: int = 700,
+        burn_in: int = 500,
+        thin: int = 10,
+        sampler: str = "stretch",
+        **parameters: Any,
+    ) -> None:
+        """The published settings are 100 walkers and, as HyperDrive cut it down, 700 steps (2,500 at first).
+
+        Args:
+            walkers: In the ensemble; at least twice as many as the model has parameters walk (96 with all families).
+            steps: That each walker makes.
+            burn_in: Steps at the beginning that are not used.
+            thin: Of the others, every so-many-th is used.
+            sampler: stretch (compiled), or emcee: the same moves by the package emcee, several times slower.
+            **parameters: None.
+
+        Raises:
+            PredictorParameterError: A value that cannot be used.
+            Unsupported: A package is missing; the message says what to install.
+        """
+        super().__init__(**parameters)
+        for name, value, least in (
+            ("walkers", walkers, 2),
+            ("steps", steps, 1),
+            ("burn_in", burn_in, 0),
+            ("thin", thin, 1),
+        ):
+            if type(value) is not int or value < least:
+                raise PredictorParameterError(f"mcmc: {name} is a whole number >= {least}, found {value!r}")
+        if steps - burn_in < thin:
+            raise PredictorParameterError(
+                f"mcmc: with steps={steps}, burn_in={burn_in} and thin={thin} no step is used; steps - burn_in must be >= thin"
+            )
+        for module in ("scipy", "numba", "threadpoolctl"):
+            need(module, EXTRA)
+        # Both take a while to import; nobody who only lists or checks predictors shall wait for them.
+        from hopyard_curves.mcmc import samplers
+
+        if sampler not in samplers.SAMPLERS:
+            raise PredictorParameterError(f"mcmc: sampler is {' or '.join(samplers.SAMPLERS)}, found {sampler!r}")
+        if sampler == "emcee":
+            need("emcee", "emcee")
+        self._sampler = samplers.SAMPLERS[sampler]
+        self._walkers, self._steps, self._burn_in, self._thin = walkers, steps, burn_in, thin
+
+    def predict(self, question: Question) -> Prediction:
+        """Fits, samples and reads off; all by the question's seed."""
+        reports = finite(question.curve)
+        scale = Scale.of(question, reports.values)
+        positions = future(question.curve, question.horizon)
+        if not positions:
+            return Prediction((), (), ())
+        from hopyard_curves.mcmc.reading import chances, last, moments
+
+        x = abscissae(question.curve, reports.positions)
+        ahead = abscissae(question.curve, np.array(positions, dtype=np.float64))
+        samples = self._samples(x, scale.observed(reports.values), ahead, question.seed)
+        mean, deviation = moments(samples, scale)
+        final = scale.clipped(scale.from_unit(last(samples)))
+        reaches = np.empty(0)
+        if question.target is not None:
+            reaches = scale.possible(question.target, chances(samples, float(scale.to_unit(question.target))))
+        return Prediction(
+            positions,
+            tuple(mean.tolist()),
+            tuple(deviation.tolist()),
+            tuple(reaches.tolist()),
+            tuple((final if scale.rising else final[::-1]).tolist()),
+        )
+
+    def _samples(self, x: Floats, units: Floats, ahead: Floats, seed: int) -> Samples:
+        from hopyard_curves.mcmc import compiled, samplers, start
+        from hopyard_curves.mcmc.reading import Samples
+
+        begun = start.started(x, units, float(ahead[-1]))
+        if begun is not None:
+            about, theta = begun
+            chance = np.random.default_rng(seed)
+            walkers = samplers.around(theta, self._walkers, chance)
+            thetas = self._sampler(about, walkers, self._steps, self._burn_in, self._thin, chance)
+            found = Samples(compiled.curves(thetas, about, compiled.abscissae(ahead)), thetas[:, about.offsets[-1]])
+            if found.readable():
+                return found
+        level, noise = units[-_LEVEL_OF:].mean(), np.hypot(_BLIND, units.std())
+        return Samples(np.full((1, ahead.size), level), np.array([noise]))

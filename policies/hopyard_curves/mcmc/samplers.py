@@ -1,0 +1,55 @@
+"""The ensemble of walkers: the affine-invariant stretch move of Goodman and Weare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from hopyard.extras import need
+from hopyard_curves.mcmc.compiled import Floats, Posterior, log_densities, walk
+
+Sampler = Callable[[Posterior, Floats, int, int, int, np.random.Generator], Floats]
+"""(posterior, where the walkers begin, steps, burn-in, thinning, chance) -> the kept thetas, one a row, step by step."""
+
+NEARBY: Final = 1e-6
+
+
+def around(theta: Floats, walkers: int, chance: np.random.Generator) -> Floats:
+    """Where walkers begin: about theta, as many as the move needs at the least."""
+    count = max(walkers, 2 * theta.size)
+    return np.asarray(theta + NEARBY * chance.standard_normal((count, theta.size)))
+
+
+def stretch(
+    about: Posterior, start: Floats, steps: int, burn_in: int, thin: int, chance: np.random.Generator
+) -> Floats:
+    """Our own ensemble, compiled.
+
+    Every step parts the walkers by chance into halves; one half moves along the lines to walkers of the other, then the
+    other.
+    """
+    walkers = start.shape[0]
+    order = chance.permuted(np.tile(np.arange(walkers), (steps, 1)), axis=1)
+    chances = chance.random((3, steps, walkers))
+    kept = np.empty(((steps - burn_in) // thin, *start.shape))
+    walk(about, start.copy(), order, chances, burn_in, thin, kept)
+    return kept.reshape(-1, start.shape[1])
+
+
+def ensemble(
+    about: Posterior, start: Floats, steps: int, burn_in: int, thin: int, chance: np.random.Generator
+) -> Floats:
+    """The ensemble of the package emcee on the same density, a half of the walkers at a time."""
+    emcee = need("emcee", "emcee")
+    sampler = emcee.EnsembleSampler(*start.shape, log_densities, args=(about,), vectorize=True)
+    sampler.random_state = np.random.RandomState(chance.integers(2**32, size=4)).get_state()
+    # A walker outside the support that is proposed another point outside: inf - inf.
+    with np.errstate(invalid="ignore"):
+        sampler.run_mcmc(start, steps, skip_initial_state_check=True)
+    chain: Floats = sampler.get_chain()
+    return chain[burn_in + thin - 1 :: thin].reshape(-1, start.shape[1])
+
+
+SAMPLERS: Final[dict[str, Sampler]] = {"stretch": stretch, "emcee": ensemble}

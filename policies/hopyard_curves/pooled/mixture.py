@@ -1,0 +1,74 @@
+"""Mixtures of normal distributions, several at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hopyard_curves.grid.normal import distribution
+
+Floats = NDArray[np.float64]
+
+_FEW: Final = 30
+"""So many components are looked at closely."""
+
+
+def _deviates(count: int) -> Floats:
+    return np.array([NormalDist().inv_cdf((step + 0.5) / count) for step in range(count)])
+
+
+_CLOSELY, _ROUGHLY = _deviates(100), _deviates(20)
+"""Points that stand for a standard normal distribution, equally weighted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """B mixtures of K normal distributions.
+
+    Attributes:
+        centres: B x K.
+        weights: B x K; each row sums to 1.
+        spreads: The components' standard deviations, the same in a mixture: B x 1.
+    """
+
+    centres: Floats
+    weights: Floats
+    spreads: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """The mean of each mixture."""
+        return np.asarray((self.weights * self.centres).sum(axis=1))
+
+    @property
+    def variance(self) -> Floats:
+        """The variance of each mixture."""
+        away = self.centres - self.mean[:, None]
+        return np.asarray((self.weights * away**2).sum(axis=1) + self.spreads[:, 0] ** 2)
+
+    def above(self, point: float) -> Floats:
+        """P(x >= point), for each mixture."""
+        chances = (self.weights * distribution((self.centres - point) / self.spreads)).sum(axis=1)
+        return np.asarray(np.clip(chances, 0.0, 1.0))
+
+    def quantiles(self, index: int, levels: Floats) -> Floats:
+        """Quantiles of one of the mixtures, each component being represented by points."""
+        centres, weights, spread = self.centres[index], self.weights[index], float(self.spreads[index, 0])
+        deviates = _CLOSELY if centres.size <= _FEW else _ROUGHLY
+        points = (centres[:, None] + spread * deviates).ravel()
+        shares = np.repeat(weights / deviates.size, deviates.size)
+        order = np.argsort(points)
+        shares = shares[order]
+        return np.asarray(np.interp(levels, np.cumsum(shares) - shares / 2, points[order]))
+
+    def crps(self, values: Floats) -> Floats:
+        """Continuous ranked probability score of each mixture for its value, the components taken as points."""
+        order = np.argsort(self.centres, axis=1)
+        points, weights = (np.take_along_axis(each, order, axis=1) for each in (self.centres, self.weights))
+        below = np.cumsum(weights, axis=1)[:, :-1]
+        error = (weights * np.abs(points - values[:, None])).sum(axis=1)
+        return np.asarray(error - (np.diff(points, axis=1) * below * (1 - below)).sum(axis=1))

@@ -1,0 +1,96 @@
+"""Many small Bayesian linear regressions at once, each with its own weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_ROUNDS: Final = 2
+_LEAST_VARIANCE: Final = 1e-12
+_MOST_LEVERAGE: Final = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """B regressions over the same K runs.
+
+    Attributes:
+        shares: The weight of each run, B x K; each row sums to 1.
+        residuals: What each run is above its regression had it been left out of it, B x K.
+        coefficients: Of the intercept and the features, B x (1 + F).
+        covariance: Of the coefficients.
+        variance: Of the residuals, B.
+        runs: How many equally weighted runs these weights are worth, B.
+        origin: Where the features are counted from.
+    """
+
+    shares: Floats
+    residuals: Floats
+    coefficients: Floats
+    covariance: Floats
+    variance: Floats
+    runs: Floats
+    origin: Floats
+
+    def at(self, features: Floats) -> tuple[Floats, Floats]:
+        """Mean and variance of the regressions at given features (B x F, or 1 x F for all), without residuals."""
+        places = np.broadcast_to(_design(features, self.origin), self.coefficients.shape)
+        means = (places * self.coefficients).sum(axis=1)
+        return means, np.einsum("bi,bij,bj->b", places, self.covariance, places)
+
+
+def fit(weights: Floats, features: Floats, targets: Floats, prior: Floats, spreads: Floats) -> Fitted:
+    """Fits `targets` = intercept + `features` @ coefficients + residual.
+
+    Coefficients have normal priors, the intercept none. The residuals' variance is estimated along with them.
+
+    Args:
+        weights: B x K, >= 0, with one positive at least in each row; only their ratios matter.
+        features: K x F.
+        targets: B x K, or K for all.
+        prior: Means of the coefficients, F.
+        spreads: Their standard deviations, F.
+    """
+    total = weights.sum(axis=1)
+    runs = total**2 / (weights**2).sum(axis=1)
+    shares = weights / total[:, None]
+    counted = shares * runs[:, None]
+    origin = features.mean(axis=0)
+    design = _design(features, origin)
+    size = design.shape[1]
+    products = (design[:, :, None] * design[:, None, :]).reshape(len(design), size * size)
+    scatter = (counted @ products).reshape(-1, size, size)
+    moments = (counted * targets) @ design
+    squares = (counted * targets**2).sum(axis=1)
+    precision = np.diag(np.concatenate(([0.0], spreads**-2.0)))
+    pull = precision @ np.concatenate(([0.0], prior))
+    start = np.concatenate(([0.0], prior))
+    coefficients = np.broadcast_to(start, moments.shape).copy()
+    coefficients[:, 0] = (moments[:, 0] - scatter[:, 0] @ start) / runs
+    freedom = np.maximum(runs - 1, 0.5)
+    variance = _variance(squares, moments, scatter, coefficients, freedom)
+    covariance = np.zeros_like(scatter)
+    for _ in range(_ROUNDS):
+        covariance = np.linalg.inv(scatter / variance[:, None, None] + precision)
+        coefficients = np.einsum("bij,bj->bi", covariance, moments / variance[:, None] + pull)
+        freedom = np.maximum(runs - np.einsum("bij,bji->b", covariance, scatter) / variance, 0.5)
+        variance = _variance(squares, moments, scatter, coefficients, freedom)
+    leverage = counted * ((covariance.reshape(-1, size * size) @ products.T) / variance[:, None])
+    residuals = (targets - coefficients @ design.T) / np.maximum(1 - leverage, 1 - _MOST_LEVERAGE)
+    return Fitted(shares, residuals, coefficients, covariance, variance, runs, origin)
+
+
+def _variance(squares: Floats, moments: Floats, scatter: Floats, coefficients: Floats, freedom: Floats) -> Floats:
+    """Of the residuals, from the sums of squares and products."""
+    left = squares - 2 * (coefficients * moments).sum(axis=1)
+    left += np.einsum("bi,bij,bj->b", coefficients, scatter, coefficients)
+    return np.asarray(np.maximum(left, 0.0) / freedom + _LEAST_VARIANCE)
+
+
+def _design(features: Floats, origin: Floats) -> Floats:
+    return np.column_stack((np.ones(len(features)), features - origin))

@@ -1,0 +1,31 @@
+"""Making the predictor that an experiment's file names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hopyard.errors import InvalidInput
+from hopyard.plugins import PREDICTORS, load_plugin
+from hopyard.predictor.base import Predictor, PredictorParameterError, parameter_names
+
+
+def new_predictor(name: str, parameters: Mapping[str, Any]) -> Predictor:
+    """A fresh predictor by its name, or as `module:Class`, and its parameters.
+
+    Raises:
+        InvalidInput: There is none of that name, or it does not take the parameters; lists those there are.
+    """
+    cls = load_plugin(PREDICTORS, name, Predictor)
+    assert isinstance(cls, type)
+    try:
+        made = cls(**parameters)
+    except PredictorParameterError as error:
+        raise InvalidInput(f"predictor {name}: {error}") from error
+    except (TypeError, ValueError) as error:
+        takes = ", ".join(parameter_names(cls)) or "none"
+        raise InvalidInput(f"predictor {name}: {error}; its parameters are: {takes}") from error
+    except (Exception, SystemExit) as error:
+        raise InvalidInput(f"predictor {name}: could not be made: {type(error).__name__}: {error}") from error
+    assert isinstance(made, Predictor)
+    return made

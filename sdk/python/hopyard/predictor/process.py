@@ -1,0 +1,83 @@
+"""A process that answers questions to one predictor: `python -m hopyard.predictor.process PARENT`, of a node agent's.
+
+It is of the lowest priority, since training goes on beside it, and ends with the process that started it. Frames go in by the
+standard input and out by the standard output: four bytes of length, the highest first, then JSON. What the predictor's own code
+prints goes to the standard error.
+
+The first frame says which predictor (`name`, `parameters`, and `path`: folders to look for it first); it is answered by {} or
+an `error`. Each further one is a question (`hopyard.predictor.wire`), answered by its `result` or an `error`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from hopyard.errors import InvalidInput
+from hopyard.predictor.base import NotPredictableError, Predictor
+from hopyard.predictor.loading import new_predictor
+from hopyard.predictor.wire import check_prediction, prediction_to_wire, question_from_json
+from hopyard.runner.watch import die_with
+
+
+def answer(predictor: Predictor, question_json: bytes) -> dict[str, Any]:
+    """What a predictor says to a question: its `result`, or the `error` that its code raised or its answer has."""
+    try:
+        question = question_from_json(question_json)
+        return {"result": prediction_to_wire(check_prediction(predictor.predict(question), question))}
+    except InvalidInput as error:
+        said = str(error) if isinstance(error, NotPredictableError) else f"{type(predictor).__name__}: {error}"
+        return {"error": said}
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+        return {"error": f"{type(predictor).__name__}: {type(error).__name__}: {error}{place}"}
+
+
+def serve(read: Callable[[], bytes | None], write: Callable[[dict[str, Any]], None]) -> None:
+    """Answer until there is nothing more to read."""
+    first = read()
+    if first is None:
+        return
+    wanted = json.loads(first)
+    sys.path[:0] = wanted["path"]
+    try:
+        predictor = new_predictor(wanted["name"], wanted["parameters"])
+    except InvalidInput as error:
+        write({"error": str(error)})
+        return
+    write({})
+    while (question := read()) is not None:
+        write(answer(predictor, question))
+
+
+def _read(stream: BinaryIO) -> bytes | None:
+    head = stream.read(4)
+    if len(head) < 4:
+        return None
+    return stream.read(int.from_bytes(head, "big"))
+
+
+def _write(stream: BinaryIO, said: dict[str, Any]) -> None:
+    body = json.dumps(said, separators=(",", ":")).encode()
+    stream.write(len(body).to_bytes(4, "big") + body)
+    stream.flush()
+
+
+def main() -> None:
+    """Keep the two streams for the frames, whatever the predictor's code does with input and output."""
+    die_with(int(sys.argv[1]))
+    os.nice(19)
+    frames_in, frames_out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    serve(lambda: _read(frames_in), lambda said: _write(frames_out, said))
+
+
+if __name__ == "__main__":
+    main()

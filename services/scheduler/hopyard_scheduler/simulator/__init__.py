@@ -1,0 +1,24 @@
+"""The simulator: the live core and the live policies in virtual time, on recorded curves or on functions."""
+
+from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
+from hopyard_scheduler.simulator.foresight import Foreseen
+from hopyard_scheduler.simulator.measuring import Result, RunInterval
+from hopyard_scheduler.simulator.simulate import simulate
+from hopyard_scheduler.simulator.workload import CurveWorkload, Lesson, TraceWorkload, Workload
+from hopyard_scheduler.simulator.world import SimulationError, World
+
+__all__ = [
+    "Costs",
+    "CurveWorkload",
+    "Faults",
+    "Fleet",
+    "Foreseen",
+    "Lesson",
+    "Result",
+    "RunInterval",
+    "SimulationError",
+    "TraceWorkload",
+    "Workload",
+    "World",
+    "simulate",
+]

@@ -1,0 +1,107 @@
+"""Predictions inside simulations: the predictor itself, asked once for each question."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, Final
+
+from hopyard.errors import InvalidInput
+from hopyard.predictor import Curve, Prediction, Predictor, Question
+from hopyard.predictor.wire import check_prediction, prediction_to_wire
+from hopyard_scheduler.core.effects import AskOutside
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.histories import others, state_of
+
+_MOST: Final = 50_000
+
+
+class Foreseen:
+    """Predictions by their questions; shared, several simulations ask a predictor once. The oldest of very many are forgotten."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, dict[str, Any]] = OrderedDict()
+        self.asked = 0
+        self.computed = 0
+
+    def of(self, predictor: Predictor, question: Question) -> dict[str, Any]:
+        """The prediction as plain data.
+
+        Raises:
+            InvalidInput: There is nothing to predict from, or the predictor breaks its promises.
+        """
+        self.asked += 1
+        key = (predictor, _key(question))
+        found = self._known.get(key)
+        if found is None:
+            self.computed += 1
+            made: Prediction = check_prediction(predictor.predict(question), question)
+            found = self._known[key] = prediction_to_wire(made)
+            if len(self._known) > _MOST:
+                self._known.popitem(last=False)
+        return found
+
+
+class Predictions:
+    """Answers a simulation's questions to its predictor.
+
+    Args:
+        predictor: None: every question is answered with an error.
+        foreseen: Predictions that were made before.
+    """
+
+    def __init__(self, predictor: Predictor | None, foreseen: Foreseen | None = None) -> None:
+        self._predictor = predictor
+        self._foreseen = foreseen if foreseen is not None else Foreseen()
+        self._curves: dict[str, tuple[tuple[int, bool, object], Curve]] = {}
+
+    def answer(self, x: Experiment, question: AskOutside) -> dict[str, Any]:
+        """A prediction as the journal of a live experiment has it.
+
+        Raises:
+            InvalidInput: There is no predictor, or it cannot say anything.
+        """
+        if self._predictor is None:
+            raise InvalidInput("the simulation has no predictor; name one (--predictor)")
+        asked = question.payload["question"]
+        reads = self._predictor.reads == "curves"
+        beside = tuple(self._curve(x, job) for job in others(x, x.jobs[question.payload["job"]])) if reads else ()
+        curve = asked["curve"]
+        return self._foreseen.of(
+            self._predictor,
+            Question(
+                Curve(tuple(curve["positions"]), tuple(curve["values"]), curve["hyperparameters"]),
+                asked["horizon"],
+                asked["mode"],
+                asked["target"],
+                asked["low"],
+                asked["high"],
+                beside,
+                asked["seed"],
+            ),
+        )
+
+    def _curve(self, x: Experiment, job: Job) -> Curve:
+        state = state_of(job)
+        known = self._curves.get(job.id)
+        if known is not None and known[0] == state:
+            return known[1]
+        metric = x.settings.metric
+        points = [(point.position, point.metrics) for point in x.curve(job)]
+        curve = Curve(
+            tuple(position for position, metrics in points if metric in metrics),
+            tuple(metrics[metric] for _, metrics in points if metric in metrics),
+            job.hyperparameters or {},
+            job.state.ended,
+        )
+        self._curves[job.id] = (state, curve)
+        return curve
+
+
+def _key(question: Question) -> Hashable:
+    beside = tuple((curve.values, curve.ended) for curve in question.others)
+    given = json.dumps(question.curve.hyperparameters, sort_keys=True, default=str)
+    scale = (question.mode, question.target, question.low, question.high)
+    return question.curve.positions, question.curve.values, given, question.horizon, scale, question.seed, beside

@@ -1,0 +1,213 @@
+"""What a simulation measures while it runs, and its result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+from hopyard.policy.vocabulary import JobState, Report, RunEndReason
+from hopyard_scheduler.core.effects import Start
+from hopyard_scheduler.core.events import RunKey
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Phase
+
+POOLS: Final = ("promising", "opportunistic", "suspended", "pending")
+_MOST_POINTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RunInterval:
+    """A run on a machine, in virtual seconds, the positions that it trained, and why it ended (a `RunEndReason`)."""
+
+    machine: str
+    job: str
+    attempt: int
+    start: float
+    end: float
+    trained: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a simulation. Times are virtual seconds since its beginning.
+
+    Attributes:
+        policy: The policy's name.
+        parameters: Its parameters.
+        metric: The metric's name.
+        mode: Whether larger (max) or smaller (min) values are better.
+        R: The position where jobs are complete.
+        slots: Machines.
+        seed: Seed of the policy's and the faults' chance.
+        order_seed: Seed of the order of the configurations; None: the workload's own order.
+        target: The metric's value that was looked for; None: none.
+        time_to_target: When the first report was at least as good; None: never.
+        best: The best finite report; None: there was none.
+        best_job: Whose it was.
+        time: When the search was over.
+        job_seconds: Machine-seconds that runs held machines.
+        jobs_started: Jobs with at least one run.
+        jobs_terminated: Jobs that were ended before the search was.
+        suspends: Runs that left their machines for their jobs to go on later.
+        iterations: Positions trained, those that were trained again included.
+        utilisation: `job_seconds` by the machine-seconds there were.
+        first_at_R: When the first job reached the max position; None: none did.
+        jobs_at_R: (time, jobs that have reached the max position so far).
+        promotions: How often a job was sent on beyond where it was to stop before.
+        pools: Jobs over time: `names`, and `points` of a time and a count for each; at most about 1,000 points. Promising are running
+            jobs that their policy has labelled with a priority above 0, opportunistic the other running ones.
+        reason: Why the search was over.
+        events: Events that the core took.
+        runs: Every run, when details are wanted.
+        curves: [time, position, value] of every report by job, when details are wanted.
+    """
+
+    policy: str
+    parameters: Mapping[str, Any]
+    metric: str
+    mode: Literal["max", "min"]
+    R: int
+    slots: int
+    seed: int
+    order_seed: int | None
+    target: float | None
+    time_to_target: float | None
+    best: float | None
+    best_job: str | None
+    time: float
+    job_seconds: float
+    jobs_started: int
+    jobs_terminated: int
+    suspends: int
+    iterations: int
+    utilisation: float
+    first_at_R: float | None
+    jobs_at_R: tuple[tuple[float, int], ...]
+    promotions: int
+    pools: Mapping[str, Any]
+    reason: str
+    events: int
+    runs: tuple[RunInterval, ...] | None = None
+    curves: Mapping[str, list[list[float | int | None]]] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it; without `runs` and `curves` if there are none."""
+        return {
+            name: value for name, value in asdict(self).items() if value is not None or name not in ("runs", "curves")
+        }
+
+
+@dataclass(slots=True)
+class _Open:
+    start: float
+    machine: str
+
+
+@dataclass(slots=True)
+class Measure:
+    """Gathers the figures of one simulation."""
+
+    max_position: int
+    details: bool = False
+    target: float | None = None
+    lower_is_better: bool = False
+    job_seconds: float = 0.0
+    iterations: int = 0
+    suspends: int = 0
+    promotions: int = 0
+    terminated: int | None = None
+    time_to_target: float | None = None
+    at_max: list[tuple[float, int]] = field(default_factory=list)
+    runs: list[RunInterval] = field(default_factory=list)
+    curves: dict[str, list[list[float | int | None]]] = field(default_factory=dict)
+    pools: list[tuple[float, ...]] = field(default_factory=list)
+    _step: float = 0.0
+    _next_look: float = 0.0
+    _begun: dict[RunKey, _Open] = field(default_factory=dict)
+    _started: set[str] = field(default_factory=set)
+    _until: dict[str, int] = field(default_factory=dict)
+    _done: set[str] = field(default_factory=set)
+    _capacity: float = 0.0
+    _machines: int = 0
+    _since: float = 0.0
+
+    # -------------------------------------------------------------------------------------------------------- machines
+
+    def machines_changed(self, now: float, change: int) -> None:
+        """Machines came or went."""
+        self._capacity += self._machines * (now - self._since)
+        self._machines += change
+        self._since = now
+
+    def run_begins(self, key: RunKey, start: Start, now: float) -> None:
+        """A process takes its machine."""
+        self._begun[key] = _Open(now, start.machine)
+        if key.rank == 0:
+            self._started.add(key.job)
+            self._sent_on(key.job, start.until)
+
+    def amended(self, job: str, until: int | None) -> None:
+        """A run under way goes on to another end."""
+        if until is not None:
+            self._sent_on(job, until)
+
+    def _sent_on(self, job: str, until: int) -> None:
+        before = self._until.get(job, 0)
+        self.promotions += 0 < before < until
+        self._until[job] = max(before, until)
+
+    def run_over(self, key: RunKey, now: float, trained: int, reason: RunEndReason) -> None:
+        """A process has left its machine."""
+        begun = self._begun.pop(key)
+        self.job_seconds += now - begun.start
+        self.iterations += trained
+        if self.details:
+            self.runs.append(RunInterval(begun.machine, key.job, key.attempt, begun.start, now, trained, reason.value))
+
+    # --------------------------------------------------------------------------------------------------------- reports
+
+    def reported(self, job: str, report: Report, metric: str, now: float) -> None:
+        """A report was accepted."""
+        value = report.metrics.get(metric, math.nan)
+        target = self.target
+        if (
+            target is not None
+            and self.time_to_target is None
+            and math.isfinite(value)
+            and (value <= target if self.lower_is_better else value >= target)
+        ):
+            self.time_to_target = now
+        if report.position >= self.max_position and job not in self._done:
+            self._done.add(job)
+            self.at_max.append((now, len(self._done)))
+        if self.details:
+            self.curves.setdefault(job, []).append([now, report.position, value if math.isfinite(value) else None])
+
+    def look(self, x: Experiment, now: float) -> None:
+        """Notes how many jobs are where; so rarely that the points stay few."""
+        member = x.founder
+        if member.phase is not Phase.RUNNING and self.terminated is None and member.final is not None:
+            ended = [job for job in x.jobs.values() if job.state is JobState.TERMINATED]
+            self.terminated = sum(job.reason != member.final[1] for job in ended)  # The others ended with the search.
+        if now < self._next_look:
+            return
+        states = x.states
+        promising = sum((x.jobs[name].priority or 0.0) > 0 for name in x.live)
+        waiting = states.get(JobState.SUSPENDED, 0), states.get(JobState.PENDING, 0)
+        self.pools.append((now, promising, len(x.live) - promising, *waiting))
+        if len(self.pools) > _MOST_POINTS:
+            self.pools = self.pools[::2]
+            self._step = max(2 * self._step, (self.pools[-1][0] - self.pools[0][0]) / (_MOST_POINTS / 2))
+        self._next_look = now + self._step
+
+    # ------------------------------------------------------------------------------------------------------------ result
+
+    def closed(self, now: float) -> tuple[float, int]:
+        """All is over: (machine-seconds there were, jobs that were started). Runs under way end now."""
+        for key in list(self._begun):
+            self.run_over(key, now, 0, RunEndReason.TERMINATED)
+        self.machines_changed(now, 0)
+        return self._capacity, len(self._started)

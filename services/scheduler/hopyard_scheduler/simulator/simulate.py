@@ -1,0 +1,259 @@
+"""One call: a policy on a workload, in virtual time."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from hopyard.errors import InvalidInput
+from hopyard.generator import Generator
+from hopyard.generator import Result as Outcome
+from hopyard.policy import Policy
+from hopyard.predictor import Predictor
+from hopyard.predictor.loading import new_predictor
+from hopyard_scheduler.core.effects import AskOutside
+from hopyard_scheduler.core.events import Settings
+from hopyard_scheduler.core.predicting import PREDICT
+from hopyard_scheduler.policies import new_policy, policy_class
+from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
+from hopyard_scheduler.simulator.foresight import Foreseen, Predictions
+from hopyard_scheduler.simulator.measuring import POOLS, Result
+from hopyard_scheduler.simulator.workload import Workload
+from hopyard_scheduler.simulator.world import World
+
+TERMS: Final[Mapping[str, tuple[type, float]]] = {
+    "kill_threshold": (float, -math.inf),
+    "max_failures": (int, 0),
+    "max_losses": (int, 0),
+    "snapshot_every": (int, 0),
+    "keep_latest": (int, 1),
+    "keep_best": (int, 0),
+    "snapshot_quota": (int, 0),
+    "concurrency": (int, 1),
+    "kill_after": (float, 0),
+    "grace": (float, 0),
+}
+"""Terms of an experiment, as the core has them, that `parameters` may set beside those of the policy: their type and least value."""
+
+_PREDICTOR: Final = "predictor."
+
+
+def simulate(
+    workload: Workload,
+    policy: str | type[Policy] | Callable[..., Policy],
+    *,
+    slots: int | None = None,
+    fleet: Fleet | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    target: float | None = None,
+    max_time: float | None = None,
+    jobs: int | None = None,
+    seed: int = 0,
+    order_seed: int | None = None,
+    costs: Costs | None = None,
+    faults: Faults | None = None,
+    generator: Generator | None = None,
+    predictor: str | Predictor | None = None,
+    foreseen: Foreseen | None = None,
+    from_scratch: bool = False,
+    details: bool = False,
+    watch: Callable[[World], None] | None = None,
+) -> Result:
+    """Runs a whole search in virtual time, with the core and the policy of a live one. The same arguments give the same result.
+
+    Args:
+        workload: What jobs train.
+        policy: A policy's name as in an experiment file, or its class, or what makes one.
+        slots: Machines, all alike, a node each; or give a `fleet`.
+        fleet: The machines.
+        parameters: The policy's parameters by name, terms of the experiment (`TERMS`), and as `predictor.NAME` those of the
+            predictor.
+        target: The search is over when a report is at least as good.
+        max_time: Virtual seconds after which it is over.
+        jobs: The most jobs; None: one for each of the workload's configurations.
+        seed: Of the policy's and the faults' chance.
+        order_seed: Of the order of the configurations; None: the workload's own order.
+        costs: What things cost; by default nothing.
+        faults: What goes wrong; by default nothing.
+        generator: Proposes configurations instead of the workload's own; with a workload that knows them all.
+        predictor: Answers what the policy asks about curves: a name as in an experiment file, or one that was made.
+        foreseen: Predictions that were made before, and those that will be: give several simulations the same.
+        from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
+        details: Keep every run and every report in the result.
+        watch: Called now and then while it goes on.
+
+    Raises:
+        InvalidInput: An argument is wrong, or the policy trains what the workload does not know.
+        SimulationError: The policy failed, or came to a stop.
+    """
+    if (slots is None) == (fleet is None):
+        raise InvalidInput("give either slots or a fleet")
+    machines = fleet if fleet is not None else Fleet(slots or 0)
+    of_predictor = {k.removeprefix(_PREDICTOR): v for k, v in (parameters or {}).items() if k.startswith(_PREDICTOR)}
+    if isinstance(predictor, str):
+        predictor = new_predictor(predictor, of_predictor)
+    elif of_predictor:
+        raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: name the predictor, too")
+    others = {key: value for key, value in (parameters or {}).items() if not key.startswith(_PREDICTOR)}
+    made, name, given, terms = _policy(policy, others)
+    configurations = workload.configurations(order_seed) if generator is None else ()
+    most = jobs if jobs is not None else len(configurations)
+    if jobs is None and generator is not None:
+        raise InvalidInput("how many jobs: with a generator, `jobs` must be given")
+    if most < 1:
+        raise InvalidInput(f"jobs must be at least 1, found {most}")
+    if target is not None and not math.isfinite(target):
+        raise InvalidInput(f"target must be a finite number, found {target!r}")
+    if max_time is not None and not 0 < max_time < math.inf:
+        raise InvalidInput(f"max_time must be a number of seconds > 0, found {max_time!r}")
+    settings = Settings(
+        metric=workload.metric,
+        mode=workload.mode,
+        max_position=workload.max_position,
+        jobs=most,
+        target=target,
+        max_seconds=max_time,
+        seed=seed,
+        statistics=type(made).application_stat is not Policy.application_stat,
+        every_iteration=made.every_iteration,
+        ends_jobs=made.ends_jobs,
+        generator_reads=generator.reads if generator is not None else "nothing",
+    )
+    questions = _Questions(configurations, generator, Predictions(predictor, foreseen))
+    world = World(
+        workload,
+        made,
+        replace(settings, **terms),
+        machines,
+        costs or Costs(),
+        faults or Faults(),
+        seed=seed,
+        answer=questions.answer,
+        from_scratch=from_scratch,
+        details=details,
+    )
+    questions.world = world
+    for _ in world.run():
+        if watch is not None:
+            watch(world)
+    return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target)
+
+
+def _result(
+    world: World,
+    policy: str,
+    parameters: Mapping[str, Any],
+    slots: int,
+    seed: int,
+    order_seed: int | None,
+    target: float | None,
+) -> Result:
+    measure, x, now = world.measure, world.experiment, world.timeline.now
+    capacity, started = measure.closed(now)
+    best = x.best
+    return Result(
+        policy=policy,
+        parameters=parameters,
+        metric=world.workload.metric,
+        mode=world.workload.mode,
+        R=world.max_position,
+        slots=slots,
+        seed=seed,
+        order_seed=order_seed,
+        target=target,
+        time_to_target=measure.time_to_target,
+        best=best[2] if best is not None else None,
+        best_job=best[0] if best is not None else None,
+        time=now,
+        job_seconds=measure.job_seconds,
+        jobs_started=started,
+        jobs_terminated=measure.terminated or 0,
+        suspends=sum(job.suspends for job in x.jobs.values()),
+        iterations=measure.iterations,
+        utilisation=measure.job_seconds / capacity if capacity else 0.0,
+        first_at_R=measure.at_max[0][0] if measure.at_max else None,
+        jobs_at_R=tuple(measure.at_max),
+        promotions=measure.promotions,
+        pools={"names": list(POOLS), "points": measure.pools},
+        reason=x.reason,
+        events=world.events,
+        runs=tuple(measure.runs) if measure.details else None,
+        curves=measure.curves if measure.details else None,
+    )
+
+
+class _Questions:
+    """Answers what the core asks of the outside: configurations, predictions."""
+
+    def __init__(self, configurations: Any, generator: Generator | None, predictions: Predictions) -> None:
+        self._configurations = configurations
+        self._predictions = predictions
+        self._generator = generator
+        self._proposed = 0
+        self._told = 0
+        self.world: World | None = None
+
+    def answer(self, question: AskOutside) -> object:
+        """The result of a question.
+
+        Raises:
+            InvalidInput: Nothing here answers it.
+        """
+        if question.member:
+            return self._configuration(question)
+        if question.kind == PREDICT:
+            assert self.world is not None
+            return self._predictions.answer(self.world.experiment, question)
+        raise InvalidInput(f"nothing in a simulation answers questions of kind {question.kind!r}")
+
+    def _configuration(self, question: AskOutside) -> Mapping[str, Any] | None:
+        ordinal, self._proposed = self._proposed, self._proposed + 1
+        if self._generator is None:
+            return self._configurations[ordinal] if ordinal < len(self._configurations) else None
+        assert self.world is not None
+        calls = self.world.experiment.members[question.member].generator_calls
+        for call in calls[self._told : question.payload["after"]]:
+            if call.kind == "report":
+                self._generator.report(call.job, call.position, call.metrics)
+            elif call.kind == "final":
+                given = dict(call.hyperparameters) if call.hyperparameters is not None else None
+                outcome = Outcome(call.metrics, call.outcome, call.position, given)
+                self._generator.report_final(call.job, outcome)
+        self._told = question.payload["after"]
+        return self._generator.create(question.payload["job"], ordinal)
+
+
+def _policy(
+    policy: str | type[Policy] | Callable[..., Policy], parameters: Mapping[str, Any]
+) -> tuple[Policy, str, dict[str, Any], dict[str, Any]]:
+    """The policy, its name, its own parameters, and the experiment's terms among those given."""
+    if isinstance(policy, str):
+        name, takes = policy, set(inspect.signature(policy_class(policy)).parameters)
+    else:
+        name = getattr(policy, "__name__", type(policy).__name__)
+        takes = set(inspect.signature(policy).parameters)
+    terms = {key: value for key, value in parameters.items() if key not in takes and key in TERMS}
+    own = {key: value for key, value in parameters.items() if key not in terms}
+    unknown = sorted(set(own) - takes)
+    if unknown:
+        raise InvalidInput(
+            f"policy {name} has no parameter {', '.join(unknown)}; it has: {', '.join(sorted(takes)) or 'none'}; an "
+            f"experiment's terms are: {', '.join(TERMS)}"
+        )
+    _check(terms)
+    made = new_policy(policy, own) if isinstance(policy, str) else policy(**own)
+    return made, name, own, terms
+
+
+def _check(terms: Mapping[str, Any]) -> None:
+    """The terms are numbers that the core takes."""
+    for key, value in terms.items():
+        kind, least = TERMS[key]
+        allowed = int if kind is int else (int, float)
+        if not isinstance(value, allowed) or isinstance(value, bool) or (kind is float and not math.isfinite(value)):
+            raise InvalidInput(f"{key} must be a {'whole' if kind is int else 'finite'} number, found {value!r}")
+        if value < least:
+            raise InvalidInput(f"{key} must be at least {least:g}, found {value!r}")

@@ -1,0 +1,233 @@
+"""The simulated shell around the real core and the real policy host: the counterpart of `hopyard_scheduler.live`."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hopyard.errors import HopyardError, InvalidInput
+from hopyard.policy import Policy
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import (
+    Amend,
+    AskOutside,
+    Effect,
+    OrdersGiven,
+    ReportAccepted,
+    Send,
+    SetTimer,
+    UpCall,
+    Welcome,
+)
+from hopyard_scheduler.core.events import (
+    Answered,
+    Event,
+    ExperimentCreated,
+    PolicyFailed,
+    RunKey,
+    Settings,
+    TimerElapsed,
+)
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.waiting import Waiting
+from hopyard_scheduler.policyhost import PolicyHost
+from hopyard_scheduler.simulator.agents import Agent
+from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
+from hopyard_scheduler.simulator.measuring import Measure
+from hopyard_scheduler.simulator.timeline import Timeline
+from hopyard_scheduler.simulator.workload import Lesson, Workload, noisy
+
+NAME = "simulation"
+
+
+class SimulationError(HopyardError):
+    """A simulation cannot go on, such as one whose policy failed; the message says why, and when."""
+
+
+class World:
+    """One simulation under way. Everything that happens follows from its arguments."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        policy: Policy,
+        settings: Settings,
+        fleet: Fleet,
+        costs: Costs,
+        faults: Faults,
+        *,
+        seed: int,
+        answer: Callable[[AskOutside], object],
+        from_scratch: bool = False,
+        details: bool = False,
+        speedup: Callable[[int], float] = float,
+    ) -> None:
+        self.workload = workload
+        self.costs = costs
+        self.faults = faults
+        self.seed = seed
+        self.max_position = settings.max_position
+        self.from_scratch = from_scratch
+        self.speedup = speedup
+        self.timeline = Timeline()
+        self.measure = Measure(settings.max_position, details, settings.target, settings.mode == "min")
+        self.core = Core()
+        self.events = 0
+        self._settings = settings
+        self._host = PolicyHost(policy, recorded=False)
+        self._answer = answer
+        self._pending: deque[Event] = deque()
+        self._timers: dict[str, float] = {}
+        self._lessons: dict[int, tuple[Mapping[str, Any], Lesson]] = {}
+        self._metric = settings.metric
+        self._gangs: dict[tuple[str, int], int] = {}
+        machines = [machine for _, names in fleet.nodes() for machine in names]
+        speeds = {machine: fleet.speeds[index % len(fleet.speeds)] for index, machine in enumerate(machines)}
+        self._agents = {node: Agent(self, node, names, speeds) for node, names in fleet.nodes()}
+        self._carry: dict[type[Any], Callable[[Any], None]] = {
+            Send: self._send,
+            AskOutside: self._ask,
+            SetTimer: self._set_timer,
+            ReportAccepted: self._accepted,
+            Welcome: lambda _: None,
+            OrdersGiven: self._order,
+        }
+
+    @property
+    def experiment(self) -> Experiment:
+        """The search."""
+        return self.core.experiments[NAME]
+
+    def run(self) -> Iterator[None]:
+        """Goes on until the search is over, and stops for whoever watches now and then.
+
+        Raises:
+            SimulationError: The policy failed, or everything waits for something that will never happen.
+            InvalidInput: The policy trains what the workload does not know.
+        """
+        self.measure.machines_changed(0.0, sum(agent.machines for agent in self._agents.values()))
+        self.handle(ExperimentCreated(0.0, NAME, self._settings))
+        for agent in self._agents.values():
+            agent.join()
+        step, pending = self.timeline.step, self._pending
+        while True:
+            while pending:
+                self.handle(pending.popleft())
+            if self.experiment.phase.over:
+                return
+            if not step():
+                waits = Waiting(self.experiment, self.core.cluster, self.timeline.now).experiment(
+                    self.experiment.founder
+                )
+                raise SimulationError(f"after {self.timeline.now:g} s nothing happens any more: {waits}")
+            if self.timeline.taken % 4096 == 0:
+                yield
+
+    def handle(self, event: Event) -> None:
+        """The core takes an event, the policy answers, and the effects are carried out."""
+        core, host = self.core, self._host
+        effects: list[Effect] = []
+        calls: deque[UpCall] = deque()
+        following: Event | None = event
+        while following is not None:
+            self.events += 1
+            for effect in core.handle(following):
+                if type(effect) is UpCall:
+                    calls.append(effect)
+                elif type(effect) in self._carry:
+                    effects.append(effect)
+            following = None
+            while calls and following is None:
+                call = calls.popleft()
+                x = self.experiment
+                if x.in_flight is not None and x.in_flight[0] == call.number:
+                    following = host.answer(x, call)
+                    if type(following) is PolicyFailed:
+                        raise SimulationError(f"after {self.timeline.now:g} s: {following.error}")
+        x = self.experiment
+        if x.phase is Phase.PAUSED or x.phase is Phase.PAUSING:
+            raise SimulationError(f"after {self.timeline.now:g} s: {x.reason}")
+        self.measure.look(x, self.timeline.now)
+        for effect in effects:
+            self._carry[type(effect)](effect)
+
+    def deliver(self, event: Event) -> None:
+        """Something that a node says, on its way to the core."""
+        if self.costs.latency:
+            self.timeline.later(self.costs.latency, self._arrive, event)
+        else:
+            self._pending.append(event)
+
+    def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
+        """How a configuration trains, noise included."""
+        known = self._lessons.get(id(hyperparameters))
+        if known is not None:
+            return known[1]
+        lesson = self.workload.lesson(hyperparameters)
+        if self.faults.noise:
+            key = sorted(hyperparameters.items(), key=lambda item: item[0])
+            lesson = noisy(lesson, self.faults.noise, random.Random(f"{self.seed}/noise/{key}"))
+            self._lessons[id(hyperparameters)] = (hyperparameters, lesson)
+        return lesson
+
+    def gang_begins(self, key: RunKey, ranks: int) -> None:
+        """A process of a run on so many machines begins."""
+        if ranks > 1:
+            self._gangs[key.job, key.attempt] = ranks
+
+    def gang_left(self, key: RunKey) -> None:
+        """A process of a gang has left its machine: the others follow."""
+        ranks = self._gangs.pop((key.job, key.attempt), 0)
+        for rank in range(ranks):
+            if rank != key.rank:
+                for agent in self._agents.values():
+                    agent.follow(key._replace(rank=rank))
+
+    # ---------------------------------------------------------------------------------------------------------- inside
+
+    def _arrive(self, event: Any) -> None:
+        self._pending.append(replace(event, at=self.timeline.now))
+
+    def _send(self, effect: Send) -> None:
+        self.core.acknowledge(effect.run, effect.sequence)
+        if type(effect.body) is Amend:
+            self.measure.amended(effect.run.job, effect.body.until)
+        self._agents[effect.node].carry(effect)
+
+    def _order(self, effect: OrdersGiven) -> None:
+        for order in self.core.orders(effect.node):
+            self._agents[effect.node].ship(order)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        if effect.at is None:
+            self._timers.pop(effect.ticket, None)
+        else:
+            self._timers[effect.ticket] = effect.at
+            self.timeline.at(effect.at, self._elapsed, effect.ticket, effect.at)
+
+    def _elapsed(self, ticket: str, at: float) -> None:
+        if self._timers.get(ticket) == at:
+            del self._timers[ticket]
+            self._pending.append(TimerElapsed(self.timeline.now, NAME, ticket))
+
+    def _ask(self, effect: AskOutside) -> None:
+        error, result = "", None
+        try:
+            result = self._answer(effect)
+        except InvalidInput as found:
+            error = str(found)
+        delay = self.costs.prediction if effect.kind == "predict" else 0.0
+        if delay:
+            self.timeline.later(delay, self._answered, effect.ticket, result, error)
+        else:
+            self._answered(effect.ticket, result, error)
+
+    def _answered(self, ticket: str, result: object, error: str) -> None:
+        self._pending.append(Answered(self.timeline.now, NAME, ticket, result, error))
+
+    def _accepted(self, effect: ReportAccepted) -> None:
+        self.measure.reported(effect.job, effect.report, self._metric, self.timeline.now)

@@ -1,0 +1,115 @@
+"""A policy that goes on when it has heard a prediction, while scheduler, agents and predictors are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hopyard.client import Client
+from hopyard.client.types import Experiment, ExperimentState
+from hopyard.policy.vocabulary import Predict
+from hopyard_scheduler.commands.source import opened
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import WithdrawQuestion
+from hopyard_scheduler.core.events import Answered, PolicyAnswered
+from tests.e2e import kills
+from tests.e2e.harness import softmax_file
+from tests.e2e.up import IS_UP, Up
+
+JOBS, LENGTH, STEP = 4, 12, 2
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
+    """Wait for what other processes do."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited for {what}"
+        time.sleep(0.05)
+
+
+def predictors(agent: int) -> list[int]:
+    """The processes of an agent that predict."""
+    try:
+        children = psutil.Process(agent).children()
+        return [p.pid for p in children if "hopyard.predictor.process" in p.cmdline()]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill(up: Up, name: str) -> None:
+    """End a service at once, and wait until it serves again."""
+    pid = up.pids.pop(name)
+    os.kill(pid, signal.SIGKILL)
+    up.wait_serving(name)
+
+
+class Tickets:
+    """What the journal says became of each question."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answered: list[str] = []
+        self.withdrawn: list[str] = []
+        self.errors: list[str] = []
+
+    @classmethod
+    async def of(cls, server: str, experiment: Experiment) -> Tickets:
+        """Read it."""
+        found, core = cls(), Core()
+        async with opened(server, None, experiment.id, "a test") as source:
+            async for _, event in source.read():
+                if isinstance(event, PolicyAnswered):
+                    found.asked += [f"policy/{c.ticket}" for c in event.answer.commands if isinstance(c, Predict)]
+                if isinstance(event, Answered) and event.ticket.startswith("policy/"):
+                    found.answered.append(event.ticket)
+                    found.errors += [event.error] if event.error else []
+                effects = core.restore(event)  # type: ignore[arg-type]
+                found.withdrawn += [effect.ticket for effect in effects if isinstance(effect, WithdrawQuestion)]
+        return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_each_question_is_answered_once_whoever_is_killed(tmp_path: Path) -> None:
+    file = softmax_file(
+        tmp_path / "e",
+        policy={"name": "tests.integration.scheduler.predicting:Patient", "step": STEP},
+        predictor={"name": "tests.integration.predictors:Toy", "seconds": 0.2},
+        stop={"jobs": JOBS, "max_iterations": LENGTH},
+    )
+    up = Up(tmp_path / "data", port=(port := kills.free_port()))
+    server = f"127.0.0.1:{port}"
+    try:
+        up.wait_for(IS_UP, 120)
+        with Client(server=server, patience=90) as client:
+            experiment = client.create(file)
+            progress = kills.progress_of(client, experiment)
+            until(lambda: progress() >= JOBS * 2, "the first predictions")
+            kill(up, "scheduler")
+            until(lambda: progress() >= JOBS * 4, "predictions under another scheduler")
+            agent = up.wait_serving("agent-node1")
+            until(lambda: bool(predictors(agent)), "a predictor")
+            orphans = predictors(agent)
+            kill(up, "agent-node1")
+            until(lambda: not any(psutil.pid_exists(orphan) for orphan in orphans), "the end of its predictors")
+            agent = up.wait_serving("agent-node2")
+            until(lambda: bool(predictors(agent)), "a predictor")
+            os.kill(predictors(agent)[0], signal.SIGKILL)
+            assert not client.get(experiment.id).state.ended, "it was over before the last kill"
+            experiment = client.wait(experiment.id, timeout=240)
+            assert experiment.state is ExperimentState.COMPLETED
+            assert {len(curve) for curve in kills.curves(client, experiment).values()} == {LENGTH}
+            found = await Tickets.of(server, experiment)
+            assert len(found.asked) >= JOBS * (LENGTH // STEP - 1)
+            assert sorted(found.answered + found.withdrawn) == sorted(found.asked)
+            assert all("was killed by SIGKILL" in error for error in found.errors)
+            assert kills.replayed(server, experiment)["decisions_equal"] is True
+    finally:
+        if up.process.poll() is None:
+            up.stop()

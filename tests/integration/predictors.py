@@ -1,0 +1,89 @@
+"""Predictors that do what predictors do, and must not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any, ClassVar, Literal
+
+from hopyard.predictor import LEVELS, NotPredictableError, Prediction, Predictor, Question
+
+
+class Toy(Predictor):
+    """The last value goes on, with a spread of its own.
+
+    Args:
+        spread: It.
+        seconds: How long that takes.
+    """
+
+    def __init__(self, spread: float = 0.1, seconds: float = 0.0, **parameters: Any) -> None:
+        super().__init__(**parameters)
+        self.spread = spread
+        self.seconds = seconds
+
+    def predict(self, question: Question) -> Prediction:
+        time.sleep(self.seconds)
+        values = [value for value in question.curve.values if value == value]
+        if not values:
+            raise NotPredictableError("the curve has no finite value")
+        positions = tuple(range(question.curve.positions[-1] + 1, question.horizon + 1))
+        target = question.target
+        return Prediction(
+            positions,
+            (values[-1],) * len(positions),
+            (self.spread,) * len(positions),
+            () if target is None else (float(values[-1] >= target),) * len(positions),
+            tuple(values[-1] + self.spread * (level - 0.5) for level in LEVELS) if positions else (),
+        )
+
+
+class Social(Toy):
+    """Expects the mean of the last values of the other jobs."""
+
+    reads: ClassVar[Literal["nothing", "curves"]] = "curves"
+
+    def predict(self, question: Question) -> Prediction:
+        own = super().predict(question)
+        last = [curve.values[-1] for curve in question.others] or [-1.0]
+        return Prediction(
+            own.positions, (sum(last) / len(last),) * len(own.mean), own.deviation, own.reaches, own.final
+        )
+
+
+class Bad(Toy):
+    """Does at once what `how` says: "sleep", "spin", "raise", "exit", "kill", "grow", "lie", "print"."""
+
+    def __init__(self, how: str, **parameters: Any) -> None:
+        super().__init__(**parameters)
+        self.how = how
+
+    def predict(self, question: Question) -> Prediction:
+        if self.how == "sleep":
+            time.sleep(600)
+        if self.how == "spin":
+            while True:
+                pass
+        if self.how == "raise":
+            raise ZeroDivisionError("no way")
+        if self.how == "exit":
+            os.write(2, b"last words\n")
+            os._exit(3)
+        if self.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "grow":
+            raise MemoryError("no room for 1 TiB")
+        if self.how == "lie":
+            return Prediction((1,), (0.0,), (-1.0,))
+        if self.how == "print":
+            os.write(1, b"hello to the log\n")
+        return super().predict(question)
+
+
+class Unmakeable(Toy):
+    """Ends when it is made."""
+
+    def __init__(self, **parameters: Any) -> None:
+        super().__init__(**parameters)
+        raise RuntimeError("not today")

@@ -1,0 +1,25 @@
+"""The lander's trainer, whose world cannot be saved, goes on bit for bit all the same."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from hopyard.local import verify_resume
+from hopyard.spec import load_spec
+
+pytest.importorskip("torch", reason="torch is not installed: pip install 'hopyard[torch]'")
+pytest.importorskip("Box2D", reason="the extra lunarlander is not installed: pip install 'hopyard[lunarlander]'")
+
+FOLDER = Path(__file__).parents[3] / "benchmarks" / "traces" / "lunarlander"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_suspended_agent_goes_on_bit_for_bit() -> None:
+    space = load_spec((FOLDER / "experiment.yaml").read_text()).space
+    # The buffer wraps, learning has begun, and the second report falls into an episode.
+    given = space.sample_at(3, 0) | {"warmup": 500, "buffer_size": 2000, "train_every": 6}
+    verify_resume(runpy.run_path(str(FOLDER / "lander.py"))["LanderTrainer"], given, until=2, seed=4)

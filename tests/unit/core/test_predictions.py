@@ -1,0 +1,154 @@
+"""What is asked of a predictor, what becomes of the answer, and what when the job ends first."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from hopyard.policy.vocabulary import (
+    AnswerJob,
+    CreateJob,
+    Predict,
+    PredictionReady,
+    RunEndReason,
+    TerminateJob,
+)
+from hopyard_scheduler.core.core import Core
+from hopyard_scheduler.core.effects import AskOutside, WithdrawQuestion
+from hopyard_scheduler.core.events import Answered, Operated
+from hopyard_scheduler.core.model import ENDLESS
+from hopyard_scheduler.core.quarantine import quarantine
+from tests.unit.core.rig import Rig
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """A job that trains."""
+    return training()
+
+
+def training(**terms: object) -> Rig:
+    rig = Rig(**terms)  # type: ignore[arg-type]
+    rig.create()
+    rig.start("1")
+    return rig
+
+
+def asked(rig: Rig) -> AskOutside:
+    (found,) = rig.of(AskOutside)
+    return found
+
+
+def refusal(rig: Rig, **parameters: Any) -> str:
+    rig.command(Predict("t", "1", parameters))
+    assert not rig.of(AskOutside)
+    return rig.x.verdicts[-1].reason if rig.x.verdicts else rig.x.told[-1].reason
+
+
+def test_a_question_holds_all_that_a_predictor_needs() -> None:
+    rig = training(target=0.9, low=0.0, high=1.0, mode="max", seed=3)
+    rig.report(1, 0.4)
+    rig.report(2, math.nan)
+    rig.command(Predict("t", "1"))
+    question = asked(rig)
+    assert (question.ticket, question.kind, question.payload["job"]) == ("policy/t", "predict", "1")
+    curve = question.payload["question"].pop("curve")
+    assert (curve["positions"], str(curve["values"])) == ([1, 2], "[0.4, nan]")
+    assert curve["hyperparameters"] == rig.job().hyperparameters
+    seed = question.payload["question"].pop("seed")
+    assert 0 <= seed < 2**63
+    assert question.payload["question"] == {"horizon": 10, "mode": "max", "target": 0.9, "low": 0.0, "high": 1.0}
+    rig.command(Predict("u", "1", {"horizon": 5, "target": 0.7}))
+    again = asked(rig).payload["question"]
+    assert (again["horizon"], again["target"], again["seed"]) == (5, 0.7, seed)
+    rig.report(3, 0.5)
+    rig.command(Predict("v", "1"))
+    assert asked(rig).payload["question"]["seed"] != seed
+
+
+def test_points_without_the_metric_are_left_out(rig: Rig) -> None:
+    rig.report(1, 0.4)
+    rig.job().curve.points[1].whole = {"loss": 1.0}
+    rig.command(Predict("t", "1"))
+    assert asked(rig).payload["question"]["curve"]["values"] == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"horizon": 0}, "the horizon of a prediction is a position, at least 1, found 0"),
+        ({"horizon": 2.5}, "the horizon of a prediction is a position, at least 1, found 2.5"),
+        ({"target": math.inf}, "the target of a prediction is a finite number, found inf"),
+        ({"target": True}, "the target of a prediction is a finite number, found True"),
+        ({"stesp": 3}, "a prediction takes target and horizon, found stesp"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(rig: Rig, parameters: dict[str, Any], said: str) -> None:
+    assert refusal(rig, **parameters) == said
+
+
+def test_without_an_end_a_horizon_is_needed() -> None:
+    rig = training(max_position=ENDLESS)
+    rig.report(1, 0.4)
+    assert "needs a horizon" in refusal(rig)
+    rig.command(Predict("u", "1", {"horizon": 50}))
+    assert asked(rig).payload["question"]["horizon"] == 50
+
+
+def test_an_answer_is_heard_once(rig: Rig) -> None:
+    rig.report(1, 0.4)
+    rig.command(Predict("t", "1"))
+    for _ in range(2):
+        rig.feed(Answered(rig.now, "x", "policy/t", {"positions": []}))
+    assert rig.called(PredictionReady) == [PredictionReady("t", "1", {"positions": []})]
+
+
+def test_the_end_of_the_job_is_the_answer_and_a_later_one_counts_for_nothing(rig: Rig) -> None:
+    rig.create()
+    rig.report(1, 0.4)
+    rig.command(Predict("t", "1"), Predict("u", "2"))
+    rig.command(TerminateJob("1"))
+    assert not rig.of(WithdrawQuestion)  # it runs on to its next boundary
+    rig.ended(RunEndReason.TERMINATED, 1)
+    assert rig.of(WithdrawQuestion) == [WithdrawQuestion("x", "policy/t")]
+    assert rig.called(PredictionReady) == [PredictionReady("t", "1", error="job 1 is TERMINATED by now")]
+    journalled = len(rig.journal)
+    assert rig.feed(Answered(rig.now, "x", "policy/t", {})) == []
+    assert len(rig.journal) == journalled
+    assert list(rig.x.asks) == ["policy/u"]
+    assert "job '1' is TERMINATED: there is nothing to predict" in refusal(rig)
+
+
+def test_a_job_that_is_answered_from_another_takes_its_questions_with_it(rig: Rig) -> None:
+    rig.report(1, 0.4)
+    rig.create()
+    rig.command(Predict("t", "2"))
+    rig.command(AnswerJob("2", "1", 1))
+    assert rig.of(WithdrawQuestion) == [WithdrawQuestion("x", "policy/t")]
+
+
+def test_the_end_of_the_experiment_withdraws_all(rig: Rig) -> None:
+    rig.report(1, 0.4)
+    rig.command(Predict("t", "1"))
+    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.ended(RunEndReason.TERMINATED, 1)
+    assert WithdrawQuestion("x", "policy/t") in rig.of(WithdrawQuestion)
+    assert not rig.x.asks
+
+
+def test_a_quarantine_withdraws_all(rig: Rig) -> None:
+    rig.report(1, 0.4)
+    rig.command(Predict("t", "1"))
+    assert WithdrawQuestion("x", "policy/t") in quarantine(rig.core, "x", "a bug", rig.now)
+
+
+def test_a_recovered_core_asks_the_same_again(rig: Rig) -> None:
+    rig.report(1, 0.4)
+    rig.command(Predict("t", "1"), CreateJob("2"))
+    core = Core()
+    for event in rig.journal:
+        core.restore(event)  # type: ignore[arg-type]
+    again = [effect for effect in core.recovered() if isinstance(effect, AskOutside)]
+    assert again == list(rig.x.asks.values())

@@ -1,0 +1,33 @@
+"""Every predictor that is installed passes the conformance suite."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from hopyard.plugins import PREDICTORS, load_plugin, plugin_names
+from hopyard.predictor import Predictor
+from hopyard.predictor.conformance import PredictorConformance
+
+# What keeps a predictor's suite short, and what is known of it.
+PARAMETERS: dict[str, dict[str, Any]] = {"mcmc": {"steps": 140, "burn_in": 100}}
+ATTRIBUTES: dict[str, dict[str, Any]] = {
+    # Ten times what they take on an idle machine.
+    "grid": {"time_limit": 0.05},
+    "pooled": {"time_limit": 0.2},
+    # The published model is too sure of itself at every share; it is there as it was published.
+    "mcmc": {"honest_from": 1.0},
+}
+
+
+def suite(name: str) -> type[PredictorConformance]:
+    def make(self: PredictorConformance) -> Predictor:
+        predictor = cast(type[Predictor], load_plugin(PREDICTORS, name, Predictor))
+        return predictor(**PARAMETERS.get(name, {}))
+
+    title = f"Test{name.title().replace('_', '').replace('-', '')}"
+    body = {"make": make, "__module__": __name__, "__qualname__": title, **ATTRIBUTES.get(name, {})}
+    return type(title, (PredictorConformance,), body)
+
+
+for one in map(suite, plugin_names(PREDICTORS)):
+    globals()[one.__name__] = one

@@ -1,0 +1,161 @@
+"""POP on small searches in virtual time: who ends, who keeps a machine, who takes turns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+from typing_extensions import override
+
+from hopyard.policy import Policy
+from hopyard.policy.conformance import PolicyConformance
+from hopyard.predictor import LEVELS, NotPredictableError, Prediction, Predictor, Question
+from hopyard.traces import Trace
+from hopyard_policies.pop import PopPolicy
+from hopyard_scheduler.simulator import Costs, Foreseen, Result, TraceWorkload, simulate
+
+
+class Told(Predictor):
+    """Chances that stand in the configurations: `p` at each future position."""
+
+    @override
+    def predict(self, question: Question) -> Prediction:
+        if question.curve.hyperparameters.get("silent"):
+            raise NotPredictableError("nothing is known")
+        last = question.curve.positions[-1]
+        ahead = tuple(range(last + 1, question.horizon + 1))
+        p = float(question.curve.hyperparameters["p"])
+        return Prediction(ahead, (0.5,) * len(ahead), (0.0,) * len(ahead), (p,) * len(ahead), (0.5,) * len(LEVELS))
+
+
+def minimised(one: Trace) -> Trace:
+    """The same curve of the negative metric."""
+    return replace(one, mode="min", metrics=tuple(-value for value in one.metrics))
+
+
+def trace(job: int, p: float, value: float = 0.2, reports: int = 10, **more: Any) -> Trace:
+    return Trace(str(job), {"p": p, "job": job, **more}, "accuracy", "max", (value,) * reports, (1.0,) * reports)
+
+
+def search(*traces: Trace, slots: int = 1, target: float | None = 0.9, **options: Any) -> Result:
+    parameters = {"evaluation_boundary": 2, **options.pop("parameters", {})}
+    return simulate(
+        TraceWorkload(traces),
+        PopPolicy,
+        slots=slots,
+        target=target,
+        parameters=parameters,
+        predictor=Told(),
+        details=True,
+        **options,
+    )
+
+
+def runs(result: Result) -> list[tuple[str, float, float]]:
+    return [
+        (one.job, one.start, one.end) for one in sorted(result.runs or (), key=lambda one: (one.start, one.machine))
+    ]
+
+
+def test_a_job_without_a_chance_ends() -> None:
+    # Asked at 2.0, it trains on and leaves at 3.0. Exactly 0.05 is not below 0.05.
+    result = search(trace(1, 0.049), trace(2, 0.05))
+    assert runs(result)[0] == ("1", 0.0, 3.0)
+    assert result.jobs_terminated == 1
+    assert result.jobs_at_R == ((13.0, 1),)
+
+
+def test_a_job_that_never_learns_ends_at_its_boundary_unasked() -> None:
+    foreseen = Foreseen()
+    result = search(trace(1, 0.9, 0.1), trace(2, 0.9), parameters={"kill_threshold": 0.15}, foreseen=foreseen)
+    assert runs(result)[0] == ("1", 0.0, 2.0)
+    assert result.jobs_terminated == 1
+    assert foreseen.asked == 4  # Job 2 at 2, 4, 6, 8.
+
+
+def test_opportunistic_jobs_take_turns() -> None:
+    # One machine, p = 0.5 each: nobody deserves a whole slot. At 3.0 job 1 leaves for the next one, and so on; new ones go first.
+    result = search(*(trace(job, 0.5) for job in (1, 2, 3)))
+    assert runs(result)[:5] == [("1", 0.0, 3.0), ("2", 3.0, 6.0), ("3", 6.0, 9.0), ("1", 9.0, 11.0), ("2", 11.0, 13.0)]
+
+
+def test_a_promising_job_keeps_its_machine() -> None:
+    result = search(*(trace(job, 1.0) for job in (1, 2)))
+    assert runs(result) == [("1", 0.0, 10.0), ("2", 10.0, 20.0)]
+    assert result.suspends == 0
+
+
+def test_promising_jobs_come_first_when_they_have_to_wait() -> None:
+    # Job 1 is asked at 2.0 and leaves at 3.0, since 0.5 deserves no slot alone. Job 2 is certain, and stays.
+    result = search(trace(1, 0.5), trace(2, 1.0), trace(3, 0.5))
+    assert runs(result)[:3] == [("1", 0.0, 3.0), ("2", 3.0, 13.0), ("3", 13.0, 16.0)]
+
+
+def test_nobody_leaves_when_nobody_waits() -> None:
+    result = search(trace(1, 0.3), trace(2, 0.3), slots=2)
+    assert runs(result) == [("1", 0.0, 10.0), ("2", 0.0, 10.0)]
+
+
+def test_a_prediction_that_is_late_holds_nobody_up() -> None:
+    result = search(trace(1, 0.01), trace(2, 1.0), costs=Costs(prediction=2.5))
+    # Asked at 2.0, answered at 4.5, gone at 5.0.
+    assert runs(result)[0] == ("1", 0.0, 5.0)
+
+
+def test_a_prediction_that_fails_leaves_a_job_opportunistic() -> None:
+    result = search(trace(1, 0.9, silent=1), trace(2, 1.0))
+    assert runs(result)[:2] == [("1", 0.0, 3.0), ("2", 3.0, 13.0)]
+    assert result.jobs_at_R[-1][1] == 2
+
+
+def test_without_a_target_the_best_so_far_is_the_aim() -> None:
+    asked: list[float | None] = []
+
+    class Asked(Told):
+        @override
+        def predict(self, question: Question) -> Prediction:
+            asked.append(question.target)
+            return super().predict(question)
+
+    simulate(
+        TraceWorkload([trace(1, 1.0, 0.3), trace(2, 1.0, 0.6)]),
+        PopPolicy,
+        slots=1,
+        parameters={"evaluation_boundary": 5, "step": 0.05},
+        predictor=Asked(),
+    )
+    assert asked == [pytest.approx(0.35), pytest.approx(0.65)]
+
+
+def test_no_time_is_no_chance() -> None:
+    # The target would be reached with certainty, but only 0.5 s are left at the boundary.
+    result = search(trace(1, 1.0), trace(2, 1.0), max_time=2.5)
+    assert result.jobs_terminated + len(result.runs or ()) >= 1
+    assert result.time <= 3.5
+
+
+def test_minimising_the_negative_is_the_same_search() -> None:
+    traces = [trace(job, p, value) for job, p, value in ((1, 0.5, 0.2), (2, 0.9, 0.1), (3, 0.01, 0.3), (4, 1.0, 0.4))]
+    ours = search(*traces, slots=2, parameters={"kill_threshold": 0.15})
+    theirs = search(
+        *map(minimised, traces), slots=2, target=-0.9, parameters={"kill_threshold": -0.15, "evaluation_boundary": 2}
+    )
+    assert ours.runs == theirs.runs
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("evaluation_boundary", 0), ("least_confidence", 1.5), ("slots_per_job", 0), ("step", -1), ("ahead", 0)],
+)
+def test_parameters_out_of_range(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        PopPolicy(**{name: value})  # type: ignore[arg-type]
+
+
+class TestConformance(PolicyConformance):
+    symmetric: ClassVar = False  # The targets that it asks about are negative, too; its searches are compared above.
+
+    @override
+    def make_policy(self) -> Policy:
+        return PopPolicy(evaluation_boundary=2)

@@ -1,0 +1,284 @@
+"""Questions to nodes that come and go, and the histories that go with them. No node is there but in the test's mind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hopyard.policy.vocabulary import JobState, Predict
+from hopyard.predictor import Prediction
+from hopyard.predictor.wire import prediction_to_wire
+from hopyard.serving import Background
+from hopyard.spec import PredictorSpec
+from hopyard.v1 import resource_manager_pb2 as pb
+from hopyard_scheduler import histories, predictions
+from hopyard_scheduler.core.events import Answered, Event
+from hopyard_scheduler.histories import Histories
+from hopyard_scheduler.predictions import Predictions
+from hopyard_scheduler.sessions import Session, Sessions
+from tests.unit.core.rig import Rig
+
+WIRE = prediction_to_wire(Prediction((10,), (0.5,), (0.1,)))
+
+
+@dataclass
+class Node:
+    """A node's session; `heard` is what was sent to it."""
+
+    session: Session
+    heard: list[pb.AgentSessionResponse] = field(default_factory=list)
+
+    async def hears(self) -> pb.AgentSessionResponse:
+        message = await self.session.next()
+        assert message is not None
+        self.heard.append(message)
+        return message
+
+    async def question(self) -> pb.NodeQuestion:
+        return (await self.hears()).question
+
+
+class Shell:
+    """Predictions over sessions that the test opens; `answers` is what reaches the core."""
+
+    def __init__(self, rig: Rig, background: Background, node_seconds: float = 60.0) -> None:
+        self.rig = rig
+        self.sessions = Sessions(10.0, lambda: 0.0)
+        self.answers: list[Answered] = []
+        self.predictions = Predictions(self.sessions, background, lambda: rig.now, node_seconds)
+        self.spec = PredictorSpec(name="tests.integration.predictors:Toy", time_limit=7.0)
+        self.predictions.attach(rig.core, self._post, self._program)
+
+    def _post(self, event: Event) -> None:
+        assert isinstance(event, Answered)
+        self.answers.append(event)
+        self.rig.feed(event)
+
+    def _program(self, name: str) -> Any:
+        return SimpleNamespace(spec=SimpleNamespace(predictor=self.spec), bundle="b" * 64)
+
+    def join(self, name: str) -> Node:
+        session = Session(name, "1", "127.0.0.1:1")
+        self.sessions.open(session)
+        session.welcome(pb.AgentSessionResponse(welcome=pb.AgentWelcome(epoch=1)))
+        self.predictions.joined()
+        return Node(session)
+
+    def ask(self, *jobs: str) -> None:
+        for job in jobs:
+            self.rig.command(Predict(f"t{job}", job))
+            self.predictions.ask(self.rig.x.asks[f"policy/t{job}"])
+
+    def answer(self, question: pb.NodeQuestion, **said: str) -> None:
+        given = said or {"result_json": json.dumps(WIRE)}
+        self.predictions.answered(pb.NodeAnswer(ticket=question.ticket, **given))
+
+    async def answered(self, count: int = 1) -> list[Answered]:
+        async with asyncio.timeout(60):
+            while len(self.answers) < count:  # noqa: ASYNC110 - tasks of this loop, and a thread that imports
+                await asyncio.sleep(0.001)
+        return self.answers
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """Two jobs, the first of which trains on n1."""
+    rig = Rig(machines=1)
+    rig.create()
+    rig.create()
+    rig.start("1")
+    rig.report(1, 0.25)
+    return rig
+
+
+@pytest.fixture
+async def background() -> AsyncIterator[Background]:
+    async with Background("test") as found:
+        yield found
+
+
+async def welcomed(node: Node) -> Node:
+    assert (await node.hears()).HasField("welcome")
+    return node
+
+
+async def test_the_node_that_trains_a_job_is_asked(rig: Rig, background: Background) -> None:
+    shell = Shell(rig, background)
+    other, own = await welcomed(shell.join("a")), await welcomed(shell.join("n1"))
+    shell.ask("1")
+    question = await own.question()
+    assert (question.ticket, question.kind, question.timeout_seconds) == ("x/policy/t1", "predict", 7.0)
+    assert (question.predictor.name, question.predictor.parameters_json) == (shell.spec.name, "{}")
+    assert question.predictor.bundle == "b" * 64
+    assert json.loads(question.payload_json)["curve"]["values"] == [0.25]
+    assert "others" not in json.loads(question.payload_json)
+    shell.answer(question)
+    (answered,) = await shell.answered()
+    assert (answered.ticket, answered.result, answered.error) == ("policy/t1", WIRE, "")
+    shell.answer(question)
+    assert len(shell.answers) == 1
+    assert len(other.heard) == 1
+
+
+async def test_a_question_goes_to_another_node_when_its_own_is_gone(rig: Rig, background: Background) -> None:
+    shell = Shell(rig, background)
+    own = await welcomed(shell.join("n1"))
+    shell.ask("1")
+    await own.question()
+    shell.sessions.gone(own.session)
+    other = await welcomed(shell.join("a"))
+    question = await other.question()
+    shell.answer(question, error="too few points")
+    (answered,) = await shell.answered()
+    assert (answered.result, answered.error) == (None, "too few points")
+
+
+async def test_a_node_that_comes_back_is_asked_again(rig: Rig, background: Background) -> None:
+    shell = Shell(rig, background)
+    shell.ask("1")
+    first = await welcomed(shell.join("n1"))
+    before = await first.question()
+    second = await welcomed(shell.join("n1"))
+    shell.sessions.gone(first.session)
+    assert await second.question() == before
+    shell.answer(before)
+    assert len(await shell.answered()) == 1
+
+
+async def test_a_job_without_a_run_is_asked_of_the_experiments_own_nodes_the_least_busy_first(
+    rig: Rig, background: Background
+) -> None:
+    shell = Shell(rig, background)
+    await welcomed(shell.join("a"))
+    own = await welcomed(shell.join("n1"))
+    shell.ask("2")
+    await own.question()
+    rig.join("n2", 1)
+    more = await welcomed(shell.join("n2"))
+    rig.create()
+    shell.ask("3")
+    await more.question()
+
+
+async def test_without_a_node_it_fails_after_a_while(rig: Rig, background: Background) -> None:
+    shell = Shell(rig, background, node_seconds=0.0)
+    shell.ask("1")
+    (answered,) = await shell.answered()
+    assert answered.error == "no node was there to predict on for 0 s"
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("{", "the node's answer is not JSON"),
+        ("3", "a prediction is a mapping, found int"),
+        ('{"positions": [1], "mean": "x"}', "mean: numbers are needed"),
+    ],
+)
+async def test_what_is_no_prediction_is_a_failure(rig: Rig, background: Background, said: str, error: str) -> None:
+    shell = Shell(rig, background)
+    own = await welcomed(shell.join("n1"))
+    shell.ask("1")
+    shell.answer(await own.question(), result_json=said)
+    (answered,) = await shell.answered()
+    assert error in answered.error
+
+
+async def test_a_predictor_that_is_none_fails_without_a_node(rig: Rig, background: Background) -> None:
+    shell = Shell(rig, background)
+    shell.spec = PredictorSpec(name="nobody")
+    shell.ask("1")
+    (answered,) = await shell.answered()
+    assert "no plugin is called 'nobody'" in answered.error
+
+
+async def test_a_withdrawn_question_is_withdrawn_from_its_node(rig: Rig, background: Background) -> None:
+    shell = Shell(rig, background)
+    own = await welcomed(shell.join("n1"))
+    shell.ask("1")
+    question = await own.question()
+    shell.predictions.withdraw("x", "policy/t1")
+    shell.predictions.withdraw("x", "policy/t1")
+    shell.predictions.withdraw("x", "create/3")
+    assert (await own.hears()).withdraw_question.ticket == question.ticket
+    shell.answer(question)
+    shell.ask("2")
+    shell.answer(await own.question())
+    assert [answered.ticket for answered in await shell.answered()] == ["policy/t2"]
+
+
+async def test_a_node_has_a_few_questions_at_a_time(
+    rig: Rig, background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictions, "WINDOW", 1)
+    shell = Shell(rig, background)
+    own = await welcomed(shell.join("n1"))
+    shell.ask("1", "2")
+    first = await own.question()
+    shell.predictions.withdraw("x", "policy/t1")
+    assert (await own.hears()).withdraw_question.ticket == first.ticket
+    assert (await own.question()).ticket == "x/policy/t2"
+
+
+async def test_after_a_stop_nothing_is_asked(rig: Rig, background: Background) -> None:
+    shell = Shell(rig, background)
+    shell.predictions.stop()
+    shell.ask("1")
+    assert background.failure is None
+    assert not shell.answers
+
+
+async def test_curves_go_with_questions_to_those_that_read_them(rig: Rig, background: Background) -> None:
+    shell = Shell(rig, background)
+    shell.spec = PredictorSpec(name="tests.integration.predictors:Social")
+    own = await welcomed(shell.join("n1"))
+    shell.ask("2")
+    (other,) = json.loads((await own.question()).payload_json)["others"]
+    assert other == {"positions": [1], "values": [0.25], "hyperparameters": {"lr": 0.1}, "ended": False}
+
+
+# --------------------------------------------------------------------------------------------------------------- histories
+
+
+def grown(rig: Rig, lengths: list[int]) -> None:
+    """Jobs with so many points, from the second on."""
+    for length in lengths:
+        job = rig.job(rig.create())
+        for position in range(1, length + 1):
+            job.curve.add(SimpleNamespace(position=position, seconds=1.0, part="", metrics={"score": 0.5}))  # type: ignore[arg-type]
+        job.high_water = length
+
+
+def lengths(rig: Rig, found: Histories) -> list[int]:
+    return [len(curve["values"]) for curve in json.loads(found.others(rig.x, rig.job("1")))]
+
+
+def test_histories_hold_what_went_furthest_in_the_order_of_creation(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    rig.create()
+    grown(rig, [1, 3, 0, 2, 3])
+    found = Histories()
+    assert lengths(rig, found) == [1, 3, 2, 3]
+    monkeypatch.setattr(histories, "MAX_CURVES", 3)
+    assert lengths(rig, found) == [3, 2, 3]
+    monkeypatch.setattr(histories, "MAX_POINTS", 7)
+    assert lengths(rig, found) == [3, 3]
+
+
+def test_a_curve_is_written_anew_when_it_has_changed() -> None:
+    rig = Rig()
+    rig.create()
+    grown(rig, [2])
+    found = Histories()
+    first = found.others(rig.x, rig.job("1"))
+    assert found.others(rig.x, rig.job("1")) == first
+    rig.job("2").state = JobState.COMPLETED
+    assert json.loads(found.others(rig.x, rig.job("1")))[0]["ended"] is True
+    found.forget("x")
+    assert json.loads(found.others(rig.x, rig.job("1")))[0]["ended"] is True

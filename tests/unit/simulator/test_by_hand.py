@@ -1,0 +1,230 @@
+"""Small searches whose every moment was worked out by hand: two machines, four jobs, one cost after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, Policy
+from hopyard.traces import Trace
+from hopyard_policies.bandit import BanditPolicy
+from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, TraceWorkload, simulate
+from tests.unit.simulator.policies import Turns
+
+
+def trace(job: str, values: Sequence[float], seconds: float = 1.0) -> Trace:
+    return Trace(job, {"x": int(job)}, "accuracy", "max", tuple(values), (seconds,) * len(values))
+
+
+FOUR = [
+    trace("1", (0.1, 0.2, 0.3), 1.0),
+    trace("2", (0.1, 0.4, 0.9), 2.0),
+    trace("3", (0.5, 0.6, 0.7), 1.0),
+    trace("4", (0.2, 0.2, 0.2), 2.0),
+]
+
+
+def run(policy: Any = "default", **options: Any) -> Result:
+    return simulate(TraceWorkload(FOUR), policy, slots=2, details=True, **options)
+
+
+def intervals(result: Result) -> dict[str, list[tuple[str, float, float]]]:
+    """(job, start, end) of the runs by machine."""
+    found: dict[str, list[tuple[str, float, float]]] = {}
+    for one in sorted(result.runs or (), key=lambda r: (r.machine, r.start)):
+        found.setdefault(one.machine, []).append((one.job, one.start, one.end))
+    return found
+
+
+def test_nothing_costs_anything() -> None:
+    # Jobs 2 and 3 end at 6.0 both; what was planned first happens first, and the last position of job 2 was, at 4.0.
+    result = run()
+    assert intervals(result) == {
+        "node1/0": [("1", 0.0, 3.0), ("3", 3.0, 6.0)],
+        "node2/0": [("2", 0.0, 6.0), ("4", 6.0, 12.0)],
+    }
+    assert (result.time, result.job_seconds, result.iterations) == (12.0, 18.0, 12)
+    assert result.utilisation == 18 / 24
+    assert (result.best, result.best_job) == (0.9, "2")
+    assert (result.first_at_R, result.jobs_at_R) == (3.0, ((3.0, 1), (6.0, 2), (6.0, 3), (12.0, 4)))
+    assert (result.jobs_started, result.jobs_terminated, result.suspends, result.promotions) == (4, 0, 0, 0)
+
+
+def test_starts_cost() -> None:
+    result = run(costs=Costs(start=0.5))
+    assert intervals(result) == {
+        "node1/0": [("1", 0.0, 3.5), ("3", 3.5, 7.0)],
+        "node2/0": [("2", 0.0, 6.5), ("4", 6.5, 13.0)],
+    }
+
+
+def test_snapshots_and_leaving_cost() -> None:
+    # A job that is complete is saved, and its machine is left: 0.25 + 0.5 each.
+    result = run(costs=Costs(snapshot=0.25, suspend=0.5))
+    assert intervals(result) == {
+        "node1/0": [("1", 0.0, 3.75), ("3", 3.75, 7.5)],
+        "node2/0": [("2", 0.0, 6.75), ("4", 6.75, 13.5)],
+    }
+
+
+def test_resumes_cost() -> None:
+    # Turns: jobs 1 and 2 first; each position ends with a suspend, and first come is first served. Starts are free.
+    result = run(Turns, costs=Costs(resume=1.0, suspend=0.5))
+    assert intervals(result)["node1/0"][:3] == [("1", 0.0, 1.5), ("3", 1.5, 3.0), ("1", 3.0, 5.5)]
+    assert intervals(result)["node2/0"][:2] == [("2", 0.0, 2.5), ("4", 2.5, 5.0)]
+    assert result.suspends == 8
+    assert len(result.runs or ()) == 12
+    # 18 s of training, 12 times 0.5 s of leaving, 8 resumes of 1 s.
+    assert result.job_seconds == 18 + 6 + 8
+
+
+def test_training_from_scratch() -> None:
+    # The second run of a job trains 1 position again, the third 2: 1 + 2 seconds of its pace more each.
+    result = run(Turns, from_scratch=True)
+    assert result.job_seconds == 18 + 3 * (1 + 2 + 1 + 2)
+    assert result.iterations == 12 + 4 * (1 + 2)
+
+
+def test_the_target_ends_it() -> None:
+    # Job 3 begins at 3.0 and reports 0.6 at 5.0. Job 2 is in its third position then, and leaves at 6.0.
+    result = run(target=0.6)
+    assert result.time_to_target == 5.0
+    assert result.time == 6.0
+    assert result.jobs_started == 3
+    assert result.jobs_terminated == 0
+
+
+def test_a_target_that_is_never_reached() -> None:
+    result = run(target=0.95)
+    assert result.time_to_target is None
+    assert result.time == 12.0
+
+
+def test_the_time_is_over() -> None:
+    result = run(max_time=4.0)
+    # Job 3 reports at 4.0 sharp, and leaves there; job 2 reports its second position at that time, too.
+    assert result.time_to_target is None
+    assert 4.0 <= result.time <= 6.0
+    assert result.best == 0.5
+
+
+def test_bandit_ends_the_worse() -> None:
+    # Boundary 1, half as much again. Job 2 is as good as the best at 2.0 (0.1), and itself the best at 4.0 and 6.0. Job 4 begins at
+    # 6.0, when job 2 ends first; its 0.2 at 8.0 is too far from 0.9.
+    result = simulate(TraceWorkload(FOUR), BanditPolicy, slots=2, parameters={"evaluation_boundary": 1}, details=True)
+    assert intervals(result) == {
+        "node1/0": [("1", 0.0, 3.0), ("3", 3.0, 6.0)],
+        "node2/0": [("2", 0.0, 6.0), ("4", 6.0, 8.0)],
+    }
+    assert result.jobs_terminated == 1
+    assert result.iterations == 10
+
+
+def test_machines_differ() -> None:
+    result = simulate(TraceWorkload(FOUR), "default", fleet=Fleet(2, speeds=(1.0, 0.5)), details=True)
+    assert intervals(result)["node2/0"] == [("2", 0.0, 12.0)]
+
+
+def test_latency() -> None:
+    # Start: 0.25 s to the machine. The end: 0.25 s until the scheduler knows. Reports that need no decision cost nothing.
+    result = run(costs=Costs(latency=0.25))
+    assert intervals(result) == {
+        "node1/0": [("1", 0.25, 3.25), ("3", 3.75, 6.75)],
+        "node2/0": [("2", 0.25, 6.25), ("4", 6.75, 12.75)],
+    }
+    assert result.time == 13.0
+
+
+def test_a_straggler_takes_longer() -> None:
+    plain, slow = run(), run(faults=Faults(straggling=1.0), seed=1)
+    assert slow.job_seconds > plain.job_seconds
+    factors = [(one.end - one.start) / (3.0 if one.job in "13" else 6.0) for one in slow.runs or ()]
+    assert all(factor >= 1.0 for factor in factors)
+    assert len({round(factor, 9) for factor in factors}) == 4
+
+
+def test_drops_are_trained_again() -> None:
+    result = run(faults=Faults(drop=0.2), seed=3, parameters={"max_losses": 1000})
+    assert result.jobs_at_R[-1][1] == 4
+    assert result.iterations > 12
+
+
+def test_a_node_fails_and_comes_back() -> None:
+    faults = Faults(node_failures=0.05, downtime=5.0)
+    result = run(faults=faults, costs=Costs(detection=1.0), seed=0)
+    # The second node fails while job 2 trains, and is back 5 s later; without snapshots it trains job 2 from its beginning.
+    (_, _, failed), (job, back, done), *_ = intervals(result)["node2/0"]
+    assert job == "2"
+    assert back - failed == pytest.approx(5.0)
+    assert done - back == pytest.approx(6.0)
+    assert result.jobs_at_R[-1][1] == 4
+    saving = run(faults=faults, costs=Costs(detection=1.0), seed=0, parameters={"snapshot_every": 1})
+    lost = [one for one in saving.runs or () if one.job == "2"]
+    assert [one.trained for one in lost] == [1, 2]
+
+
+def test_noise_moves_reports_and_repeats() -> None:
+    one, two = (run(faults=Faults(noise=0.01), seed=5) for _ in range(2))
+    assert one == two
+    assert one.best is not None
+    assert one.best != 0.9
+    assert abs(one.best - 0.9) < 0.1
+
+
+def test_unequal_truncated_and_missing_values() -> None:
+    traces = [
+        trace("1", (0.1, math.nan, 0.3)),
+        trace("2", (0.2,)),
+        Trace("3", {"x": 3}, "accuracy", "max", (0.4, 0.5), (2.0, 1.0), (2, 3), {"loss": (1.0, 0.5)}),
+    ]
+    result = simulate(TraceWorkload(traces), "default", slots=1, details=True)
+    assert result.curves is not None
+    assert result.curves["1"] == [[1.0, 1, 0.1], [2.0, 2, None], [3.0, 3, 0.3]]
+    assert result.curves["2"] == [[4.0, 1, 0.2]]
+    assert result.curves["3"] == [[6.0, 2, 0.4], [7.0, 3, 0.5]]
+    assert result.jobs_at_R == ((3.0, 1), (7.0, 2))  # The second's program ended by itself before.
+
+
+def test_promotions_are_counted() -> None:
+    class Rungs(Policy):
+        every_iteration = False
+
+        def allocate_jobs(self, cluster: Cluster) -> None:
+            for machine in cluster.idle_machines():
+                job = cluster.get_idle_job()
+                if job is None or cluster.jobs[job].position >= 3:
+                    break
+                until = {0: 1, 1: 3}[cluster.jobs[job].position]
+                cluster.start_job(job, machine.id, until=until, allowed=until)
+            if cluster.experiment.jobs_left:
+                cluster.create_job()
+
+        def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+            return CONTINUE
+
+    result = run(Rungs)
+    assert result.promotions == 4
+    assert result.iterations == 12
+    assert result.suspends == 0  # They were not suspended: they had reached their ends.
+
+
+def test_pools() -> None:
+    points = run(Turns).pools["points"]
+    assert run().pools["names"] == ["promising", "opportunistic", "suspended", "pending"]
+    assert all(promising == 0 and running <= 2 for _, promising, running, *_ in points)
+    assert max(suspended for *_, suspended, _ in points) >= 1
+
+
+@pytest.mark.parametrize("policy", ["default", "bandit"])
+def test_the_same_again(policy: str) -> None:
+    conditions: Mapping[str, Any] = {
+        "faults": Faults(straggling=0.5, drop=0.02, node_failures=0.01, downtime=3.0, noise=0.01),
+        "costs": Costs(0.5, 0.4, 0.1, 0.2, 0.01, 0.0, 0.3),
+        "seed": 11,
+        "order_seed": 4,
+    }
+    assert run(policy, **conditions) == run(policy, **conditions)
+    assert run(policy, **conditions) != run(policy, **{**conditions, "seed": 12})

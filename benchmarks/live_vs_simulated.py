@@ -276,7 +276,6 @@ def show(document: Mapping[str, Any]) -> None:
 
 def plot(document: Mapping[str, Any], mode: str, path: Path) -> None:
     """The best so far over time, live and simulated, a panel a policy."""
-    from hopyard.plots import form_of
     from hopyard.plots.drawing import look
 
     best = min if mode == "min" else max
@@ -299,7 +298,7 @@ def plot(document: Mapping[str, Any], mode: str, path: Path) -> None:
             ax.set_xlabel("seconds since the first job began to train")
         axes[0].set_ylabel("best so far")
         axes[0].legend(loc="lower right" if best is max else "upper right")
-        figure.savefig(path, format=form_of(path), metadata={"Date": None} if path.suffix == ".svg" else None)
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def note(text: str) -> None:
@@ -327,6 +326,8 @@ def main() -> None:
     try:
         if min(arguments.runs, arguments.slots, arguments.jobs, arguments.epochs) < 1:
             raise InvalidInput("--runs, --slots, --jobs and --epochs must be at least 1")
+        if arguments.plot is not None and arguments.plot.suffix not in (".svg", ".png"):
+            raise InvalidInput(f"--plot: {arguments.plot} must end in .svg or .png")
         base = yaml.safe_load(arguments.experiment.read_text())
         document = asyncio.run(compare(arguments, base))
     except (HopyardError, OSError, RuntimeError) as error:

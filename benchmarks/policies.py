@@ -10,9 +10,11 @@ made. A search that never reached the target counts as longer than any other: as
 much machine time the searches took, and how often jobs left their machines to go on later.
 
 Policies are named as in an experiment file, followed by their parameters: `bandit`, `bandit:epsilon=0.25:evaluation_boundary=5`,
-`mymodule:MyPolicy:width=3`. By default a start takes 10 ms, a resume 30 ms and a suspend 30 ms, as in a live cluster with models of
-some 100 KB and processes that are warm (benchmarks/figures). The results are those of `hopyard simulate --json`, so `hopyard plot`
-takes the file; `--plot` draws boxes, capacity and orders of each set.
+`mymodule:MyPolicy:width=3`. One that asks a predictor says which: `pop@grid`, `earlyterm@pooled:evaluation_boundary=10`.
+
+By default a start takes 10 ms, a resume 30 ms and a suspend 30 ms, as in a live cluster with models of some 100 KB and processes that
+are warm (benchmarks/figures). The results are those of `hopyard simulate --json`, so `hopyard plot` takes the file; `--plot` draws
+boxes, capacity and orders of each set.
 """
 
 from __future__ import annotations
@@ -35,9 +37,11 @@ import numpy as np
 import yaml
 
 from hopyard.errors import HopyardError, InvalidInput
+from hopyard.predictor import Predictor
+from hopyard.predictor.loading import new_predictor
 from hopyard.spec.durations import seconds
 from hopyard.traces import Trace, read_traces
-from hopyard_scheduler.simulator import Costs, TraceWorkload, simulate
+from hopyard_scheduler.simulator import Costs, Foreseen, TraceWorkload, simulate
 
 TRACES = Path(__file__).parent / "traces"
 COSTS = Costs(start=0.01, resume=0.03, suspend=0.03)
@@ -48,11 +52,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy and its parameters; `label` is how it was written."""
+    """A policy, its parameters, and whom it asks about curves; `label` is how it was written."""
 
     label: str
     name: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    predictor: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,14 @@ def contender(text: str) -> Contender:
     parts = text.split(":")
     parameters = dict(part.split("=", 1) for part in parts if "=" in part)
     name = ":".join(part for part in parts if "=" not in part)
-    return Contender(text, name, {key: yaml.safe_load(value) for key, value in parameters.items()})
+    name, _, predictor = name.partition("@")
+    return Contender(text, name, {key: yaml.safe_load(value) for key, value in parameters.items()}, predictor or None)
+
+
+@cache
+def predictor_of(name: str) -> tuple[Predictor, Foreseen]:
+    """A predictor and what it has predicted, once in each process."""
+    return new_predictor(name, {}), Foreseen()
 
 
 @cache
@@ -92,6 +104,7 @@ def usual_target(traces: Sequence[Trace]) -> float:
 def run(search: Search) -> dict[str, Any]:
     """One search, as `hopyard simulate --json` prints it; without the state of its jobs over time, which is most of that."""
     policy = search.policy
+    predictor, foreseen = predictor_of(policy.predictor) if policy.predictor is not None else (None, None)
     result = simulate(
         workload(search.traces),
         policy.name,
@@ -101,9 +114,11 @@ def run(search: Search) -> dict[str, Any]:
         target=search.target,
         max_time=search.max_time,
         costs=search.costs,
+        predictor=predictor,
+        foreseen=foreseen,
     ).plain()
     del result["pools"]
-    return {"traces": [str(search.traces)], **result, "policy": policy.label}
+    return {"traces": [str(search.traces)], **result, "policy": policy.label, "predictor": policy.predictor}
 
 
 def run_all(searches: Sequence[Search], jobs: int) -> list[dict[str, Any]]:
@@ -188,7 +203,7 @@ def _time(value: float) -> str:
 
 def plot(results: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """Boxes, capacity and orders of each set."""
-    from hopyard.plots import gather, read_results, save
+    from hopyard.plots import gather, read, save
 
     folder.mkdir(parents=True, exist_ok=True)
     for traces in dict.fromkeys(result["traces"][0] for result in results):
@@ -196,7 +211,7 @@ def plot(results: Sequence[Mapping[str, Any]], folder: Path) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(some, file)
             file.flush()
-            searches = read_results(Path(file.name))
+            searches = read(Path(file.name))
         for kind in PLOTS:
             if kind == "capacity" and len({result["slots"] for result in some}) < 2:
                 continue

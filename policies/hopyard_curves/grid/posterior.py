@@ -28,19 +28,19 @@ from hopyard_curves.grid.shapes import ODDS, shapes
 
 Floats = NDArray[np.float64]
 
-LEVEL: Final = (-0.14, 0.15)
+LEVEL: Final = (-0.29, 0.13)
 """Mean and deviation of the level at the first report."""
-RISE: Final = 0.99
+RISE: Final = 2.3
 """The rise's mean, in its scale."""
-RISES: Final = ((0.035, 0.1), (0.11, 0.19), (0.24, 0.49), (0.38, 0.23))
+RISES: Final = ((0.081, 0.16), (0.23, 0.84))
 """The rise's scale (its deviation), and how likely each is."""
-NOISES: Final = (0.005, 0.0074, 0.01, 0.014, 0.019, 0.025)
+NOISES: Final = (0.0029, 0.0039, 0.0052, 0.0068, 0.0091)
 """The deviation of noise at the last report, all as likely."""
-WANDERS: Final = ((0.08, 0.35), (0.52, 0.33), (2.8, 0.32))
+WANDERS: Final = ((0.0089, 0.68), (0.31, 0.12), (6.9, 0.2))
 """The deviation of wander over a factor of e, in deviations of noise, and how likely each is."""
-FALL: Final = 2.0
+FALL: Final = 2.5
 """The variance of noise falls as x^-FALL."""
-TEMPER: Final = 0.58
+TEMPER: Final = 0.32
 """The power to which evidence is taken."""
 SPIKE: Final = (0.05, 10.0)
 """A report further from the median of five than so many units, and so many median distances above that, is a spike."""

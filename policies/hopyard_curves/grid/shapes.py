@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-POWERS: Final = ((0, 0.1), (0.25, 0.1), (0.5, 0.1), (1, 0.1), (2, 0.1))
+POWERS: Final = ((0, 0.053), (0.25, 0.13), (0.5, 0.089), (1.0, 0.037), (2.0, 0.018))
 """Exponents a of the power laws -x^-a (0: the logarithm), and how likely each is."""
-CENTRES: Final = ((0.041, 0.022), (0.11, 0.66), (0.27, 0.16), (0.6, 0.16))
+CENTRES: Final = ((0.1, 0.38), (0.47, 0.19), (1.4, 0.1))
 """Where the sigmoids 1 / (1 + (c/x)^d) are half way up, as a part c of the horizon, and how likely each is."""
-STEEPNESS: Final = ((1.0, 0.26), (2.2, 0.48), (4.8, 0.26))
+STEEPNESS: Final = ((0.82, 0.086), (2.0, 0.77), (5.6, 0.14))
 """Exponents d of the sigmoids (those of MMF and Hill), and how likely each is."""
 
 _ODDS: Final = np.asarray(

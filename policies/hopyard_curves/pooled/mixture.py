@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -12,9 +13,16 @@ from hopyard_curves.grid.normal import distribution
 
 Floats = NDArray[np.float64]
 
-_KNOTS: Final = (np.linspace(-4, 4, 17), np.array([-3.0, -1.5, 0.0, 1.5, 3.0]))
-"""Where a component is looked at, in its spreads: one of up to `_FEW`, one of many."""
 _FEW: Final = 30
+"""So many components are looked at closely."""
+
+
+def _deviates(count: int) -> Floats:
+    return np.array([NormalDist().inv_cdf((step + 0.5) / count) for step in range(count)])
+
+
+_CLOSELY, _ROUGHLY = _deviates(100), _deviates(20)
+"""Points that stand for a standard normal distribution, equally weighted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +56,14 @@ class Mixture:
         return np.asarray(np.clip(chances, 0.0, 1.0))
 
     def quantiles(self, index: int, levels: Floats) -> Floats:
-        """Quantiles of one of the mixtures, by linear interpolation between points that lie close at each component."""
+        """Quantiles of one of the mixtures, each component being represented by points."""
         centres, weights, spread = self.centres[index], self.weights[index], float(self.spreads[index, 0])
-        points = np.sort((centres[:, None] + spread * _KNOTS[centres.size > _FEW]).ravel())
-        below = (weights * distribution((points[:, None] - centres) / spread)).sum(axis=1)
-        return np.asarray(np.interp(levels, np.maximum.accumulate(below), points))
+        deviates = _CLOSELY if centres.size <= _FEW else _ROUGHLY
+        points = (centres[:, None] + spread * deviates).ravel()
+        shares = np.repeat(weights / deviates.size, deviates.size)
+        order = np.argsort(points)
+        shares = shares[order]
+        return np.asarray(np.interp(levels, np.cumsum(shares) - shares / 2, points[order]))
 
     def crps(self, values: Floats) -> Floats:
         """Continuous ranked probability score of each mixture for its value, the components taken as points."""

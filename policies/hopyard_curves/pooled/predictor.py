@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 TRUST: Final = 1.0
 """With so many similar runs at a position, they count half there, and the curve by itself the other half."""
-KNOTS: Final = 48
+KNOTS: Final = 32
 """At most so many future positions are predicted from others; what lies between is interpolated."""
 _USUAL: Final = 100.0
 _LEVELS: Final = np.array(LEVELS)

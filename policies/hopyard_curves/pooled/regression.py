@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_ROUNDS: Final = 3
+_ROUNDS: Final = 2
 _LEAST_VARIANCE: Final = 1e-12
 _MOST_LEVERAGE: Final = 0.7
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,19 @@ import pytest
 from hopyard.local import verify_resume
 from hopyard.spec import load_spec
 
-pytest.importorskip("torch", reason="torch is not installed: pip install 'hopyard[torch]'")
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'hopyard[torch]'")
 pytest.importorskip("Box2D", reason="the extra lunarlander is not installed: pip install 'hopyard[lunarlander]'")
 
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "traces" / "lunarlander"
+
+
+@pytest.fixture(autouse=True)
+def process_as_it_was() -> Iterator[None]:
+    """The trainer settles things for the whole process, which other tests are in as well."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(False)
 
 
 @pytest.mark.slow

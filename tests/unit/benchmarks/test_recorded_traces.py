@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 from statistics import quantiles
@@ -12,7 +13,7 @@ from hopyard.spec import ExperimentSpec, load_spec
 from hopyard.traces import Trace, read_traces
 
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "traces"
-NAMES = ("fashion",)
+NAMES = ("fashion", "lunarlander")
 
 
 @cache
@@ -51,3 +52,24 @@ def test_more_than_a_quarter_of_the_networks_never_learn_and_the_others_differ_w
     assert learners[0] < 0.3
     assert 0.8 < learners[-1] < 0.9
     assert all(0 <= value <= 1 for trace in recorded("fashion") for value in trace.metrics)
+
+
+def test_some_agents_land_half_never_do_and_some_forget_what_they_had_learned() -> None:
+    traces = recorded("lunarlander")
+    bests = [max(trace.metrics) for trace in traces]
+    assert 0.25 <= sum(best < 0 for best in bests) / len(bests) <= 0.5
+    assert sum(best > 150 for best in bests) >= 5
+    crashes = [
+        trace.job
+        for trace in traces
+        if any(max(trace.metrics[:place]) > 0 and value < -50 for place, value in enumerate(trace.metrics) if place)
+    ]
+    assert len(crashes) >= 10
+
+
+def test_what_an_agent_has_not_measured_is_not_a_number() -> None:
+    for trace in recorded("lunarlander"):
+        assert not any(map(math.isnan, (*trace.metrics, *trace.others["episodes"])))
+        before_learning = (trace.hyperparameters["warmup"] - 1) // 1500
+        for place, loss in enumerate(trace.others["train_loss"]):
+            assert math.isnan(loss) == (place < before_learning)

@@ -131,7 +131,7 @@ def test_the_posterior_is_that_of_the_joint_distribution(y: list[float], monkeyp
 def test_level_and_rise_are_integrated() -> None:
     """One component against a sum over a fine net of levels and rises."""
     x, y, future = np.array([1.0, 2.0, 3.0]), np.array([0.2, 0.4, 0.45]), np.array([8.0])
-    shape, scale = shapes(np.append(x, 8.0), 8.0)[3], grid.RISES[2][0]
+    shape, scale = shapes(np.append(x, 8.0), 8.0)[3], grid.RISES[1][0]
     noise = grid.NOISES[3] * np.sqrt((x / x[-1]) ** -grid.FALL)
     level, rise = np.meshgrid(np.linspace(-1, 1.2, 1201), np.linspace(-1, 2, 1201), indexing="ij")
     log = -0.5 * (((level - grid.LEVEL[0]) / grid.LEVEL[1]) ** 2 + (rise / scale - grid.RISE) ** 2)
@@ -148,7 +148,7 @@ def test_level_and_rise_are_integrated() -> None:
         patch.setattr(grid, "TEMPER", 0.0)
         patch.setattr(grid, "KEPT", 1.0)
         prior = np.full((1, len(ODDS), 1, len(grid.RISES)), -np.inf)
-        prior[0, 3, 0, 2] = 0.0
+        prior[0, 3, 0, 1] = 0.0
         patch.setattr(grid, "_PRIOR", prior)
         patch.setattr(grid, "_SIGMA2", np.full((1, 1, 1, 1), grid.NOISES[3] ** 2))
         grid._design.cache_clear()

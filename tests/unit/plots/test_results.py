@@ -137,3 +137,16 @@ def test_traces_are_known_by_their_first_line(tmp_path: Path) -> None:
     bad.write_text('{"job": "1"}\n')
     with pytest.raises(InvalidInput, match=r"bad\.jsonl:1: "):
         read(bad)
+
+
+def test_pools_of_a_policy_without_pools_and_of_one_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+
+    def pools(names: list[str]) -> object:
+        path.write_text(json.dumps({**LEAST, "pools": {"names": names, "points": [[0.0, 1, 2, 3], [5.0, 4, 5, 6]]}}))
+        return read(path)[0].pools
+
+    assert pools(["running", "suspended", "pending"]) == ()
+    assert pools(["opportunistic", "suspended", "promising"]) == ((0.0, 3.0, 1.0), (5.0, 6.0, 4.0))
+    with pytest.raises(InvalidInput, match=r'"pools": "points"\[0\] is .*: it must be a list of 5 numbers'):
+        pools(["promising", "opportunistic", "suspended", "pending"])

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from typing_extensions import override
 
 from hopyard.errors import InvalidInput
-from hopyard.policy import CONTINUE, SUSPEND, Cluster, Decision, IterationFinish, Policy
+from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, Policy
 from hopyard.traces import Trace
 from hopyard_policies.bandit import BanditPolicy
-from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, SimulationError, TraceWorkload, simulate
+from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, TraceWorkload, simulate
+from tests.unit.simulator.policies import Turns
 
 
 def trace(job: str, values: Sequence[float], seconds: float = 1.0) -> Trace:
@@ -27,24 +27,6 @@ FOUR = [
     trace("3", (0.5, 0.6, 0.7), 1.0),
     trace("4", (0.2, 0.2, 0.2), 2.0),
 ]
-
-
-class Turns(Policy):
-    """Every job leaves its machine after each position: suspends and resumes wherever they can be."""
-
-    @override
-    def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines():
-            job = cluster.get_idle_job()
-            if job is None or cluster.jobs[job].position >= cluster.jobs[job].max_position:
-                break
-            cluster.start_job(job, machine.id)
-        if cluster.experiment.jobs_left:
-            cluster.create_job()
-
-    @override
-    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        return CONTINUE if event.at_until else SUSPEND
 
 
 def run(policy: Any = "default", **options: Any) -> Result:
@@ -233,9 +215,9 @@ def test_promotions_are_counted() -> None:
 
 def test_pools() -> None:
     points = run(Turns).pools["points"]
-    assert run().pools["names"] == ["running", "suspended", "pending"]
-    assert all(running <= 2 for _, running, *_ in points)
-    assert max(suspended for _, _, suspended, _ in points) >= 1
+    assert run().pools["names"] == ["promising", "opportunistic", "suspended", "pending"]
+    assert all(promising == 0 and running <= 2 for _, promising, running, *_ in points)
+    assert max(suspended for *_, suspended, _ in points) >= 1
 
 
 @pytest.mark.parametrize("policy", ["default", "bandit"])
@@ -248,12 +230,6 @@ def test_the_same_again(policy: str) -> None:
     }
     assert run(policy, **conditions) == run(policy, **conditions)
     assert run(policy, **conditions) != run(policy, **{**conditions, "seed": 12})
-
-
-def test_a_node_that_never_comes_back_leaves_nothing_to_happen() -> None:
-    faults = Faults(node_failures=0.2, downtime=math.inf)
-    with pytest.raises(SimulationError, match="nothing happens any more"):
-        run(faults=faults, seed=0)
 
 
 class Eager(BanditPolicy):
@@ -273,8 +249,3 @@ def test_a_policy_takes_what_its_bases_take() -> None:
     )
     with pytest.raises(InvalidInput, match=r"no parameter rest; it has: .*eagerness, .*epsilon"):
         run(Eager, parameters={"rest": 1})
-
-
-def test_no_job_is_too_few() -> None:
-    with pytest.raises(InvalidInput, match="jobs must be at least 1, found 0"):
-        run(jobs=0)

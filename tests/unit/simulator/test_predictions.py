@@ -106,10 +106,7 @@ def test_without_a_predictor_policies_hear_an_error() -> None:
 
 @pytest.mark.parametrize("name", ["grid"])
 def test_the_real_ones(name: str) -> None:
-    once, again = (
-        simulate(TraceWorkload(FOUR), Seer, slots=2, target=0.95, predictor=name, parameters={"low": 0, "high": 1})
-        for _ in range(2)
-    )
+    once, again = (simulate(TraceWorkload(FOUR), Seer, slots=2, target=0.95, predictor=name) for _ in range(2))
     assert once == again
 
 

@@ -119,8 +119,22 @@ def _search(where: str, entry: Any) -> Search:
         curves=_curves(where, curves, runs) if curves is not None else None,
         runs=runs,
         jobs_at_full=fields.rows("jobs_at_R", lambda row: _numbers(row, 2)),
-        pools=fields.rows("pools", lambda row: _numbers(row, 3)),
+        pools=_pools(where, entry.get("pools"), fields),
     )
+
+
+def _pools(where: str, pools: Any, fields: _Fields) -> Any:
+    """Promising and opportunistic over time: rows, or `points` of more counts, whose `names` say which are which."""
+    if not isinstance(pools, dict):
+        return fields.rows("pools", lambda row: _numbers(row, 3))
+    names, points = pools.get("names"), pools.get("points")
+    if not isinstance(names, list) or not isinstance(points, list):
+        fields.wrong("pools", pools, 'a list, or an object with lists of "names" and "points"')
+    if not {"promising", "opportunistic"} <= set(names):
+        return ()
+    first, second = 1 + names.index("promising"), 1 + names.index("opportunistic")
+    inner = _Fields(f'{where}: "pools"', pools)
+    return inner.rows("points", lambda row: tuple(_numbers(row, 1 + len(names))[place] for place in (0, first, second)))
 
 
 class _Fields:

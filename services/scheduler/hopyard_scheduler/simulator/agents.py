@@ -52,9 +52,9 @@ class Agent:
         """Takes a command for one of its runs."""
         latency = self.world.costs.latency
         if latency:
-            self.world.timeline.later(latency, self._take, send.run, send.body)
+            self.world.timeline.later(latency, self._take, self._life, send.run, send.body)
         else:
-            self._take(send.run, send.body)
+            self._take(self._life, send.run, send.body)
 
     def ship(self, order: ShipmentOrder) -> None:
         """What it is to bring to the store is there."""
@@ -74,10 +74,10 @@ class Agent:
         """A snapshot of a run."""
         return SnapshotInfo(position, f"{key.job}.{key.attempt}@{position}", provider="simulated")
 
-    def left(self, run: SimulatedRun) -> None:
+    def left(self, run: SimulatedRun, reason: RunEndReason) -> None:
         """A run is over; the other ranks of a gang follow the first, and it them when one is lost."""
         self._runs.pop(run.key, None)
-        self.world.measure.run_over(run.key, self.world.timeline.now, run.trained)
+        self.world.measure.run_over(run.key, self.world.timeline.now, run.trained, reason)
         self.world.gang_left(run.key)
 
     def follow(self, key: RunKey) -> None:
@@ -86,8 +86,8 @@ class Agent:
         if run is not None:
             run.end(Ended(RunEndReason.UNTIL, 0, message="the gang has ended"))
 
-    def _take(self, key: RunKey, body: CommandBody) -> None:
-        if not self._alive:
+    def _take(self, life: int, key: RunKey, body: CommandBody) -> None:
+        if not self._alive or life != self._life:  # What was on its way to a node that failed is lost.
             return
         if isinstance(body, Start):
             self._start(key, body)
@@ -114,11 +114,11 @@ class Agent:
         now = self.world.timeline.now
         for run in list(self._runs.values()):
             run.alive = False
-            self.world.measure.run_over(run.key, now, run.trained)
+            self.world.measure.run_over(run.key, now, run.trained, RunEndReason.LOST)
         self._runs.clear()
         self.world.measure.machines_changed(now, -len(self._machines))
         self.world.timeline.later(self.world.costs.detection, self._taken_for_lost)
-        if math.isfinite(self.world.faults.downtime):
+        if self.world.faults.downtime < math.inf:
             self.world.timeline.later(max(self.world.faults.downtime, self.world.costs.detection), self._rise)
 
     def _taken_for_lost(self) -> None:

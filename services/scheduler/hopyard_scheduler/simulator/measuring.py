@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from hopyard.policy.vocabulary import JobState, Report
+from hopyard.policy.vocabulary import JobState, Report, RunEndReason
 from hopyard_scheduler.core.effects import Start
 from hopyard_scheduler.core.events import RunKey
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 
-POOLS: Final = ("running", "suspended", "pending")
+POOLS: Final = ("promising", "opportunistic", "suspended", "pending")
 _MOST_POINTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class RunInterval:
-    """A run on a machine, in virtual seconds, and the positions that it trained."""
+    """A run on a machine, in virtual seconds, the positions that it trained, and why it ended (a `RunEndReason`)."""
 
     machine: str
     job: str
@@ -27,6 +27,7 @@ class RunInterval:
     start: float
     end: float
     trained: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class Result:
     Attributes:
         policy: The policy's name.
         parameters: Its parameters.
+        metric: The metric's name.
+        mode: Whether larger (max) or smaller (min) values are better.
+        R: The position where jobs are complete.
         slots: Machines.
         seed: Seed of the policy's and the faults' chance.
         order_seed: Seed of the order of the configurations; None: the workload's own order.
@@ -53,7 +57,8 @@ class Result:
         first_at_R: When the first job reached the max position; None: none did.
         jobs_at_R: (time, jobs that have reached the max position so far).
         promotions: How often a job was sent on beyond where it was to stop before.
-        pools: Jobs over time: `names`, and `points` of a time and a count for each; at most about 1,000 points.
+        pools: Jobs over time: `names`, and `points` of a time and a count for each; at most about 1,000 points. Promising are running
+            jobs that their policy has labelled with a priority above 0, opportunistic the other running ones.
         reason: Why the search was over.
         events: Events that the core took.
         runs: Every run, when details are wanted.
@@ -62,6 +67,9 @@ class Result:
 
     policy: str
     parameters: Mapping[str, Any]
+    metric: str
+    mode: Literal["max", "min"]
+    R: int
     slots: int
     seed: int
     order_seed: int | None
@@ -151,13 +159,13 @@ class Measure:
         self.promotions += 0 < before < until
         self._until[job] = max(before, until)
 
-    def run_over(self, key: RunKey, now: float, trained: int) -> None:
+    def run_over(self, key: RunKey, now: float, trained: int, reason: RunEndReason) -> None:
         """A process has left its machine."""
         begun = self._begun.pop(key)
         self.job_seconds += now - begun.start
         self.iterations += trained
         if self.details:
-            self.runs.append(RunInterval(begun.machine, key.job, key.attempt, begun.start, now, trained))
+            self.runs.append(RunInterval(begun.machine, key.job, key.attempt, begun.start, now, trained, reason.value))
 
     # --------------------------------------------------------------------------------------------------------- reports
 
@@ -168,6 +176,7 @@ class Measure:
         if (
             target is not None
             and self.time_to_target is None
+            and math.isfinite(value)
             and (value <= target if self.lower_is_better else value >= target)
         ):
             self.time_to_target = now
@@ -186,10 +195,9 @@ class Measure:
         if now < self._next_look:
             return
         states = x.states
-        running = (
-            states.get(JobState.RUNNING, 0) + states.get(JobState.STARTING, 0) + states.get(JobState.SUSPENDING, 0)
-        )
-        self.pools.append((now, running, states.get(JobState.SUSPENDED, 0), states.get(JobState.PENDING, 0)))
+        promising = sum((x.jobs[name].priority or 0.0) > 0 for name in x.live)
+        waiting = states.get(JobState.SUSPENDED, 0), states.get(JobState.PENDING, 0)
+        self.pools.append((now, promising, len(x.live) - promising, *waiting))
         if len(self.pools) > _MOST_POINTS:
             self.pools = self.pools[::2]
             self._step = max(2 * self._step, (self.pools[-1][0] - self.pools[0][0]) / (_MOST_POINTS / 2))
@@ -200,6 +208,6 @@ class Measure:
     def closed(self, now: float) -> tuple[float, int]:
         """All is over: (machine-seconds there were, jobs that were started). Runs under way end now."""
         for key in list(self._begun):
-            self.run_over(key, now, 0)
+            self.run_over(key, now, 0, RunEndReason.TERMINATED)
         self.machines_changed(now, 0)
         return self._capacity, len(self._started)

@@ -87,7 +87,7 @@ class SimulatedRun:
         delay = costs.start if start.snapshot is None else costs.resume
         if agent.world.from_scratch and position:
             delay += self._pace * math.fsum(self._lesson.seconds[index] for index in range(self._reports))
-            self.trained = self._reports
+            self.trained = self._reports if key.rank == 0 else 0
         agent.world.timeline.later(delay, self._begin)
 
     # --------------------------------------------------------------------------------------------------------- training
@@ -179,7 +179,7 @@ class SimulatedRun:
     def end(self, ended: Ended) -> None:
         """The process leaves its machine."""
         self.alive = False
-        self._agent.left(self)
+        self._agent.left(self, ended.reason)
         self.say(ended)
 
     # ----------------------------------------------------------------------------------------------------------- channel

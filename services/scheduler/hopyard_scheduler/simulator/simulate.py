@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
@@ -25,22 +25,21 @@ from hopyard_scheduler.simulator.measuring import POOLS, Result
 from hopyard_scheduler.simulator.workload import Workload
 from hopyard_scheduler.simulator.world import World
 
-TERMS: Final = (
-    "kill_threshold",
-    "low",
-    "high",
-    "max_failures",
-    "max_losses",
-    "snapshot_every",
-    "keep_latest",
-    "keep_best",
-    "snapshot_quota",
-    "concurrency",
-    "kill_after",
-    "grace",
-)
-"""Terms of an experiment, as the core has them, that `parameters` may set beside those of the policy."""
-
+TERMS: Final[Mapping[str, tuple[type, float]]] = {
+    "kill_threshold": (float, -math.inf),
+    "low": (float, -math.inf),
+    "high": (float, -math.inf),
+    "max_failures": (int, 0),
+    "max_losses": (int, 0),
+    "snapshot_every": (int, 0),
+    "keep_latest": (int, 1),
+    "keep_best": (int, 0),
+    "snapshot_quota": (int, 0),
+    "concurrency": (int, 1),
+    "kill_after": (float, 0),
+    "grace": (float, 0),
+}
+"""Terms of an experiment, as the core has them, that `parameters` may set beside those of the policy: their type and least value."""
 
 _PREDICTOR: Final = "predictor."
 
@@ -105,9 +104,14 @@ def simulate(
     made, name, given, terms = _policy(policy, others)
     configurations = workload.configurations(order_seed) if generator is None else ()
     most = jobs if jobs is not None else len(configurations)
+    if jobs is None and generator is not None:
+        raise InvalidInput("how many jobs: with a generator, `jobs` must be given")
     if most < 1:
-        how = "given, with a generator" if generator is not None and jobs is None else f"at least 1, found {most}"
-        raise InvalidInput(f"jobs must be {how}")
+        raise InvalidInput(f"jobs must be at least 1, found {most}")
+    if target is not None and not math.isfinite(target):
+        raise InvalidInput(f"target must be a finite number, found {target!r}")
+    if max_time is not None and not 0 < max_time < math.inf:
+        raise InvalidInput(f"max_time must be a number of seconds > 0, found {max_time!r}")
     settings = Settings(
         metric=workload.metric,
         mode=workload.mode,
@@ -156,6 +160,9 @@ def _result(
     return Result(
         policy=policy,
         parameters=parameters,
+        metric=world.workload.metric,
+        mode=world.workload.mode,
+        R=world.max_position,
         slots=slots,
         seed=seed,
         order_seed=order_seed,
@@ -243,10 +250,11 @@ def _policy(
 
 
 def _check(terms: Mapping[str, Any]) -> None:
-    """The terms are numbers of the kind that the core takes."""
-    kinds = {field.name: str(field.type) for field in fields(Settings)}
+    """The terms are numbers that the core takes."""
     for key, value in terms.items():
-        whole = "int" in kinds[key]
-        right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not right or not math.isfinite(value):
-            raise InvalidInput(f"{key} must be {'a whole' if whole else 'a finite'} number, found {value!r}")
+        kind, least = TERMS[key]
+        allowed = int if kind is int else (int, float)
+        if not isinstance(value, allowed) or isinstance(value, bool) or (kind is float and not math.isfinite(value)):
+            raise InvalidInput(f"{key} must be a {'whole' if kind is int else 'finite'} number, found {value!r}")
+        if value < least:
+            raise InvalidInput(f"{key} must be at least {least:g}, found {value!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,7 +67,7 @@ class TraceWorkload(Workload):
         max_position: Where jobs are complete; None: where the longest curve ends.
 
     Raises:
-        InvalidInput: There is no trace, or two have the same hyperparameters.
+        InvalidInput: There is no trace, two have the same hyperparameters, or the max position is below 1.
     """
 
     def __init__(self, traces: Iterable[Trace], max_position: int | None = None) -> None:
@@ -76,7 +77,8 @@ class TraceWorkload(Workload):
                 "there is no trace to simulate; record some with `hopyard run FILE --export-trace TRACES`"
             )
         self.metric, self.mode = self._traces[0].metric, self._traces[0].mode
-        self.max_position = max_position or max(trace.positions[-1] for trace in self._traces)
+        longest = max(trace.positions[-1] for trace in self._traces)
+        self.max_position = _at_least_1(max_position if max_position is not None else longest)
         self._lessons: dict[str, Lesson] = {}
         owners: dict[str, str] = {}
         for trace in self._traces:
@@ -118,6 +120,9 @@ class CurveWorkload(Workload):
         seconds: How long a position takes: a number, or a function like `curve`.
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
+
+    Raises:
+        InvalidInput: The max position is below 1.
     """
 
     def __init__(
@@ -132,16 +137,16 @@ class CurveWorkload(Workload):
     ) -> None:
         self._curve, self._seconds = curve, seconds
         self._configurations = configurations
-        self.max_position, self.metric, self.mode = max_position, metric, mode
+        self.max_position, self.metric, self.mode = _at_least_1(max_position), metric, mode
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
         """The given configurations, in their order or shuffled."""
         return _ordered(self._configurations, order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """The curve of any configuration, computed as far as it is looked at."""
+        """The curve of any configuration, computed as far as it is looked at; impossible times are refused there."""
         values = _Computed(self._curve, hyperparameters, self.max_position)
-        seconds = _Computed(self._seconds, hyperparameters, self.max_position)
+        seconds = _Durations(self._seconds, hyperparameters, self.max_position)
         return Lesson(values, seconds, range(1, self.max_position + 1))
 
 
@@ -159,6 +164,20 @@ class _Computed(Sequence[float]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._function(self._given, self._positions[index])
+
+
+class _Durations(_Computed):
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if not 0 <= found < math.inf:
+            raise InvalidInput(f"position {index + 1} takes {found!r} s; allowed are finite numbers >= 0")
+        return found
+
+
+def _at_least_1(max_position: int) -> int:
+    if max_position < 1:
+        raise InvalidInput(f"max_position (--max-iterations) must be at least 1, found {max_position!r}")
+    return max_position
 
 
 def noisy(lesson: Lesson, deviation: float, rng: random.Random) -> Lesson:

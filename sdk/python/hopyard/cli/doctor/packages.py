@@ -26,6 +26,7 @@ _WHAT: Final = {
     "parquet": "results as Parquet files",
     "tensorboard": "results for TensorBoard",
     "mlflow": "results for MLflow",
+    "plot": "hopyard plot",
     "all": "the hopyard command and all services",
     "demo": "the examples",
     "dev": "developing Hopyard itself",

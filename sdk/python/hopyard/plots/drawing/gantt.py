@@ -37,7 +37,7 @@ _LOOKS: Final[dict[str | None, _Look]] = {
     RunEndReason.SUSPENDED.value: _Look("suspended", "#b7dcf4", "#3f86b8", "////", look.INK),
     RunEndReason.PREEMPTED.value: _Look("preempted", look.ORANGE, look.INK, "\\\\\\\\", look.INK),
     RunEndReason.TERMINATED.value: _Look("terminated", "#b0b0b0", look.INK, "", look.INK),
-    RunEndReason.FAILED.value: _Look("failed", look.VERMILLION, look.INK, "xxxx", look.INK),
+    RunEndReason.FAILED.value: _Look("failed", look.VERMILLION, "#7a3300", "xxxx", look.INK),
     RunEndReason.LOST.value: _Look("lost", "#333333", look.INK, "", "white"),
     None: _Look("goes on", "white", look.INK, "", look.INK),
 }

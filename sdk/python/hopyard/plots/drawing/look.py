@@ -170,20 +170,21 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
     if not labels:
         return
     height = axes.get_position().height * axes.figure.get_figheight() * 72.0  # type: ignore[union-attr]  # no subfigures here
-    low, high = axes.get_ylim()
-    left, right = axes.get_xlim()
-    wanted = [(label.y - low) / (high - low) for label in labels]
-    for label, place in zip(labels, spread(wanted, 12.0 / height), strict=True):
+    within = axes.transData + axes.transAxes.inverted()
+    ends = [within.transform((label.x, label.y)) for label in labels]
+    places = spread([float(y) for _, y in ends], 12.0 / height)
+    for label, (across, up), place in zip(labels, ends, places, strict=True):
         axes.annotate(
             label.text,
-            xy=(min(max(label.x, left), right), label.y),
+            xy=(min(across, 1.0), up),
+            xycoords="axes fraction",
             xytext=(1.025, place),
             textcoords="axes fraction",
             va="center",
             fontsize=8.0,
             annotation_clip=False,
             arrowprops=None
-            if label.x < left + 0.93 * (right - left)
+            if across < 0.93
             else {"arrowstyle": "-", "linewidth": 0.4, "color": GREY, "shrinkA": 1.0, "shrinkB": 2.0},
         )
 

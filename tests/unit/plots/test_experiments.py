@@ -1,0 +1,72 @@
+"""An experiment as a client tells it, as something to plot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+from hopyard.client.types import ExperimentState, JobState, Metric, Statistic
+from hopyard.errors import Unsupported
+from hopyard.plots import End, Run, Source, experiments
+from hopyard.plugins import TIMELINES
+from tests.unit.results.given import NAN, experiment, job, statistic
+
+SPEC: dict[str, Any] = {
+    "policy": {"name": "bandit"},
+    "resources": {"slots": 3},
+    "unit": "steps",
+    "stop": {"max_iterations": 2},
+}
+
+
+def again(given: Statistic, attempt: int) -> Statistic:
+    return replace(given, attempt=attempt)
+
+
+def test_curves_are_in_seconds_since_the_experiment_began() -> None:
+    given = replace(experiment(), spec=SPEC, metric=Metric("accuracy", "max", 0.8), ended_at=1100.0, best_value=0.9)
+    jobs = [job("1", seconds=7.0), job("2", state=JobState.FAILED), job("3", state=JobState.SUSPENDED)]
+    reports = [
+        statistic("1", 1, 1010.0, accuracy=0.5),
+        again(statistic("1", 2, 1030.0, accuracy=0.9), 2),
+        statistic("2", 1, 1005.0, accuracy=NAN),
+        statistic("2", 2, 1004.0, accuracy=0.1),
+    ]
+    found = experiments.search_of(given, jobs, reports, [Run("n/0", "1", 1, 1001.0, 1010.0, "UNTIL")])
+    assert found.curves is not None
+    one, two, three = found.curves
+    assert (one.times.tolist(), one.positions.tolist(), one.values.tolist()) == ([10.0, 30.0], [1.0, 2.0], [0.5, 0.9])
+    assert (one.end, two.end, three.end) == (End.COMPLETED, End.FAILED, End.OPEN)
+    assert (one.resumed, two.resumed) == ((1,), ())
+    assert two.times.tolist() == [5.0, 5.0]
+    assert str(two.values.tolist()) == "[nan, 0.1]"
+    assert len(three.times) == 0
+    assert (found.policy, found.slots, found.unit, found.max_position) == ("bandit", 3, "steps", 2)
+    assert (found.time_to_target, found.time, found.best) == (30.0, 100.0, 0.9)
+    assert found.jobs_at_full == ((0.0, 0.0), (5.0, 1.0), (30.0, 2.0))
+    assert found.runs == (Run("n/0", "1", 1, 1.0, 10.0, "UNTIL"),)
+    assert (found.source, found.durations) == (Source.EXPERIMENT, {"1": 7.0, "2": 0.0, "3": 0.0})
+
+
+def test_what_the_specification_does_not_say_is_not_known() -> None:
+    given = experiment(ExperimentState.RUNNING)
+    found = experiments.search_of(given, [], [], now=1042.0)
+    assert (found.policy, found.slots, found.max_position, found.jobs_at_full) == (None, None, None, None)
+    assert (found.time, found.target, found.time_to_target, found.runs) == (42.0, None, None, None)
+
+
+def test_a_target_is_reached_downwards_too() -> None:
+    given = replace(experiment(), metric=Metric("loss", "min", 0.2))
+    reports = [statistic("1", 1, 1010.0, loss=0.5), statistic("1", 2, 1020.0, loss=0.2)]
+    assert experiments.search_of(given, [job("1")], reports).time_to_target == 20.0
+
+
+def test_runs_are_read_by_what_the_scheduler_s_distribution_brings(monkeypatch: pytest.MonkeyPatch) -> None:
+    (entry,) = entry_points(group=TIMELINES)
+    assert experiments.timeline() is entry.load()
+    monkeypatch.setattr(experiments, "plugin_names", lambda group: [])
+    with pytest.raises(Unsupported, match=r"pip install 'hopyard\[scheduler\]'"):
+        experiments.timeline()

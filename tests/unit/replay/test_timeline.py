@@ -1,0 +1,57 @@
+"""What ran where, told by a journal."""
+
+from __future__ import annotations
+
+from hopyard.plots import Run
+from hopyard.policy.vocabulary import RunEndReason, SuspendJob, TerminateJob
+from hopyard_scheduler.commands.timeline import Timeline
+from hopyard_scheduler.core.events import NodeJoined
+from tests.unit.core.rig import Rig, snapshot
+
+
+def told(rig: Rig) -> list[Run]:
+    timeline = Timeline()
+    for event in rig.journal:
+        timeline.take(event)
+    return timeline.runs["x"]
+
+
+def test_a_run_is_told_with_its_machine_its_times_and_why_it_ended() -> None:
+    rig = Rig(machines=2)
+    rig.create()
+    rig.create()
+    rig.now = 110.0
+    rig.start("1", "n1/0")
+    began = rig.now
+    rig.start("2", "n1/1")
+    rig.now = 120.0
+    rig.report(1)
+    rig.command(SuspendJob("1"))
+    rig.now = 125.0
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    rig.command(TerminateJob("2"))
+    rig.now = 130.0
+    rig.ended(RunEndReason.TERMINATED, 0, name="2")
+    rig.now = 140.0
+    rig.start("1", "n1/1")
+    rig.now = 150.0
+    rig.expire("n1")
+    first, second, third = told(rig)
+    assert first == Run("n1/0", "1", 1, began, 125.0, "SUSPENDED")
+    assert (second.machine, second.job, second.end, second.reason) == ("n1/1", "2", 130.0, "TERMINATED")
+    assert (third.machine, third.attempt, third.end, third.reason) == ("n1/1", 2, 150.0, "LOST")
+
+
+def test_a_run_that_goes_on_has_no_end_and_a_gang_a_bar_on_each_machine() -> None:
+    rig = Rig(machines=2)
+    rig.create()
+    rig.start("1", "n1/0", "n1/1")
+    began = rig.now
+    rig.report(1)
+    assert told(rig) == [Run("n1/0", "1", 1, began), Run("n1/1", "1", 1, began)]
+
+
+def test_events_of_the_cluster_itself_are_passed_over() -> None:
+    timeline = Timeline()
+    timeline.take(NodeJoined(1.0, "n1", "a", ()))
+    assert timeline.runs == {}

@@ -1,0 +1,51 @@
+"""Policies that tests simulate."""
+
+from __future__ import annotations
+
+from hopyard.policy import CONTINUE, PARK, SUSPEND, Cluster, Decision, IterationFinish, Policy
+
+
+class Turns(Policy):
+    """Every job leaves its machine after each position: suspends and resumes wherever they can be."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        for machine in cluster.idle_machines():
+            job = cluster.get_idle_job()
+            if job is None or cluster.jobs[job].position >= cluster.jobs[job].max_position:
+                break
+            cluster.start_job(job, machine.id)
+        if cluster.experiment.jobs_left:
+            cluster.create_job()
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        return CONTINUE if event.at_until else SUSPEND
+
+
+class Raising(Turns):
+    """Raises at the first boundary."""
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        raise KeyError("oops")
+
+
+class Parking(Turns):
+    """Starts a job, and leaves it where it is in memory for ever."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        job = cluster.get_idle_job()
+        if job is not None:
+            cluster.start_job(job, cluster.idle_machines()[0].id, until=1)
+        elif not cluster.jobs:
+            cluster.create_job()
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        return PARK
+
+
+class Changing(Turns):
+    """Makes configurations of its own."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        super().allocate_jobs(cluster)
+        if len(cluster.jobs) < 3:
+            cluster.create_job({"x": 99})

@@ -41,7 +41,7 @@ class EarlyTermPolicy(DefaultPolicy):
         self._every = evaluation_boundary
         self._delta = delta
         self._passed: dict[str, int] = {}  # boundaries at which a job was looked at
-        self._asked: dict[str, str] = {}  # the newest ticket of a job
+        self._asked: dict[str, str] = {}  # the ticket that a job's prediction is awaited with
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """Asks about the job at a boundary; it trains on undisturbed to the next one."""
@@ -52,7 +52,8 @@ class EarlyTermPolicy(DefaultPolicy):
         if boundaries > self._passed.get(job.id, 0):
             self._passed[job.id] = boundaries
             incumbent = cluster.incumbent
-            if incumbent is not None and incumbent.job != job.id:
+            # A question that is still open is not asked anew: slow predictions would never be heard.
+            if incumbent is not None and incumbent.job != job.id and job.id not in self._asked:
                 self._asked[job.id] = cluster.predict(job.id, target=incumbent.value)
         return Decision.proceed(self._undisturbed(job))
 

@@ -32,9 +32,12 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             (row,) = (one for one in rows if one["predictor"] == name and one["part"] == part)
             look = {"linestyle": line, "marker": mark, "color": grey, "markersize": 4, "linewidth": 1}
             some = [one for one in row["reliability"]["target"] if one["count"]]
-            above.plot(
-                [one["predicted"] for one in some], [one["observed"] for one in some], label=f"first {part:.0%}", **look
-            )
+            where = [one["predicted"] for one in some], [one["observed"] for one in some]
+            above.plot(*where, label=f"first {part:.0%}", **look | {"markersize": 2})
+            # A mark's area tells how many predictions it is of: few tell little.
+            most = max(one["count"] for one in some)
+            sizes = [70 * one["count"] / most for one in some]
+            above.scatter(*where, s=sizes, marker=mark, color=grey)
             ranks = row["reliability"]["ranks"]
             below.plot([(index + 0.5) / len(ranks) for index in range(len(ranks))], ranks, **look)
         above.set(title=name, xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="predicted P(target)")

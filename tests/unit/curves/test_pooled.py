@@ -61,9 +61,10 @@ def test_runs_that_came_no_further_change_nothing() -> None:
 @pytest.mark.parametrize("seen", [6, 12, 24])
 @pytest.mark.parametrize("history", [10, 40])
 def test_predictions_are_calibrated_and_far_better_than_alone(seen: int, history: int) -> None:
-    curves, others = jumping(40, 1), jumping(history, 2)
-    pooled = [POOLED.predict(question(row, others, seen)) for row in curves]
-    alone = [ALONE.predict(question(row, others, seen)) for row in curves[:10]]
+    curves, histories = jumping(40, 1), [jumping(history, seed) for seed in range(100, 110)]
+    asked = [question(row, histories[at % 10], seen) for at, row in enumerate(curves)]
+    pooled = [POOLED.predict(one) for one in asked]
+    alone = [ALONE.predict(one) for one in asked[:10]]
     ranks = np.array([rank(answer, row[-1]) for answer, row in zip(pooled, curves, strict=True)])
     score = np.mean([crps(answer, row[-1]) for answer, row in zip(pooled, curves, strict=True)])
     score_alone = np.mean([crps(answer, row[-1]) for answer, row in zip(alone, curves[:10], strict=False)])

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopyard.errors import InvalidInput, NotFound
+from hopyard.errors import NotFound
 from hopyard.plots.data.curves import Over
-from hopyard.plots.data.grouping import grouped, labels
-from hopyard.plots.search import End, Floats, Search, Source
+from hopyard.plots.data.grouping import grouped, labels, need
+from hopyard.plots.search import Curve, End, Floats, Run, Search, Source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,16 +59,14 @@ def gather(searches: Sequence[Search], over: Over = Over.TIME) -> Durations:
 
 def _durations(search: Search, over: Over) -> Floats:
     if over is Over.POSITION:
-        if search.curves is None:
-            raise InvalidInput(f"{search.where}: it has no curves, which --kind durations --over position shows")
-        return np.array([curve.positions[-1] for curve in search.curves if len(curve.positions)], float)
+        curves: tuple[Curve, ...] = need(search, "curves", "durations", "curves")
+        return np.array([curve.positions[-1] for curve in curves if len(curve.positions)], float)
     if search.durations is not None:
         return np.array([seconds for seconds in search.durations.values() if seconds > 0], float)
-    if search.runs is None:
-        raise InvalidInput(f"{search.where}: it has no runs, which --kind durations shows")
+    runs: tuple[Run, ...] = need(search, "runs", "durations", "runs")
     # A run on several machines is one attempt, and counts once.
     attempts: dict[tuple[str, int], float] = {}
-    for run in search.runs:
+    for run in runs:
         end = run.end if run.end is not None else search.time
         if end is not None:
             attempts[run.job, run.attempt] = end - run.start

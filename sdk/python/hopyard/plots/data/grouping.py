@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from hopyard.errors import InvalidInput
-from hopyard.plots.search import Search
+from hopyard.plots.search import Search, Source
 
 T = TypeVar("T")
 
@@ -26,7 +26,10 @@ def need(search: Search, field: str, kind: str, key: str) -> Any:
     """
     value = getattr(search, field)
     if value is None:
-        raise InvalidInput(f"{search.where}: it has no {key}, which --kind {kind} shows")
+        hint = ""
+        if search.source is Source.SIMULATION and field in ("curves", "runs"):
+            hint = "; hopyard simulate --json --details prints them"
+        raise InvalidInput(f"{search.where}: it has no {key}, which --kind {kind} shows{hint}")
     return value
 
 

@@ -42,7 +42,7 @@ from hopyard.client.types import Job
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.traces import Trace
 from hopyard_scheduler.simulator import Costs, TraceWorkload, simulate
-from policies import Contender, contender, listed, usual_target
+from policies import Contender, contender, listed, made_predictor, usual_target
 
 DIGITS: Final = Path(__file__).parents[1] / "examples" / "digits" / "experiment.yaml"
 FIGURES: Final = {
@@ -184,6 +184,7 @@ def simulated(traces: Sequence[Trace], policy: Contender, slots: int, target: fl
         slots=slots,
         target=target,
         costs=costs,
+        predictor=made_predictor(policy.label),
         details=True,
     )
     zero = costs.start + costs.latency
@@ -230,9 +231,12 @@ async def compare(arguments: argparse.Namespace, base: Mapping[str, Any]) -> dic
     rows = []
     for policy in arguments.policies:
         named = {"name": policy.name, **policy.parameters}
+        given = dict(base)
+        if policy.predictor is not None:
+            given["predictor"] = {"name": policy.predictor, **policy.of_predictor}
         runs = []
         for number in range(arguments.runs):
-            search = await live(code, base, named, stop, arguments.slots, target)
+            search = await live(code, given, named, stop, arguments.slots, target)
             runs.append(figures_of(search, target, lower))
             note(f"{policy.label}, live {number + 1} of {arguments.runs}: {_time(runs[-1]['time_to_target'])}")
         found = simulated(traces, policy, arguments.slots, target, costs)

@@ -10,8 +10,9 @@ made. A search that never reached the target counts as longer than any other: as
 much machine time the searches took, and how often jobs left their machines to go on later.
 
 Policies are named as in an experiment file, followed by their parameters: `bandit`, `bandit:epsilon=0.25:evaluation_boundary=5`,
-`mymodule:MyPolicy:width=3`. By default a start takes 10 ms, a resume 30 ms and a suspend 30 ms, as in a live cluster with models of
-some 100 KB and processes that are warm (benchmarks/figures). The results are those of `hopyard simulate --json`, so `hopyard plot`
+`mymodule:MyPolicy:width=3`; `predictor=` names what predicts curves, and `predictor.KEY=` are its parameters: `pop:predictor=grid`.
+By default a start takes 10 ms, a resume 30 ms and a suspend 30 ms, as in a live cluster with models of some 100 KB and processes that
+are warm (benchmarks/figures); predictions take no virtual time. The results are those of `hopyard simulate --json`, so `hopyard plot`
 takes the file; `--plot` draws boxes, capacity and orders of each set.
 """
 
@@ -35,24 +36,30 @@ import numpy as np
 import yaml
 
 from hopyard.errors import HopyardError, InvalidInput
+from hopyard.predictor import Predictor
+from hopyard.predictor.loading import new_predictor
 from hopyard.spec.durations import seconds
 from hopyard.traces import Trace, read_traces
-from hopyard_scheduler.simulator import Costs, TraceWorkload, simulate
+from hopyard_scheduler.simulator import Costs, Foreseen, TraceWorkload, simulate
 
 TRACES = Path(__file__).parent / "traces"
 COSTS = Costs(start=0.01, resume=0.03, suspend=0.03)
 PLOTS = ("boxes", "capacity", "orders")
+
+_PREDICTOR = "predictor."
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy and its parameters; `label` is how it was written."""
+    """A policy, its parameters, and its predictor with parameters of its own; `label` is how it was written."""
 
     label: str
     name: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    predictor: str | None = None
+    of_predictor: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,11 +76,30 @@ class Search:
 
 
 def contender(text: str) -> Contender:
-    """A policy as it is written: its name, then its parameters."""
+    """A policy as it is written: its name, then its parameters and its predictor's."""
     parts = text.split(":")
-    parameters = dict(part.split("=", 1) for part in parts if "=" in part)
+    pairs = (part.split("=", 1) for part in parts if "=" in part)
+    parameters = {key: yaml.safe_load(value) for key, value in pairs}
+    predictor = parameters.pop("predictor", None)
+    own = {key: value for key, value in parameters.items() if not key.startswith(_PREDICTOR)}
+    of_predictor = {key.removeprefix(_PREDICTOR): parameters[key] for key in parameters if key not in own}
+    if of_predictor and predictor is None:
+        raise argparse.ArgumentTypeError(f"{text}: name the predictor, too: predictor=NAME")
     name = ":".join(part for part in parts if "=" not in part)
-    return Contender(text, name, {key: yaml.safe_load(value) for key, value in parameters.items()})
+    return Contender(text, name, own, predictor, of_predictor)
+
+
+@cache
+def foreseen() -> Foreseen:
+    """Predictions that searches of this process have asked for: many ask the same."""
+    return Foreseen()
+
+
+@cache
+def made_predictor(label: str) -> Predictor | None:
+    """A contender's predictor, one in each process."""
+    policy = contender(label)
+    return new_predictor(policy.predictor, policy.of_predictor) if policy.predictor is not None else None
 
 
 @cache
@@ -101,6 +127,8 @@ def run(search: Search) -> dict[str, Any]:
         target=search.target,
         max_time=search.max_time,
         costs=search.costs,
+        predictor=made_predictor(policy.label),
+        foreseen=foreseen(),
     ).plain()
     del result["pools"]
     return {"traces": [str(search.traces)], **result, "policy": policy.label}
@@ -256,7 +284,7 @@ def main() -> None:
     add("--orders", type=int, default=25, metavar="N", help="orders of the configurations [default: 25]")
     add("--target", type=pairs, default={}, metavar="SET=Y,...")
     add("--tmax", type=duration, metavar="TIME", help="virtual time after which a search is given up [default: never]")
-    add("--costs", type=pairs, metavar="KEY=SECONDS,...", help="start, resume, snapshot, suspend, latency")
+    add("--costs", type=pairs, metavar="KEY=SECONDS,...", help="start, resume, snapshot, suspend, latency, prediction")
     add("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes [default: as many as CPUs]")
     add("--output", type=Path, metavar="FILE", help="where the results go, as JSON")
     add("--plot", type=Path, metavar="FOLDER", help="where plots go")

@@ -42,7 +42,7 @@ from hopyard.client.types import Job
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.traces import Trace
 from hopyard_scheduler.simulator import Costs, TraceWorkload, simulate
-from policies import Contender, contender, listed, made_predictor, usual_target
+from policies import Contender, contender, listed, usual_target
 
 DIGITS: Final = Path(__file__).parents[1] / "examples" / "digits" / "experiment.yaml"
 FIGURES: Final = {
@@ -184,7 +184,7 @@ def simulated(traces: Sequence[Trace], policy: Contender, slots: int, target: fl
         slots=slots,
         target=target,
         costs=costs,
-        predictor=made_predictor(policy.label),
+        predictor=policy.predictor,
         details=True,
     )
     zero = costs.start + costs.latency
@@ -233,7 +233,7 @@ async def compare(arguments: argparse.Namespace, base: Mapping[str, Any]) -> dic
         named = {"name": policy.name, **policy.parameters}
         given = dict(base)
         if policy.predictor is not None:
-            given["predictor"] = {"name": policy.predictor, **policy.of_predictor}
+            given["predictor"] = {"name": policy.predictor}
         runs = []
         for number in range(arguments.runs):
             search = await live(code, given, named, stop, arguments.slots, target)

@@ -10,10 +10,11 @@ made. A search that never reached the target counts as longer than any other: as
 much machine time the searches took, and how often jobs left their machines to go on later.
 
 Policies are named as in an experiment file, followed by their parameters: `bandit`, `bandit:epsilon=0.25:evaluation_boundary=5`,
-`mymodule:MyPolicy:width=3`; `predictor=` names what predicts curves, and `predictor.KEY=` are its parameters: `pop:predictor=grid`.
+`mymodule:MyPolicy:width=3`. One that asks a predictor says which: `pop@grid`, `earlyterm@pooled:evaluation_boundary=10`.
+
 By default a start takes 10 ms, a resume 30 ms and a suspend 30 ms, as in a live cluster with models of some 100 KB and processes that
-are warm (benchmarks/figures); predictions take no virtual time. The results are those of `hopyard simulate --json`, so `hopyard plot`
-takes the file; `--plot` draws boxes, capacity and orders of each set.
+are warm (benchmarks/figures). The results are those of `hopyard simulate --json`, so `hopyard plot` takes the file; `--plot` draws
+boxes, capacity and orders of each set.
 """
 
 from __future__ import annotations
@@ -46,20 +47,17 @@ TRACES = Path(__file__).parent / "traces"
 COSTS = Costs(start=0.01, resume=0.03, suspend=0.03)
 PLOTS = ("boxes", "capacity", "orders")
 
-_PREDICTOR = "predictor."
-
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy, its parameters, and its predictor with parameters of its own; `label` is how it was written."""
+    """A policy, its parameters, and whom it asks about curves; `label` is how it was written."""
 
     label: str
     name: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     predictor: str | None = None
-    of_predictor: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,30 +74,18 @@ class Search:
 
 
 def contender(text: str) -> Contender:
-    """A policy as it is written: its name, then its parameters and its predictor's."""
+    """A policy as it is written: its name, then its parameters."""
     parts = text.split(":")
-    pairs = (part.split("=", 1) for part in parts if "=" in part)
-    parameters = {key: yaml.safe_load(value) for key, value in pairs}
-    predictor = parameters.pop("predictor", None)
-    own = {key: value for key, value in parameters.items() if not key.startswith(_PREDICTOR)}
-    of_predictor = {key.removeprefix(_PREDICTOR): parameters[key] for key in parameters if key not in own}
-    if of_predictor and predictor is None:
-        raise argparse.ArgumentTypeError(f"{text}: name the predictor, too: predictor=NAME")
+    parameters = dict(part.split("=", 1) for part in parts if "=" in part)
     name = ":".join(part for part in parts if "=" not in part)
-    return Contender(text, name, own, predictor, of_predictor)
+    name, _, predictor = name.partition("@")
+    return Contender(text, name, {key: yaml.safe_load(value) for key, value in parameters.items()}, predictor or None)
 
 
 @cache
-def foreseen() -> Foreseen:
-    """Predictions that searches of this process have asked for: many ask the same."""
-    return Foreseen()
-
-
-@cache
-def made_predictor(label: str) -> Predictor | None:
-    """A contender's predictor, one in each process."""
-    policy = contender(label)
-    return new_predictor(policy.predictor, policy.of_predictor) if policy.predictor is not None else None
+def predictor_of(name: str) -> tuple[Predictor, Foreseen]:
+    """A predictor and what it has predicted, once in each process."""
+    return new_predictor(name, {}), Foreseen()
 
 
 @cache
@@ -118,6 +104,7 @@ def usual_target(traces: Sequence[Trace]) -> float:
 def run(search: Search) -> dict[str, Any]:
     """One search, as `hopyard simulate --json` prints it; without the state of its jobs over time, which is most of that."""
     policy = search.policy
+    predictor, foreseen = predictor_of(policy.predictor) if policy.predictor is not None else (None, None)
     result = simulate(
         workload(search.traces),
         policy.name,
@@ -127,11 +114,11 @@ def run(search: Search) -> dict[str, Any]:
         target=search.target,
         max_time=search.max_time,
         costs=search.costs,
-        predictor=made_predictor(policy.label),
-        foreseen=foreseen(),
+        predictor=predictor,
+        foreseen=foreseen,
     ).plain()
     del result["pools"]
-    return {"traces": [str(search.traces)], **result, "policy": policy.label}
+    return {"traces": [str(search.traces)], **result, "policy": policy.label, "predictor": policy.predictor}
 
 
 def run_all(searches: Sequence[Search], jobs: int) -> list[dict[str, Any]]:
@@ -284,7 +271,7 @@ def main() -> None:
     add("--orders", type=int, default=25, metavar="N", help="orders of the configurations [default: 25]")
     add("--target", type=pairs, default={}, metavar="SET=Y,...")
     add("--tmax", type=duration, metavar="TIME", help="virtual time after which a search is given up [default: never]")
-    add("--costs", type=pairs, metavar="KEY=SECONDS,...", help="start, resume, snapshot, suspend, latency, prediction")
+    add("--costs", type=pairs, metavar="KEY=SECONDS,...", help="start, resume, snapshot, suspend, latency")
     add("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes [default: as many as CPUs]")
     add("--output", type=Path, metavar="FILE", help="where the results go, as JSON")
     add("--plot", type=Path, metavar="FOLDER", help="where plots go")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from array import array
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
-from hopyard.predictor import Curve, Prediction, Predictor, Question
-from hopyard.predictor.wire import check_prediction, prediction_to_wire
+from hopyard.predictor import Curve, Predictor, Question
+from hopyard.predictor.asking import predicted
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
@@ -30,15 +32,14 @@ class Foreseen:
         """The prediction as plain data.
 
         Raises:
-            InvalidInput: There is nothing to predict from, or the predictor breaks its promises.
+            InvalidInput: It has no prediction; the message says why (`predicted`).
         """
         self.asked += 1
         key = (predictor, _key(question))
         found = self._known.get(key)
         if found is None:
             self.computed += 1
-            made: Prediction = check_prediction(predictor.predict(question), question)
-            found = self._known[key] = prediction_to_wire(made)
+            found = self._known[key] = predicted(predictor, question)
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
         return found
@@ -100,8 +101,15 @@ class Predictions:
         return curve
 
 
-def _key(question: Question) -> Hashable:
-    beside = tuple((curve.values, curve.ended) for curve in question.others)
-    given = json.dumps(question.curve.hyperparameters, sort_keys=True, default=str)
-    scale = (question.mode, question.target, question.low, question.high)
-    return question.curve.positions, question.curve.values, given, question.horizon, scale, question.seed, beside
+def _key(question: Question) -> bytes:
+    """A question in a few bytes: very many are remembered, each with hundreds of curves."""
+    told = hashlib.sha256()
+    scale = (question.horizon, question.mode, question.target, question.low, question.high, question.seed)
+    told.update(repr(scale).encode())
+    for curve in (question.curve, *question.others):
+        given = json.dumps(curve.hyperparameters, sort_keys=True, default=str).encode()
+        told.update(f"/{len(curve.positions)}/{len(given)}/{curve.ended}/".encode())
+        told.update(array("q", curve.positions).tobytes())
+        told.update(array("d", curve.values).tobytes())
+        told.update(given)
+    return told.digest()

@@ -11,7 +11,8 @@ from typing import Any, Final
 from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.generator import Result as Outcome
-from hopyard.policy import Policy
+from hopyard.plugins import parameter_names
+from hopyard.policy import Policy, hears_statistics
 from hopyard.predictor import Predictor
 from hopyard.predictor.loading import new_predictor
 from hopyard_scheduler.core.effects import AskOutside
@@ -119,7 +120,7 @@ def simulate(
         target=target,
         max_seconds=max_time,
         seed=seed,
-        statistics=type(made).application_stat is not Policy.application_stat,
+        statistics=hears_statistics(made),
         every_iteration=made.every_iteration,
         ends_jobs=made.ends_jobs,
         generator_reads=generator.reads if generator is not None else "nothing",
@@ -232,11 +233,9 @@ def _policy(
     policy: str | type[Policy] | Callable[..., Policy], parameters: Mapping[str, Any]
 ) -> tuple[Policy, str, dict[str, Any], dict[str, Any]]:
     """The policy, its name, its own parameters, and the experiment's terms among those given."""
-    if isinstance(policy, str):
-        name, takes = policy, set(inspect.signature(policy_class(policy)).parameters)
-    else:
-        name = getattr(policy, "__name__", type(policy).__name__)
-        takes = set(inspect.signature(policy).parameters)
+    made_by = policy_class(policy) if isinstance(policy, str) else policy
+    name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+    takes = set(parameter_names(made_by) if isinstance(made_by, type) else inspect.signature(made_by).parameters)
     terms = {key: value for key, value in parameters.items() if key not in takes and key in TERMS}
     own = {key: value for key, value in parameters.items() if key not in terms}
     unknown = sorted(set(own) - takes)

@@ -232,6 +232,12 @@ def test_the_same_again(policy: str) -> None:
     assert run(policy, **conditions) != run(policy, **{**conditions, "seed": 12})
 
 
+def test_a_node_that_never_comes_back_leaves_nothing_to_happen() -> None:
+    faults = Faults(node_failures=0.2, downtime=math.inf)
+    with pytest.raises(SimulationError, match="nothing happens any more"):
+        run(faults=faults, seed=0)
+
+
 class Eager(BanditPolicy):
     """Passes on what it does not take itself, as a subclass does."""
 
@@ -249,3 +255,8 @@ def test_a_policy_takes_what_its_bases_take() -> None:
     )
     with pytest.raises(InvalidInput, match=r"no parameter rest; it has: .*eagerness, .*epsilon"):
         run(Eager, parameters={"rest": 1})
+
+
+def test_no_job_is_too_few() -> None:
+    with pytest.raises(InvalidInput, match="jobs must be at least 1, found 0"):
+        run(jobs=0)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import math
 
-from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, JobState, JobView, PredictionReady
+from hopyard.policy import (
+    CONTINUE,
+    Cluster,
+    Decision,
+    IterationFinish,
+    JobState,
+    JobView,
+    PredictionReady,
+    Verdict,
+)
+from hopyard.policy.vocabulary import Predict
 from hopyard_policies.default import DefaultPolicy
 
 
@@ -68,6 +78,12 @@ class EarlyTermPolicy(DefaultPolicy):
         chances = prediction.result.reaches
         if chances and math.isfinite(chances[-1]) and chances[-1] < self._delta:
             cluster.terminate_job(job.id)
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """What was not asked is not waited for."""
+        super().on_refused(cluster, verdict)
+        if isinstance(verdict.command, Predict) and self._asked.get(verdict.command.job) == verdict.command.ticket:
+            del self._asked[verdict.command.job]
 
     def _undisturbed(self, job: JobView) -> int:
         return min((self._passed.get(job.id, 0) + 1) * self._every, job.max_position)

@@ -15,7 +15,9 @@ from hopyard.policy import (
     JobView,
     Policy,
     PredictionReady,
+    Verdict,
 )
+from hopyard.policy.vocabulary import Predict
 from hopyard_policies.pop.outlook import Outlook, outlook_of
 from hopyard_policies.pop.slots import divide
 
@@ -127,6 +129,11 @@ class PopPolicy(Policy):
         if outlook.confidence < self._least:
             cluster.terminate_job(job.id)
         self._divide(cluster)
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """What was not asked is not waited for."""
+        if isinstance(verdict.command, Predict) and self._asked.get(verdict.command.job) == verdict.command.ticket:
+            del self._asked[verdict.command.job]
 
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""

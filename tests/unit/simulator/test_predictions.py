@@ -99,7 +99,7 @@ def test_without_a_predictor_policies_hear_an_error() -> None:
         policies.append(Seer())
         return policies[-1]
 
-    result = simulate(TraceWorkload(FOUR), make, slots=2)
+    result = simulate(TraceWorkload(FOUR), make, slots=2, predictor=None)
     assert result.jobs_at_R[-1][1] == 4
     assert "no predictor" in policies[0].errors[0]
 

@@ -53,11 +53,8 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the policy's and the faults' chance.")] = 0,
     predictor: Annotated[
-        str | None,
-        typer.Option(
-            "--predictor", metavar="NAME", help="What predicts curves, for policies that ask.", show_default=False
-        ),
-    ] = None,
+        str, typer.Option("--predictor", metavar="NAME", help="What predicts curves, for policies that ask.")
+    ] = "pooled",
     settings: Annotated[
         list[str] | None,
         typer.Option(

@@ -6,18 +6,20 @@ import hashlib
 import json
 from array import array
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
 from hopyard.predictor import Curve, Predictor, Question
 from hopyard.predictor.asking import predicted
+from hopyard.predictor.loading import new_predictor
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.histories import others, state_of
 
-_MOST: Final = 50_000
+_MOST: Final = 10_000
+"""About 20 kB each, with a hundred positions to come."""
 
 
 class Foreseen:
@@ -25,8 +27,20 @@ class Foreseen:
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, dict[str, Any]] = OrderedDict()
+        self._made: dict[str, Predictor] = {}
         self.asked = 0
         self.computed = 0
+
+    def predictor(self, name: str, parameters: Mapping[str, Any]) -> Predictor:
+        """The predictor of a name, made once, so that what it said counts in every simulation.
+
+        Raises:
+            InvalidInput: There is none of that name, or it does not take the parameters.
+        """
+        key = json.dumps([name, parameters], sort_keys=True, default=str)
+        if key not in self._made:
+            self._made[key] = new_predictor(name, parameters)
+        return self._made[key]
 
     def of(self, predictor: Predictor, question: Question) -> dict[str, Any]:
         """The prediction as plain data.
@@ -49,13 +63,13 @@ class Predictions:
     """Answers a simulation's questions to its predictor.
 
     Args:
-        predictor: None: every question is answered with an error.
+        predictor: Gives it, when it is asked for the first time; None: every question is answered with an error.
         foreseen: Predictions that were made before.
     """
 
-    def __init__(self, predictor: Predictor | None, foreseen: Foreseen | None = None) -> None:
+    def __init__(self, predictor: Callable[[], Predictor] | None, foreseen: Foreseen) -> None:
         self._predictor = predictor
-        self._foreseen = foreseen if foreseen is not None else Foreseen()
+        self._foreseen = foreseen
         self._curves: dict[str, tuple[tuple[int, bool, object], Curve]] = {}
 
     def answer(self, x: Experiment, question: AskOutside) -> dict[str, Any]:
@@ -65,13 +79,14 @@ class Predictions:
             InvalidInput: There is no predictor, or it cannot say anything.
         """
         if self._predictor is None:
-            raise InvalidInput("the simulation has no predictor; name one (--predictor)")
+            raise InvalidInput("the simulation has no predictor")
+        predictor = self._predictor()
         asked = question.payload["question"]
-        reads = self._predictor.reads == "curves"
+        reads = predictor.reads == "curves"
         beside = tuple(self._curve(x, job) for job in others(x, x.jobs[question.payload["job"]])) if reads else ()
         curve = asked["curve"]
         return self._foreseen.of(
-            self._predictor,
+            predictor,
             Question(
                 Curve(tuple(curve["positions"]), tuple(curve["values"]), curve["hyperparameters"]),
                 asked["horizon"],

@@ -14,7 +14,7 @@ from hopyard.generator import Result as Outcome
 from hopyard.plugins import parameter_names
 from hopyard.policy import Policy, hears_statistics
 from hopyard.predictor import Predictor
-from hopyard.predictor.loading import new_predictor
+from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import Settings
 from hopyard_scheduler.core.predicting import PREDICT
@@ -59,7 +59,7 @@ def simulate(
     costs: Costs | None = None,
     faults: Faults | None = None,
     generator: Generator | None = None,
-    predictor: str | Predictor | None = None,
+    predictor: str | Predictor | None = DEFAULT_PREDICTOR,
     foreseen: Foreseen | None = None,
     from_scratch: bool = False,
     details: bool = False,
@@ -82,7 +82,8 @@ def simulate(
         costs: What things cost; by default nothing.
         faults: What goes wrong; by default nothing.
         generator: Proposes configurations instead of the workload's own; with a workload that knows them all.
-        predictor: Answers what the policy asks about curves: a name as in an experiment file, or one that was made.
+        predictor: Answers what the policy asks about curves: a name as in an experiment file, by default what is the default
+            there; or one that was made. None: every question is answered with an error.
         foreseen: Predictions that were made before, and those that will be: give several simulations the same.
         from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
         details: Keep every run and every report in the result.
@@ -96,9 +97,7 @@ def simulate(
         raise InvalidInput("give either slots or a fleet")
     machines = fleet if fleet is not None else Fleet(slots or 0)
     of_predictor = {k.removeprefix(_PREDICTOR): v for k, v in (parameters or {}).items() if k.startswith(_PREDICTOR)}
-    if isinstance(predictor, str):
-        predictor = new_predictor(predictor, of_predictor)
-    elif of_predictor:
+    if of_predictor and not isinstance(predictor, str):
         raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: name the predictor, too")
     others = {key: value for key, value in (parameters or {}).items() if not key.startswith(_PREDICTOR)}
     made, name, given, terms = _policy(policy, others)
@@ -125,7 +124,8 @@ def simulate(
         ends_jobs=made.ends_jobs,
         generator_reads=generator.reads if generator is not None else "nothing",
     )
-    questions = _Questions(configurations, generator, Predictions(predictor, foreseen))
+    seen = foreseen if foreseen is not None else Foreseen()
+    questions = _Questions(configurations, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))
     world = World(
         workload,
         made,
@@ -143,6 +143,19 @@ def simulate(
         if watch is not None:
             watch(world)
     return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target)
+
+
+def _predictor(
+    given: str | Predictor | None, parameters: Mapping[str, Any], foreseen: Foreseen
+) -> Callable[[], Predictor] | None:
+    """Who predicts. One that was asked for by its name is made at once, so that what is wrong with it is said at once."""
+    if given is None:
+        return None
+    if isinstance(given, Predictor):
+        return lambda: given
+    if given != DEFAULT_PREDICTOR or parameters:
+        foreseen.predictor(given, parameters)
+    return lambda: foreseen.predictor(given, parameters)
 
 
 def _result(

@@ -15,13 +15,15 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from hopyard.errors import InvalidInput
 from hopyard.predictor.base import NotPredictableError, Predictor
 from hopyard.predictor.loading import new_predictor
 from hopyard.predictor.wire import check_prediction, prediction_to_wire, question_from_json
 from hopyard.runner.watch import die_with
+
+_MOST_CHARACTERS: Final = 4000
 
 
 def answer(predictor: Predictor, question_json: bytes) -> dict[str, Any]:
@@ -31,11 +33,11 @@ def answer(predictor: Predictor, question_json: bytes) -> dict[str, Any]:
         return {"result": prediction_to_wire(check_prediction(predictor.predict(question), question))}
     except InvalidInput as error:
         said = str(error) if isinstance(error, NotPredictableError) else f"{type(predictor).__name__}: {error}"
-        return {"error": said}
+        return _failed(said)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
         frames = traceback.extract_tb(error.__traceback__)
         place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-        return {"error": f"{type(predictor).__name__}: {type(error).__name__}: {error}{place}"}
+        return _failed(f"{type(predictor).__name__}: {type(error).__name__}: {error}{place}")
 
 
 def serve(read: Callable[[], bytes | None], write: Callable[[dict[str, Any]], None]) -> None:
@@ -48,11 +50,16 @@ def serve(read: Callable[[], bytes | None], write: Callable[[dict[str, Any]], No
     try:
         predictor = new_predictor(wanted["name"], wanted["parameters"])
     except InvalidInput as error:
-        write({"error": str(error)})
+        write(_failed(str(error)))
         return
     write({})
     while (question := read()) is not None:
         write(answer(predictor, question))
+
+
+def _failed(error: str) -> dict[str, Any]:
+    """What a message can hold: bounded, and without the halves of characters that somebody's text may have."""
+    return {"error": error[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()}
 
 
 def _read(stream: BinaryIO) -> bytes | None:

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from hopyard.errors import InvalidInput
 from hopyard.predictor.asking import predicted
@@ -23,13 +23,15 @@ from hopyard.predictor.loading import new_predictor
 from hopyard.predictor.wire import question_from_json
 from hopyard.runner.watch import die_with
 
+_MOST_CHARACTERS: Final = 4000
+
 
 def answer(predictor: Predictor, question_json: bytes) -> dict[str, Any]:
     """What a predictor says to a question: its `result`, or the `error` that its code raised or its answer has."""
     try:
         return {"result": predicted(predictor, question_from_json(question_json))}
     except InvalidInput as error:
-        return {"error": str(error)}
+        return _failed(str(error))
 
 
 def serve(read: Callable[[], bytes | None], write: Callable[[dict[str, Any]], None]) -> None:
@@ -42,11 +44,16 @@ def serve(read: Callable[[], bytes | None], write: Callable[[dict[str, Any]], No
     try:
         predictor = new_predictor(wanted["name"], wanted["parameters"])
     except InvalidInput as error:
-        write({"error": str(error)})
+        write(_failed(str(error)))
         return
     write({})
     while (question := read()) is not None:
         write(answer(predictor, question))
+
+
+def _failed(error: str) -> dict[str, Any]:
+    """What a message can hold: bounded, and without the halves of characters that somebody's text may have."""
+    return {"error": error[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()}
 
 
 def _read(stream: BinaryIO) -> bytes | None:

@@ -41,7 +41,7 @@ def moments(samples: Samples, scale: Scale) -> tuple[Floats, Floats]:
 def chances(samples: Samples, target: float) -> Floats:
     """P(a report is >= `target` units) at each position: the published "posterior_prob_x_greater_than"."""
     counted = np.isfinite(samples.curves) & (samples.sigmas > 0)[:, None]
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         found = ndtr((samples.curves - target) / samples.sigmas[:, None])
     return np.asarray(found.mean(axis=0, where=counted))
 

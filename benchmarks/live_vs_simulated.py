@@ -38,7 +38,7 @@ from figures.cluster import embedded, ended
 from figures.frame import machine
 from figures.timing import journal
 
-from hopyard.client.types import Experiment, Job, JobState
+from hopyard.client.types import Job
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.traces import Trace
 from hopyard_scheduler.simulator import Costs, TraceWorkload, simulate
@@ -77,12 +77,12 @@ class Run:
 
 @dataclass
 class Live:
-    """A live search: its experiment, its jobs, their curves, and its runs by job and attempt."""
+    """A live search: its jobs, their curves, its runs by job and attempt, and how many jobs the policy ended."""
 
-    experiment: Experiment
     jobs: Sequence[Job]
     traces: Sequence[Trace]
     runs: dict[tuple[str, int], Run]
+    terminated: int
 
 
 async def live(
@@ -100,19 +100,22 @@ async def live(
     with tempfile.TemporaryDirectory() as folder:
         async with embedded(Path(folder), slots) as (_, client):
             experiment = await client.create(spec, code)
-            experiment = await ended(client, experiment, _PATIENCE)
+            await ended(client, experiment, _PATIENCE)
             jobs, traces = await client.jobs(experiment), await client.traces(experiment)
-        runs = runs_of(Path(folder) / "appstat.sqlite", metric["name"])
-    return Live(experiment, jobs, traces, runs)
+        runs, terminated = runs_of(Path(folder) / "appstat.sqlite", metric["name"])
+    return Live(jobs, traces, runs, terminated)
 
 
-def runs_of(database: Path, metric: str) -> dict[tuple[str, int], Run]:
-    """The runs in the journal of a cluster that had one experiment, and no failures."""
+def runs_of(database: Path, metric: str) -> tuple[dict[tuple[str, int], Run], int]:
+    """The runs in the journal of a cluster that had one experiment and no failures, and how many jobs the policy ended."""
+    terminated = 0
     runs: dict[tuple[str, int], Run] = {}
     attempts: dict[str, int] = {}
     for at, kind, event in journal(database):
         if kind == "PolicyAnswered":
+            terminated += (event["answer"].get("decision") or {}).get("kind") == "TERMINATE"
             for command in event["answer"].get("commands", ()):
+                terminated += command["is"] == "TerminateJob"
                 if command["is"] == "StartJob":
                     job = command["job"]
                     attempts[job] = attempts.get(job, 0) + 1
@@ -127,7 +130,7 @@ def runs_of(database: Path, metric: str) -> dict[tuple[str, int], Run]:
                 run.saved = at
             elif body["is"] == "Ended":
                 run.ended = at
-    return runs
+    return runs, terminated
 
 
 def measured(searches: Sequence[Live], waiting: Live, epochs: int) -> Costs:
@@ -158,7 +161,6 @@ def figures_of(search: Live, target: float, lower: bool) -> dict[str, Any]:
     curve = _curve((at - zero, value) for run in search.runs.values() for at, _, _, value in run.reports)
     ends = [run.ended - zero for run in search.runs.values() if run.ended is not None]
     held = sum(run.ended - max(run.decided, zero) for run in search.runs.values() if run.ended is not None)
-    reason = search.experiment.reason
     finite = [value for _, value in curve if value is not None]
     return {
         "time_to_target": reached(curve, target, lower),
@@ -166,7 +168,7 @@ def figures_of(search: Live, target: float, lower: bool) -> dict[str, Any]:
         "job_seconds": held,
         "best": (min if lower else max)(finite) if finite else None,
         "jobs_started": len({job for job, _ in search.runs}),
-        "jobs_terminated": sum(job.state is JobState.TERMINATED and job.reason != reason for job in search.jobs),
+        "jobs_terminated": search.terminated,
         "iterations": len(curve),
         "suspends": sum(job.suspends for job in search.jobs),
         "curve": curve,
@@ -182,6 +184,7 @@ def simulated(traces: Sequence[Trace], policy: Contender, slots: int, target: fl
         slots=slots,
         target=target,
         costs=costs,
+        predictor=policy.predictor,
         details=True,
     )
     zero = costs.start + costs.latency
@@ -228,9 +231,12 @@ async def compare(arguments: argparse.Namespace, base: Mapping[str, Any]) -> dic
     rows = []
     for policy in arguments.policies:
         named = {"name": policy.name, **policy.parameters}
+        given = dict(base)
+        if policy.predictor is not None:
+            given["predictor"] = {"name": policy.predictor}
         runs = []
         for number in range(arguments.runs):
-            search = await live(code, base, named, stop, arguments.slots, target)
+            search = await live(code, given, named, stop, arguments.slots, target)
             runs.append(figures_of(search, target, lower))
             note(f"{policy.label}, live {number + 1} of {arguments.runs}: {_time(runs[-1]['time_to_target'])}")
         found = simulated(traces, policy, arguments.slots, target, costs)

@@ -94,6 +94,8 @@ class DefaultPolicy(Policy):
             self._amend(cluster, event.job, min(target, top))
             self._advance(cluster, besides=event.job)
             return Decision.proceed(top)
+        # Beyond its round already, it may have opened the barrier for the others.
+        self._advance(cluster, besides=event.job)
         waiting = len(self._waiting(cluster, cohort, target)) + self._coming(cluster, cohort)
         if waiting > len(cluster.idle_machines()) or len(cluster.machines) > cluster.share:
             return CONTINUE

@@ -165,7 +165,7 @@ def test_the_same_bytes(traces: str) -> None:
         ("--max-iterations 0", 2, "max_position (--max-iterations) must be at least 1, found 0"),
         (f"--policy {POLICIES}:Changing", 2, "no trace has the hyperparameters {'x': 99}: a policy that changes them"),
         (f"--policy {POLICIES}:Raising", 1, "after 0.625 s: Raising on up-call"),
-        (f"--policy {POLICIES}:Parking", 1, "after 0.625 s nothing happens any more"),
+        (f"--policy {POLICIES}:Parking", 1, "after 0.625 s nothing happens any more; runs that wait for the policy: 1"),
     ],
 )
 def test_mistakes(traces: str, arguments: str, code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:

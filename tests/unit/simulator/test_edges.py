@@ -10,6 +10,7 @@ import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.policy import CONTINUE, SUSPEND, Cluster, Decision, IterationFinish, Policy
+from hopyard.traces import Trace
 from hopyard_scheduler.simulator import CurveWorkload, Faults, SimulationError, TraceWorkload, simulate
 from tests.unit.simulator.test_by_hand import FOUR
 
@@ -75,3 +76,16 @@ def test_workloads_that_are_wrong() -> None:
     )
     with pytest.raises(InvalidInput, match=r"position 2 takes -0\.5 s; allowed are finite numbers >= 0"):
         simulate(backwards, "default", slots=1)
+
+
+def test_a_barrier_opens_when_the_last_job_is_already_beyond_it() -> None:
+    # Job 2 reports at 2 and 3 only. It comes last, at 3.0, and is at once where the second round ends: job 1 must go on alone.
+    traces = [
+        Trace("1", {"x": 1}, "score", "max", (0.1, 0.2, 0.3), (1.0, 1.0, 1.0)),
+        Trace("2", {"x": 2}, "score", "max", (0.1, 0.2), (3.0, 1.0), (2, 3)),
+    ]
+    result = simulate(TraceWorkload(traces), "default", slots=2, parameters={"barrier": True}, details=True)
+    assert result.curves == {
+        "1": [[1.0, 1, 0.1], [4.0, 2, 0.2], [5.0, 3, 0.3]],
+        "2": [[3.0, 2, 0.1], [5.0, 3, 0.2]],
+    }

@@ -138,7 +138,7 @@ def check(result: Result, found: list[Trace], slots: int) -> None:
     assert result.first_at_R == (result.jobs_at_R[0][0] if done else None)
     for curve in curves(result).values():
         assert all(one[0] <= two[0] and one[1] < two[1] for one, two in pairwise(curve)), "a curve goes back"  # type: ignore[operator]
-    assert all(sum(counts[:1]) <= slots for _, *counts in result.pools["points"])
+    assert all(sum(counts[:2]) <= slots for _, *counts in result.pools["points"])
 
 
 @often

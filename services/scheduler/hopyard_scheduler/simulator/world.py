@@ -123,7 +123,8 @@ class World:
                 waits = Waiting(self.experiment, self.core.cluster, self.timeline.now).experiment(
                     self.experiment.founder
                 )
-                raise SimulationError(f"after {self.timeline.now:g} s nothing happens any more: {waits}")
+                waits = waits or f"runs that wait for the policy: {len(self.experiment.live)}"
+                raise SimulationError(f"after {self.timeline.now:g} s nothing happens any more; {waits}")
             if self.timeline.taken % 4096 == 0:
                 yield
 

@@ -10,7 +10,8 @@ searches that were made. A search that never reached the target counts as longer
 figure. It also says how much machine time the searches took, and how often jobs left their machines to go on later.
 
 Policies are named as in an experiment file, followed by their parameters: `bandit`, `bandit:epsilon=0.25:evaluation_boundary=5`,
-`mymodule:MyPolicy:width=3`. One that asks a predictor says which: `pop@grid`, `earlyterm@pooled:evaluation_boundary=10`.
+`mymodule:MyPolicy:width=3`. One that asks a predictor other than
+`pooled` says which: `pop@grid`, `earlyterm@pooled:evaluation_boundary=10`.
 
 By default a start takes 10 ms, a resume 30 ms and a suspend 30 ms, as in a live cluster with models of some 100 KB and processes that
 are warm (benchmarks/figures). The results are those of `hopyard simulate --json`, so `hopyard plot` takes the file; `--plot` draws
@@ -37,9 +38,8 @@ import numpy as np
 import yaml
 
 from hopyard.errors import HopyardError, InvalidInput
-from hopyard.predictor import Predictor
-from hopyard.predictor.loading import new_predictor
 from hopyard.spec.durations import seconds
+from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard.traces import Trace, read_traces
 from hopyard_scheduler.simulator import Costs, Foreseen, TraceWorkload, simulate
 
@@ -83,9 +83,9 @@ def contender(text: str) -> Contender:
 
 
 @cache
-def predictor_of(name: str) -> tuple[Predictor, Foreseen]:
-    """A predictor and what it has predicted, once in each process."""
-    return new_predictor(name, {}), Foreseen()
+def foreseen() -> Foreseen:
+    """What predictors have said, once in each process."""
+    return Foreseen()
 
 
 @cache
@@ -104,7 +104,6 @@ def usual_target(traces: Sequence[Trace]) -> float:
 def run(search: Search) -> dict[str, Any]:
     """One search, as `hopyard simulate --json` prints it; without the state of its jobs over time, which is most of that."""
     policy = search.policy
-    predictor, foreseen = predictor_of(policy.predictor) if policy.predictor is not None else (None, None)
     result = simulate(
         workload(search.traces),
         policy.name,
@@ -114,8 +113,8 @@ def run(search: Search) -> dict[str, Any]:
         target=search.target,
         max_time=search.max_time,
         costs=search.costs,
-        predictor=predictor,
-        foreseen=foreseen,
+        predictor=policy.predictor or DEFAULT_PREDICTOR,
+        foreseen=foreseen(),
     ).plain()
     del result["pools"]
     return {"traces": [str(search.traces)], **result, "policy": policy.label, "predictor": policy.predictor}

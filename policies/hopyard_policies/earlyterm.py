@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import math
 
-from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, JobState, JobView, PredictionReady
+from hopyard.policy import (
+    CONTINUE,
+    Cluster,
+    Decision,
+    IterationFinish,
+    JobState,
+    JobView,
+    PredictionReady,
+    Verdict,
+)
+from hopyard.policy.vocabulary import Predict
 from hopyard_policies.default import DefaultPolicy
 
 
@@ -41,7 +51,7 @@ class EarlyTermPolicy(DefaultPolicy):
         self._every = evaluation_boundary
         self._delta = delta
         self._passed: dict[str, int] = {}  # boundaries at which a job was looked at
-        self._asked: dict[str, str] = {}  # the newest ticket of a job
+        self._asked: dict[str, str] = {}  # the ticket that a job's prediction is awaited with
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """Asks about the job at a boundary; it trains on undisturbed to the next one."""
@@ -52,7 +62,8 @@ class EarlyTermPolicy(DefaultPolicy):
         if boundaries > self._passed.get(job.id, 0):
             self._passed[job.id] = boundaries
             incumbent = cluster.incumbent
-            if incumbent is not None and incumbent.job != job.id:
+            # A question that is still open is not asked anew: slow predictions would never be heard.
+            if incumbent is not None and incumbent.job != job.id and job.id not in self._asked:
                 self._asked[job.id] = cluster.predict(job.id, target=incumbent.value)
         return Decision.proceed(self._undisturbed(job))
 
@@ -67,6 +78,12 @@ class EarlyTermPolicy(DefaultPolicy):
         chances = prediction.result.reaches
         if chances and math.isfinite(chances[-1]) and chances[-1] < self._delta:
             cluster.terminate_job(job.id)
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """What was not asked is not waited for."""
+        super().on_refused(cluster, verdict)
+        if isinstance(verdict.command, Predict) and self._asked.get(verdict.command.job) == verdict.command.ticket:
+            del self._asked[verdict.command.job]
 
     def _undisturbed(self, job: JobView) -> int:
         return min((self._passed.get(job.id, 0) + 1) * self._every, job.max_position)

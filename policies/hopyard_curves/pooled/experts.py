@@ -23,15 +23,15 @@ Floats = NDArray[np.float64]
 
 MEMORIES: Final = (0.05, 0.2)
 """How far back a level looks, as a part of the curve: the weight of a report falls to 1/e over this."""
-WIDTHS: Final = (None, 2.0, 1.0, 0.7)
+WIDTHS: Final = (None, 2.0, 1.0, 0.5)
 """How similar an analogue is, in standard deviations of the runs; None: all runs alike."""
 _KIN: Final = 2.0
 """How far away a run may be to support a prediction, likewise: then it counts exp(-1/2)."""
 _BACKGROUND: Final = 1e-3
 """The weight of a run that is nothing like the curve."""
-_PERSISTENCE: Final = 0.9
+_PERSISTENCE: Final = 0.75
 """What the prior expects of a difference of one in level, were there no noise, and of one in slope (with `_MOMENTUM`)."""
-_MOMENTUM: Final = 0.4
+_MOMENTUM: Final = 0.2
 _PRIOR_SPREAD: Final = (0.2, 0.3)
 _FORESIGHT: Final = 0.2
 """What the prior expects of a difference of one in what configurations foretell."""

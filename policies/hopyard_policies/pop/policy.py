@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from hopyard.policy import (
     CONTINUE,
@@ -15,9 +16,16 @@ from hopyard.policy import (
     JobView,
     Policy,
     PredictionReady,
+    Verdict,
 )
+from hopyard.policy.vocabulary import Predict
 from hopyard_policies.pop.outlook import Outlook, outlook_of
 from hopyard_policies.pop.slots import divide
+
+_FRACTION: Final = 15
+_BOUNDARY: Final = 10
+_ENDLESS: Final = 2**31 - 1
+"""The max position of jobs that train until their programs end."""
 
 
 class PopPolicy(Policy):
@@ -80,6 +88,7 @@ class PopPolicy(Policy):
         self._asked: dict[str, str] = {}  # the ticket that a job's outlook is awaited with
         self._undecided: set[str] = set()  # jobs that trained on past a boundary, for want of their outlook
         self._promising: dict[str, None] = {}  # jobs with slots, best first
+        self._labels: dict[str, float] = {}  # of promising jobs, those without a slot included
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -128,6 +137,11 @@ class PopPolicy(Policy):
             cluster.terminate_job(job.id)
         self._divide(cluster)
 
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """What was not asked is not waited for."""
+        if isinstance(verdict.command, Predict) and self._asked.get(verdict.command.job) == verdict.command.ticket:
+            del self._asked[verdict.command.job]
+
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""
         waiting = cluster.count(JobState.PENDING, JobState.SUSPENDED, JobState.CREATING)
@@ -164,9 +178,9 @@ class PopPolicy(Policy):
         threshold = division.threshold
         above = [name for name in ranked if threshold is not None and known[name].confidence >= threshold]
         self._promising = dict.fromkeys(above[: division.promising // self._per_job])
-        labels = {name: known[name].confidence for name in above}
+        self._labels = {name: known[name].confidence for name in above}
         for name, job in jobs.items():
-            label = labels.get(name, 0.0)
+            label = self._labels.get(name, 0.0)
             if (job.priority or 0.0) != label:
                 cluster.label_job(name, label)
 
@@ -191,9 +205,11 @@ class PopPolicy(Policy):
 
     def _turn(self, job: JobView) -> tuple[float, float]:
         """Among suspended jobs: promising ones without a slot first (p, then ERT), the others in turn."""
-        outlook = self._outlooks.get(job.id)
-        above = bool(job.priority) and outlook is not None
-        return (-outlook.confidence, outlook.remaining) if above and outlook is not None else (0.0, 0.0)
+        return (
+            (-self._outlooks[job.id].confidence, self._outlooks[job.id].remaining)
+            if job.id in self._labels
+            else (0.0, 0.0)
+        )
 
     def _somebody_waits(self, cluster: Cluster) -> bool:
         return bool(self._waiting(cluster)) or cluster.count(JobState.CREATING) > 0 or cluster.experiment.jobs_left > 0
@@ -212,7 +228,9 @@ class PopPolicy(Policy):
         return min((self._passed.get(job.id, 0) + 1) * self._every(cluster), job.max_position)
 
     def _every(self, cluster: Cluster) -> int:
-        return self._boundary or max(cluster.experiment.max_position // 15, 1)
+        """The boundary; of jobs without an end, the paper's for supervised learning."""
+        longest = cluster.experiment.max_position
+        return self._boundary or (max(longest // _FRACTION, 1) if longest < _ENDLESS else _BOUNDARY)
 
 
 def _need_whole(name: str, value: object) -> None:

@@ -6,6 +6,7 @@ Built-in ones are found the same way as a third party's: their distribution list
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 import sys
 from importlib import import_module
@@ -51,6 +52,19 @@ def load_plugin(group: str, name: str, base: type | None = None) -> object:
     if base is not None:
         _check(group, name, plugin, base)
     return plugin
+
+
+def parameter_names(cls: type) -> list[str]:
+    """The names of the parameters that a class takes by keyword, sorted: its own, and its bases' as far as it passes on the rest."""
+    names = set[str]()
+    for one in cls.__mro__[:-1]:
+        if "__init__" not in vars(one):
+            continue
+        parameters = list(inspect.signature(vars(one)["__init__"]).parameters.values())[1:]
+        names |= {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+        if all(each.kind is not each.VAR_KEYWORD for each in parameters):
+            break
+    return sorted(names)
 
 
 def _find(group: str, name: str) -> object:

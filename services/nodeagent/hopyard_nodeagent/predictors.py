@@ -161,7 +161,7 @@ class PredictorProcess:
             raise PredictorFailed(f"predictor {name}: its process {self._end()}{self._said()}") from error
         except ValueError as error:
             await self.kill()
-            raise PredictorFailed(f"predictor {name}: its process said what is not JSON: {error}") from error
+            raise PredictorFailed(f"predictor {name}: its process said what is no answer: {error}") from error
         except asyncio.CancelledError:
             await self.kill()
             raise
@@ -176,7 +176,9 @@ class PredictorProcess:
         streams.stdin.write(len(frame).to_bytes(4, "big") + frame)
         await streams.stdin.drain()
         length = int.from_bytes(await streams.stdout.readexactly(4), "big")
-        said: Mapping[str, Any] = json.loads(await streams.stdout.readexactly(length))
+        said = json.loads(await streams.stdout.readexactly(length))
+        if not isinstance(said, dict):
+            raise ValueError(f"found {said!r:.80}, where an object is needed")
         return said
 
     def _end(self) -> str:

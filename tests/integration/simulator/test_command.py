@@ -107,14 +107,12 @@ def test_the_table(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "never" in said(capsys, traces, "--slots", "2", "--target", "7")
 
 
-def test_a_policy_whose_questions_nobody_answers(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_predicted(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     asking = [traces, "--policy", "pop", "--slots", "2", "--target", "0.5"]
-    for more in ([], ["--json"]):
-        assert run(["simulate", *asking, *more]) == 0
-        out, err = capsys.readouterr()
-        assert re.search(r"note: pop asked for \d+ predictions and got none; name a predictor, as in --predictor", err)
-    assert json.loads(out)["predictions_failed"] == json.loads(out)["predictions"] > 0
-    assert re.search(r" predictions +\d+ asked of grid, 0 failed", said(capsys, *asking, "--predictor", "grid"))
+    assert re.search(r" predictions +[1-9]\d* asked of pooled, 0 failed", said(capsys, *asking))
+    found = document(capsys, *asking, "--predictor", "grid")
+    assert (found["predictor"], found["predictions_failed"]) == ("grid", 0)
+    assert found["predictions"] > 0
 
 
 def test_what_it_prints_can_be_plotted(traces: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +162,6 @@ def test_the_same_bytes(traces: str) -> None:
             "policy bandit: epsilon is -1; it must be a finite number of at least 0",
         ),
         ("--policy bandit --set epsilon=-1", 2, "its parameters are: evaluation_boundary=10, epsilon=0.5, ahead=2"),
-        ("--set predictor.x=1", 2, "predictor.x: say whose parameter it is: --predictor NAME"),
         ("--details", 2, "--details goes with --json"),
         ("--cost foo=1", 2, "--cost: there is no foo; there are: start, resume, snapshot, suspend, latency"),
         ("--cost start=x", 2, "--cost start: needs a number, found 'x'"),

@@ -44,6 +44,13 @@ def test_a_prediction_takes_its_time_and_holds_nobody_up() -> None:
     assert runs(result)[1] == ("2", 10.0, 15.0)
 
 
+def test_a_prediction_may_take_longer_than_from_boundary_to_boundary() -> None:
+    # Job 2 is asked about at 12.0; the next boundary, at 14.0, is passed before the answer of 14.5 ends it.
+    costs, parameters = Costs(prediction=2.5), {"evaluation_boundary": 2}
+    result = search(trace(1, 0.5, 0.9), trace(2, 0.0), costs=costs, parameters=parameters)
+    assert runs(result)[1] == ("2", 10.0, 15.0)
+
+
 def test_a_prediction_that_fails_ends_nothing() -> None:
     assert search(trace(1, 0.5, 0.9), trace(2, 0.0, silent=1)).jobs_terminated == 0
 

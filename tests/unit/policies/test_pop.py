@@ -8,10 +8,13 @@ from typing import Any, ClassVar
 import pytest
 from typing_extensions import override
 
-from hopyard.policy import Policy
+from hopyard.policy import Cluster, Decision, IterationFinish, Policy
 from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.testing import VirtualCluster
+from hopyard.policy.vocabulary import Command, DecisionKind, Predict
 from hopyard.predictor import LEVELS, NotPredictableError, Prediction, Predictor, Question
 from hopyard.traces import Trace
+from hopyard_policies.earlyterm import EarlyTermPolicy
 from hopyard_policies.pop import PopPolicy
 from hopyard_scheduler.simulator import Costs, Foreseen, Result, TraceWorkload, simulate
 
@@ -107,6 +110,29 @@ def test_a_prediction_that_fails_leaves_a_job_opportunistic() -> None:
     result = search(trace(1, 0.9, silent=1), trace(2, 1.0))
     assert runs(result)[:2] == [("1", 0.0, 3.0), ("2", 3.0, 13.0)]
     assert result.jobs_at_R[-1][1] == 2
+
+
+@pytest.mark.parametrize("policy", [PopPolicy, EarlyTermPolicy])
+def test_what_is_refused_is_asked_again_and_not_waited_for(policy: type[PopPolicy | EarlyTermPolicy]) -> None:
+    asked: list[str] = []
+    left: list[int] = []
+
+    class Watched(policy):  # type: ignore[misc, valid-type]
+        def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+            decision: Decision = super().on_iteration_finish(cluster, event)
+            left.extend([event.position] if decision.kind is DecisionKind.SUSPEND else [])
+            return decision
+
+    def refuse(command: Command) -> str:
+        asked.extend([command.job] if isinstance(command, Predict) else [])
+        return "not now" if isinstance(command, Predict) else ""
+
+    cluster = VirtualCluster(
+        Watched(evaluation_boundary=5), machines=1, jobs=2, max_position=20, target=5.0, refuse=refuse
+    )
+    cluster.run()
+    assert asked.count("2") >= 2
+    assert bool(left) is (policy is PopPolicy)
 
 
 def test_without_a_target_the_best_so_far_is_the_aim() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from hopyard.errors import InvalidInput
 from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, Policy
 from hopyard.traces import Trace
 from hopyard_policies.bandit import BanditPolicy
-from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, TraceWorkload, simulate
+from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, SimulationError, TraceWorkload, simulate
 from tests.unit.simulator.policies import Turns
 
 
@@ -228,3 +230,33 @@ def test_the_same_again(policy: str) -> None:
     }
     assert run(policy, **conditions) == run(policy, **conditions)
     assert run(policy, **conditions) != run(policy, **{**conditions, "seed": 12})
+
+
+def test_a_node_that_never_comes_back_leaves_nothing_to_happen() -> None:
+    faults = Faults(node_failures=0.2, downtime=math.inf)
+    with pytest.raises(SimulationError, match="nothing happens any more"):
+        run(faults=faults, seed=0)
+
+
+class Eager(BanditPolicy):
+    """Passes on what it does not take itself, as a subclass does."""
+
+    def __init__(self, *, eagerness: int = 1, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.eagerness = eagerness
+
+
+def test_a_policy_takes_what_its_bases_take() -> None:
+    result = run(Eager, parameters={"evaluation_boundary": 1, "epsilon": 0.5, "eagerness": 2, "kill_threshold": 0.0})
+    assert result == replace(
+        run(BanditPolicy, parameters={"evaluation_boundary": 1, "epsilon": 0.5, "kill_threshold": 0.0}),
+        policy="Eager",
+        parameters=result.parameters,
+    )
+    with pytest.raises(InvalidInput, match=r"no parameter rest; it has: .*eagerness, .*epsilon"):
+        run(Eager, parameters={"rest": 1})
+
+
+def test_no_job_is_too_few() -> None:
+    with pytest.raises(InvalidInput, match="jobs must be at least 1, found 0"):
+        run(jobs=0)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from typing_extensions import override
 
 from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, PredictionReady
-from hopyard.predictor import LEVELS, Prediction, Predictor, Question
+from hopyard.predictor import LEVELS, Curve, Prediction, Predictor, Question
 from hopyard_policies.default import DefaultPolicy
 from hopyard_scheduler.simulator import Costs, Foreseen, Result, TraceWorkload, simulate
 from tests.unit.simulator.test_by_hand import FOUR
@@ -97,7 +99,7 @@ def test_without_a_predictor_policies_hear_an_error() -> None:
         policies.append(Seer())
         return policies[-1]
 
-    result = simulate(TraceWorkload(FOUR), make, slots=2)
+    result = simulate(TraceWorkload(FOUR), make, slots=2, predictor=None)
     assert result.jobs_at_R[-1][1] == 4
     assert "no predictor" in policies[0].errors[0]
     assert result.predictor is None
@@ -114,3 +116,39 @@ def test_the_result_counts_questions() -> None:
 def test_the_real_ones(name: str) -> None:
     once, again = (simulate(TraceWorkload(FOUR), Seer, slots=2, target=0.95, predictor=name) for _ in range(2))
     assert once == again
+
+
+def test_questions_with_other_curves_beside_them_differ() -> None:
+    foreseen, optimist = Foreseen(), Optimist()
+    beside = Curve((1, 2), (0.1, 0.1), {"x": 1})
+    others = [
+        beside,
+        replace(beside, hyperparameters={"x": 2}),
+        replace(beside, positions=(2, 4)),
+        replace(beside, ended=True),
+        replace(beside, values=(0.1, math.nan)),
+    ]
+    for one in (*others, *others):
+        foreseen.of(optimist, Question(Curve((1,), (0.1,)), 3, target=0.7, others=(one,)))
+    foreseen.of(optimist, Question(Curve((1,), (0.1,)), 3, target=0.7, others=(beside, beside)))
+    assert (foreseen.asked, foreseen.computed) == (11, 6)
+
+
+class Broken(Optimist):
+    """Its code has a mistake."""
+
+    @override
+    def predict(self, question: Question) -> Prediction:
+        raise ZeroDivisionError("division by zero")
+
+
+def test_what_a_predictor_raises_is_the_answer_as_in_a_live_cluster() -> None:
+    policies: list[Seer] = []
+
+    def make() -> Seer:
+        policies.append(Seer())
+        return policies[-1]
+
+    result = simulate(TraceWorkload(FOUR), make, slots=2, predictor=Broken())
+    assert result.jobs_at_R[-1][1] == 4
+    assert policies[0].errors[0].startswith("Broken: ZeroDivisionError: division by zero (test_predictions.py:")

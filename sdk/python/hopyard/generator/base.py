@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
+from hopyard import plugins
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import JobState
 from hopyard.space import Configuration, Space, is_number
@@ -148,12 +148,4 @@ class Generator(ABC):
 
 def parameter_names(generator: type[Generator]) -> list[str]:
     """The names of the parameters that `generator` and its bases declare, sorted."""
-    names = set[str]()
-    for cls in generator.__mro__:
-        if "__init__" in vars(cls):
-            names |= {
-                name
-                for name, parameter in inspect.signature(vars(cls)["__init__"]).parameters.items()
-                if parameter.kind is not parameter.VAR_KEYWORD and parameter.kind is not parameter.VAR_POSITIONAL
-            }
-    return sorted(names - {"self", "space", "seed", "args", "kwargs"})
+    return [name for name in plugins.parameter_names(generator) if name not in ("space", "seed")]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
+from hopyard import plugins
 from hopyard.errors import InvalidInput
 
 LEVELS: Final = tuple((step + 0.5) / 100 for step in range(100))
@@ -126,12 +126,4 @@ class Predictor(ABC):
 
 def parameter_names(predictor: type[Predictor]) -> list[str]:
     """The names of the parameters that `predictor` and its bases declare, sorted."""
-    names = set[str]()
-    for cls in predictor.__mro__:
-        if "__init__" in vars(cls):
-            names |= {
-                name
-                for name, parameter in inspect.signature(vars(cls)["__init__"]).parameters.items()
-                if parameter.kind is not parameter.VAR_KEYWORD and parameter.kind is not parameter.VAR_POSITIONAL
-            }
-    return sorted(names - {"self", "args", "kwargs"})
+    return plugins.parameter_names(predictor)

@@ -13,29 +13,25 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from hopyard.errors import InvalidInput
-from hopyard.predictor.base import NotPredictableError, Predictor
+from hopyard.predictor.asking import predicted
+from hopyard.predictor.base import Predictor
 from hopyard.predictor.loading import new_predictor
-from hopyard.predictor.wire import check_prediction, prediction_to_wire, question_from_json
+from hopyard.predictor.wire import question_from_json
 from hopyard.runner.watch import die_with
+
+_MOST_CHARACTERS: Final = 4000
 
 
 def answer(predictor: Predictor, question_json: bytes) -> dict[str, Any]:
     """What a predictor says to a question: its `result`, or the `error` that its code raised or its answer has."""
     try:
-        question = question_from_json(question_json)
-        return {"result": prediction_to_wire(check_prediction(predictor.predict(question), question))}
+        return {"result": predicted(predictor, question_from_json(question_json))}
     except InvalidInput as error:
-        said = str(error) if isinstance(error, NotPredictableError) else f"{type(predictor).__name__}: {error}"
-        return {"error": said}
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-        return {"error": f"{type(predictor).__name__}: {type(error).__name__}: {error}{place}"}
+        return _failed(str(error))
 
 
 def serve(read: Callable[[], bytes | None], write: Callable[[dict[str, Any]], None]) -> None:
@@ -48,11 +44,16 @@ def serve(read: Callable[[], bytes | None], write: Callable[[dict[str, Any]], No
     try:
         predictor = new_predictor(wanted["name"], wanted["parameters"])
     except InvalidInput as error:
-        write({"error": str(error)})
+        write(_failed(str(error)))
         return
     write({})
     while (question := read()) is not None:
         write(answer(predictor, question))
+
+
+def _failed(error: str) -> dict[str, Any]:
+    """What a message can hold: bounded, and without the halves of characters that somebody's text may have."""
+    return {"error": error[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()}
 
 
 def _read(stream: BinaryIO) -> bytes | None:

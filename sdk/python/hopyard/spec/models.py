@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -29,6 +29,9 @@ from hopyard.spec.fields import (
 
 _INT64 = 2**63 - 1
 _MOST = 100_000
+
+DEFAULT_PREDICTOR: Final = "pooled"
+"""Who is asked about curves when an experiment's file names nobody."""
 
 
 class _Section(BaseModel):
@@ -130,7 +133,9 @@ class PolicySpec(_PluginSpec):
 class PredictorSpec(_PluginSpec):
     """What extrapolates learning curves when the policy asks for it; further fields are the predictor's own parameters."""
 
-    name: PluginName = Field("pooled", description="A predictor's name (see `hopyard plugins`) or module:Class.")
+    name: PluginName = Field(
+        DEFAULT_PREDICTOR, description="A predictor's name (see `hopyard plugins`) or module:Class."
+    )
     time_limit: Seconds = Field(
         60.0,
         description="Time that one prediction may compute on its node; then it is ended, and the policy told. Waiting for a "

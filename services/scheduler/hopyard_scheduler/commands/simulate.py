@@ -53,14 +53,11 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the policy's and the faults' chance.")] = 0,
     predictor: Annotated[
-        str | None,
+        str,
         typer.Option(
-            "--predictor",
-            metavar="NAME",
-            help="What predicts curves, for policies that ask: pop, earlyterm.",
-            show_default=False,
+            "--predictor", metavar="NAME", help="What predicts curves, for policies that ask: pop, earlyterm."
         ),
-    ] = None,
+    ] = "pooled",
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -134,8 +131,7 @@ def command(
     **Examples:** `hopyard simulate digits.jsonl --policy bandit --slots 4 --target 0.97`,
     `hopyard simulate digits.jsonl --slots 8 --order-seed 3 --cost start=2 --fault drop=0.001 --json`
     """
-    from hopyard.cli.output import emit, emit_json, say
-    from hopyard.cli.text import count
+    from hopyard.cli.output import emit, emit_json
     from hopyard.errors import InvalidInput
     from hopyard.traces import read_traces
     from hopyard_scheduler.simulator import Costs, Faults, Fleet, TraceWorkload, simulate
@@ -165,11 +161,6 @@ def command(
         emit_json({"traces": [str(path) for path in traces], **result.plain()})
     else:
         emit(_table(result))
-    if result.predictions and predictor is None:
-        say(
-            f"note: {result.policy} asked for {count(result.predictions, 'prediction')} and got none; name a predictor, as in "
-            "--predictor pooled, which live experiments have by default"
-        )
 
 
 def _table(result: Result) -> Any:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from array import array
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
-from hopyard.predictor import Curve, Prediction, Predictor, Question
-from hopyard.predictor.wire import check_prediction, prediction_to_wire
+from hopyard.predictor import Curve, Predictor, Question
+from hopyard.predictor.asking import predicted
+from hopyard.predictor.loading import new_predictor
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.histories import others, state_of
 
-_MOST: Final = 50_000
+_MOST: Final = 10_000
+"""About 20 kB each, with a hundred positions to come."""
 
 
 class Foreseen:
@@ -23,22 +27,33 @@ class Foreseen:
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, dict[str, Any]] = OrderedDict()
+        self._made: dict[str, Predictor] = {}
         self.asked = 0
         self.computed = 0
+
+    def predictor(self, name: str, parameters: Mapping[str, Any]) -> Predictor:
+        """The predictor of a name, made once, so that what it said counts in every simulation.
+
+        Raises:
+            InvalidInput: There is none of that name, or it does not take the parameters.
+        """
+        key = json.dumps([name, parameters], sort_keys=True, default=str)
+        if key not in self._made:
+            self._made[key] = new_predictor(name, parameters)
+        return self._made[key]
 
     def of(self, predictor: Predictor, question: Question) -> dict[str, Any]:
         """The prediction as plain data.
 
         Raises:
-            InvalidInput: There is nothing to predict from, or the predictor breaks its promises.
+            InvalidInput: It has no prediction; the message says why (`predicted`).
         """
         self.asked += 1
         key = (predictor, _key(question))
         found = self._known.get(key)
         if found is None:
             self.computed += 1
-            made: Prediction = check_prediction(predictor.predict(question), question)
-            found = self._known[key] = prediction_to_wire(made)
+            found = self._known[key] = predicted(predictor, question)
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
         return found
@@ -48,13 +63,13 @@ class Predictions:
     """Answers a simulation's questions to its predictor.
 
     Args:
-        predictor: None: every question is answered with an error.
+        predictor: Gives it, when it is asked for the first time; None: every question is answered with an error.
         foreseen: Predictions that were made before.
     """
 
-    def __init__(self, predictor: Predictor | None, foreseen: Foreseen | None = None) -> None:
+    def __init__(self, predictor: Callable[[], Predictor] | None, foreseen: Foreseen) -> None:
         self._predictor = predictor
-        self._foreseen = foreseen if foreseen is not None else Foreseen()
+        self._foreseen = foreseen
         self._curves: dict[str, tuple[tuple[int, bool, object], Curve]] = {}
 
     def answer(self, x: Experiment, question: AskOutside) -> dict[str, Any]:
@@ -64,13 +79,14 @@ class Predictions:
             InvalidInput: There is no predictor, or it cannot say anything.
         """
         if self._predictor is None:
-            raise InvalidInput("the simulation has no predictor; name one (--predictor)")
+            raise InvalidInput("the simulation has no predictor")
+        predictor = self._predictor()
         asked = question.payload["question"]
-        reads = self._predictor.reads == "curves"
+        reads = predictor.reads == "curves"
         beside = tuple(self._curve(x, job) for job in others(x, x.jobs[question.payload["job"]])) if reads else ()
         curve = asked["curve"]
         return self._foreseen.of(
-            self._predictor,
+            predictor,
             Question(
                 Curve(tuple(curve["positions"]), tuple(curve["values"]), curve["hyperparameters"]),
                 asked["horizon"],
@@ -100,8 +116,15 @@ class Predictions:
         return curve
 
 
-def _key(question: Question) -> Hashable:
-    beside = tuple((curve.values, curve.ended) for curve in question.others)
-    given = json.dumps(question.curve.hyperparameters, sort_keys=True, default=str)
-    scale = (question.mode, question.target, question.low, question.high)
-    return question.curve.positions, question.curve.values, given, question.horizon, scale, question.seed, beside
+def _key(question: Question) -> bytes:
+    """A question in a few bytes: very many are remembered, each with hundreds of curves."""
+    told = hashlib.sha256()
+    scale = (question.horizon, question.mode, question.target, question.low, question.high, question.seed)
+    told.update(repr(scale).encode())
+    for curve in (question.curve, *question.others):
+        given = json.dumps(curve.hyperparameters, sort_keys=True, default=str).encode()
+        told.update(f"/{len(curve.positions)}/{len(given)}/{curve.ended}/".encode())
+        told.update(array("q", curve.positions).tobytes())
+        told.update(array("d", curve.values).tobytes())
+        told.update(given)
+    return told.digest()

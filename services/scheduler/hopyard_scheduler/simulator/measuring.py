@@ -19,7 +19,7 @@ _MOST_POINTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RunInterval:
-    """A run on a machine, in virtual seconds, the positions that it trained, and why it ended (a `RunEndReason`)."""
+    """A run on a machine, in virtual seconds, the iterations that it trained, and why it ended (a `RunEndReason`)."""
 
     machine: str
     job: str
@@ -53,7 +53,7 @@ class Result:
         jobs_started: Jobs with at least one run.
         jobs_terminated: Jobs that were ended before the search was.
         suspends: Runs that left their machines for their jobs to go on later.
-        iterations: Positions trained, those that were trained again included.
+        iterations: Iterations trained, those that were trained again included: a report ends each.
         utilisation: `job_seconds` by the machine-seconds there were.
         first_at_R: When the first job reached the max position; None: none did.
         jobs_at_R: (time, jobs that have reached the max position so far).

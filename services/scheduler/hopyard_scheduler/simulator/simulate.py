@@ -11,9 +11,10 @@ from typing import Any, Final
 from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.generator import Result as Outcome
-from hopyard.policy import Policy
+from hopyard.plugins import parameter_names
+from hopyard.policy import Policy, hears_statistics
 from hopyard.predictor import Predictor
-from hopyard.predictor.loading import new_predictor
+from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import Settings
 from hopyard_scheduler.core.predicting import PREDICT
@@ -58,7 +59,7 @@ def simulate(
     costs: Costs | None = None,
     faults: Faults | None = None,
     generator: Generator | None = None,
-    predictor: str | Predictor | None = None,
+    predictor: str | Predictor | None = DEFAULT_PREDICTOR,
     foreseen: Foreseen | None = None,
     from_scratch: bool = False,
     details: bool = False,
@@ -81,7 +82,8 @@ def simulate(
         costs: What things cost; by default nothing.
         faults: What goes wrong; by default nothing.
         generator: Proposes configurations instead of the workload's own; with a workload that knows them all.
-        predictor: Answers what the policy asks about curves: a name as in an experiment file, or one that was made.
+        predictor: Answers what the policy asks about curves: a name as in an experiment file, by default what is the default
+            there; or one that was made. None: every question is answered with an error.
         foreseen: Predictions that were made before, and those that will be: give several simulations the same.
         from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
         details: Keep every run and every report in the result.
@@ -95,11 +97,8 @@ def simulate(
         raise InvalidInput("give either slots or a fleet")
     machines = fleet if fleet is not None else Fleet(slots or 0)
     of_predictor = {k.removeprefix(_PREDICTOR): v for k, v in (parameters or {}).items() if k.startswith(_PREDICTOR)}
-    asked = predictor if isinstance(predictor, str) or predictor is None else type(predictor).__name__
-    if isinstance(predictor, str):
-        predictor = new_predictor(predictor, of_predictor)
-    elif of_predictor:
-        raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: say whose parameter it is: --predictor NAME")
+    if of_predictor and not isinstance(predictor, str):
+        raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: say whose they are: give the predictor by its name")
     others = {key: value for key, value in (parameters or {}).items() if not key.startswith(_PREDICTOR)}
     made, name, given, terms = _policy(policy, others)
     configurations = workload.configurations(order_seed) if generator is None else ()
@@ -120,12 +119,13 @@ def simulate(
         target=target,
         max_seconds=max_time,
         seed=seed,
-        statistics=type(made).application_stat is not Policy.application_stat,
+        statistics=hears_statistics(made),
         every_iteration=made.every_iteration,
         ends_jobs=made.ends_jobs,
         generator_reads=generator.reads if generator is not None else "nothing",
     )
-    questions = _Questions(configurations, generator, Predictions(predictor, foreseen))
+    seen = foreseen if foreseen is not None else Foreseen()
+    questions = _Questions(configurations, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))
     world = World(
         workload,
         made,
@@ -142,7 +142,21 @@ def simulate(
     for _ in world.run():
         if watch is not None:
             watch(world)
+    asked = predictor if isinstance(predictor, str) or predictor is None else type(predictor).__name__
     return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target, asked, questions)
+
+
+def _predictor(
+    given: str | Predictor | None, parameters: Mapping[str, Any], foreseen: Foreseen
+) -> Callable[[], Predictor] | None:
+    """Who predicts. One that was asked for by its name is made at once, so that what is wrong with it is said at once."""
+    if given is None:
+        return None
+    if isinstance(given, Predictor):
+        return lambda: given
+    if given != DEFAULT_PREDICTOR or parameters:
+        foreseen.predictor(given, parameters)
+    return lambda: foreseen.predictor(given, parameters)
 
 
 def _result(
@@ -245,11 +259,9 @@ def _policy(
     policy: str | type[Policy] | Callable[..., Policy], parameters: Mapping[str, Any]
 ) -> tuple[Policy, str, dict[str, Any], dict[str, Any]]:
     """The policy, its name, its own parameters, and the experiment's terms among those given."""
-    if isinstance(policy, str):
-        name, takes = policy, set(inspect.signature(policy_class(policy)).parameters)
-    else:
-        name = getattr(policy, "__name__", type(policy).__name__)
-        takes = set(inspect.signature(policy).parameters)
+    made_by = policy_class(policy) if isinstance(policy, str) else policy
+    name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+    takes = set(parameter_names(made_by) if isinstance(made_by, type) else inspect.signature(made_by).parameters)
     terms = {key: value for key, value in parameters.items() if key not in takes and key in TERMS}
     own = {key: value for key, value in parameters.items() if key not in terms}
     unknown = sorted(set(own) - takes)

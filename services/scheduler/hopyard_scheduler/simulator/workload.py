@@ -157,13 +157,13 @@ class _Computed(Sequence[float]):
         self, function: float | Callable[[Mapping[str, Any], int], float], given: Mapping[str, Any], length: int
     ) -> None:
         self._function = function if callable(function) else lambda _given, _position: function
-        self._given, self._length = given, length
+        self._given, self._positions = given, range(1, length + 1)
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._positions)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._function(self._given, index + 1)
+        return self._function(self._given, self._positions[index])
 
 
 class _Durations(_Computed):

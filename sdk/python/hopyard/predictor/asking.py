@@ -1,0 +1,31 @@
+"""Putting a question to a predictor: the same on a node and in a simulation."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from typing import Any
+
+from hopyard.errors import InvalidInput
+from hopyard.predictor.base import NotPredictableError, Predictor, Question
+from hopyard.predictor.wire import check_prediction, prediction_to_wire
+
+
+def predicted(predictor: Predictor, question: Question) -> dict[str, Any]:
+    """The prediction as plain data.
+
+    Raises:
+        InvalidInput: There is nothing to predict from, the predictor breaks its promises, or its code raised something; the
+            message is what policies hear.
+    """
+    name = type(predictor).__name__
+    try:
+        return prediction_to_wire(check_prediction(predictor.predict(question), question))
+    except NotPredictableError:
+        raise
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from error
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+        raise InvalidInput(f"{name}: {type(error).__name__}: {error}{place}") from error

@@ -1,0 +1,35 @@
+"""What a process that predicts says of errors in somebody's code."""
+
+from __future__ import annotations
+
+import json
+
+from hopyard.predictor import Curve, Prediction, Predictor, Question
+from hopyard.predictor.process import answer
+from hopyard.predictor.wire import question_to_json
+from hopyard.v1 import resource_manager_pb2 as wire
+
+QUESTION = question_to_json(Question(Curve((1, 2), (0.1, 0.2)), horizon=4)).encode()
+
+
+class Raising(Predictor):
+    """Raises what it is given."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def predict(self, question: Question) -> Prediction:
+        raise ValueError(self._text)
+
+
+def test_an_error_with_half_a_character_can_be_sent() -> None:
+    error = answer(Raising("half \ud800 of one"), QUESTION)["error"]
+    assert error.startswith("Raising: ValueError: half \\ud800 of one (test_process.py:")
+    assert wire.NodeAnswer(ticket="e/1", error=error).error == error
+
+
+def test_an_error_of_any_length_is_cut() -> None:
+    said = answer(Raising("long" * 10_000_000), QUESTION)
+    assert said["error"].startswith("Raising: ValueError: longlong")
+    assert len(json.dumps(said)) < 10_000

@@ -320,10 +320,10 @@ def main() -> None:
         default="default,bandit:evaluation_boundary=3",
         metavar="NAME[:KEY=VALUE...],...",
     )
-    add("--runs", type=int, default=3, help="live searches under each policy")
-    add("--slots", type=int, default=2)
-    add("--jobs", type=int, default=24)
-    add("--epochs", type=int, default=20, help="of each job")
+    add("--runs", type=int, default=3, help="live searches under each policy [default: 3]")
+    add("--slots", type=int, default=2, help="machines [default: 2]")
+    add("--jobs", type=int, default=24, help="configurations [default: 24]")
+    add("--epochs", type=int, default=20, help="of each job [default: 20]")
     add("--target", type=float, help="[default: what a tenth of the configurations end with, or better]")
     add("--experiment", type=Path, default=DIGITS, metavar="FILE")
     add("--output", type=Path, metavar="FILE", help="where the figures and curves go, as JSON")

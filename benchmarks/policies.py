@@ -5,9 +5,9 @@
 
 Each policy searches each set of traces once for each number of machines and each order of the configurations; all policies see the same
 orders. A set is a file; by default those in benchmarks/traces. The target of a set is by default what one in ten of its
-configurations ends with or better. The median, the quartiles and the 90th percentile of the time to it are times of searches that were
-made. A search that never reached the target counts as longer than any other: as `never` where it decides a figure. It also says how
-much machine time the searches took, and how often jobs left their machines to go on later.
+configurations ends with or better. The median, the quartiles and the 90th percentile of the time to it, in seconds, are times of
+searches that were made. A search that never reached the target counts as longer than any other: as `never` where it decides a
+figure. It also says how much machine time the searches took, and how often jobs left their machines to go on later.
 
 Policies are named as in an experiment file, followed by their parameters: `bandit`, `bandit:epsilon=0.25:evaluation_boundary=5`,
 `mymodule:MyPolicy:width=3`. One that asks a predictor other than
@@ -183,7 +183,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def show(rows: Sequence[Mapping[str, Any]]) -> None:
     times = ("median", "q25", "q75", "iqr", "q90", "min", "max")
-    cells = [["set", "policy", "machines", *times, "never", "faster", "job s", "suspends"]]
+    cells = [["set", "policy", "machines", "median s", *times[1:], "never", "faster", "machine s", "suspends"]]
     for row in rows:
         never, faster = f"{row['never']}/{row['searches']}", f"{row['faster']:.2f}x" if row["faster"] else "-"
         costs = [f"{row['job_seconds']:.0f}", f"{row['suspends']:g}"]
@@ -264,13 +264,30 @@ def made(arguments: argparse.Namespace) -> Iterable[Search]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--policies", type=listed(contender), default="default,bandit", metavar="NAME[:KEY=VALUE...],...")
+    add(
+        "--policies",
+        type=listed(contender),
+        default="default,bandit",
+        metavar="NAME[:KEY=VALUE...],...",
+        help="[default: default,bandit]",
+    )
     add("--traces", type=listed(Path), metavar="FILE,...", help="a set each [default: those in benchmarks/traces]")
     add("--slots", type=listed(int), default="2,4,8,15", metavar="N,...", help="machines [default: 2,4,8,15]")
     add("--orders", type=int, default=25, metavar="N", help="orders of the configurations [default: 25]")
-    add("--target", type=pairs, default={}, metavar="SET=Y,...")
+    add(
+        "--target",
+        type=pairs,
+        default={},
+        metavar="SET=Y,...",
+        help="targets of sets, such as fashion=0.8 [default: see above]",
+    )
     add("--tmax", type=duration, metavar="TIME", help="virtual time after which a search is given up [default: never]")
-    add("--costs", type=pairs, metavar="KEY=SECONDS,...", help="start, resume, snapshot, suspend, latency")
+    add(
+        "--costs",
+        type=pairs,
+        metavar="KEY=SECONDS,...",
+        help="start, resume, snapshot, suspend, latency [default: see above]",
+    )
     add("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes [default: as many as CPUs]")
     add("--output", type=Path, metavar="FILE", help="where the results go, as JSON")
     add("--plot", type=Path, metavar="FOLDER", help="where plots go")

@@ -56,4 +56,4 @@ def _takes(cls: type) -> str:
         parameters = list(inspect.signature(cls).parameters.values())
     except (TypeError, ValueError):
         return "unknown"
-    return ", ".join(str(p) for p in parameters) or "none"
+    return ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters) or "none"

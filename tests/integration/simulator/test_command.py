@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,9 +31,10 @@ CURVES = [
     for job in range(1, 9)
 ]
 KEYS = {
-    "traces", "policy", "parameters", "metric", "mode", "R", "slots", "seed", "order_seed", "target", "time_to_target", "best",
-    "best_job", "time", "job_seconds", "jobs_started", "jobs_terminated", "suspends", "iterations", "utilisation", "first_at_R",
+    "traces", "policy", "parameters", "predictor", "metric", "mode", "R", "slots", "seed", "order_seed", "target", "time_to_target",
+    "best", "best_job", "time", "job_seconds", "jobs_started", "jobs_terminated", "suspends", "iterations", "utilisation", "first_at_R",
     "jobs_at_R", "promotions", "pools", "reason", "events",
+    "predictions", "predictions_failed",
 }  # fmt: skip
 
 
@@ -105,6 +107,14 @@ def test_the_table(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "never" in said(capsys, traces, "--slots", "2", "--target", "7")
 
 
+def test_what_was_predicted(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asking = [traces, "--policy", "pop", "--slots", "2", "--target", "0.5"]
+    assert re.search(r" predictions +[1-9]\d* asked of pooled, 0 failed", said(capsys, *asking))
+    found = document(capsys, *asking, "--predictor", "grid")
+    assert (found["predictor"], found["predictions_failed"]) == ("grid", 0)
+    assert found["predictions"] > 0
+
+
 def test_what_it_prints_can_be_plotted(traces: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "result.json"
     path.write_text(said(capsys, traces, "--slots", "2", "--target", "0.5", "--details", "--json"))
@@ -151,6 +161,8 @@ def test_the_same_bytes(traces: str) -> None:
             2,
             "policy bandit: epsilon is -1; it must be a finite number of at least 0",
         ),
+        ("--policy bandit --set epsilon=-1", 2, "its parameters are: evaluation_boundary=10, epsilon=0.5, ahead=2"),
+        ("--details", 2, "--details goes with --json"),
         ("--cost foo=1", 2, "--cost: there is no foo; there are: start, resume, snapshot, suspend, latency"),
         ("--cost start=x", 2, "--cost start: needs a number, found 'x'"),
         ("--cost start=-1", 2, "cost of start must be a number of seconds >= 0, found -1.0"),

@@ -199,6 +199,7 @@ def test_the_kind_follows_from_the_input() -> None:
     assert default_kind(reached("pop", 1.0)) == "boxes"
     assert default_kind(reached("pop", 1.0, 2.0)) == "boxes"
     assert default_kind([*reached("pop", 1.0), *reached("pop", 1.0, slots=4)]) == "capacity"
+    assert default_kind([*reached("pop", 1.0, slots=None), *reached("pop", 1.0, slots=4)]) == "boxes"  # one is live
     assert default_kind([search(), search()]) == "durations"
 
 

@@ -40,14 +40,17 @@ def test_a_result_is_read(tmp_path: Path) -> None:
         json.dumps([LEAST, LEAST]),
         json.dumps({"runs": [LEAST, LEAST], "machine": "laptop"}, indent=1),
         f"{json.dumps(LEAST)}\n\n{json.dumps(LEAST)}\n",
+        f"{json.dumps(LEAST, indent=2)}\n{json.dumps(LEAST, indent=2)}\n",
     ],
 )
-def test_several_results_are_a_list_an_object_or_lines(tmp_path: Path, text: str) -> None:
+def test_several_results_are_a_list_an_object_or_follow_each_other(tmp_path: Path, text: str) -> None:
     path = tmp_path / "r.json"
     path.write_text(text)
     packed = tmp_path / "r.jsonl.gz"
     packed.write_bytes(gzip.compress(text.encode()))
     assert [search.policy for search in read(path)] == ["bandit", "bandit"]
+    if text.startswith("{\n  "):
+        assert len(read(packed)) == 2  # a .jsonl, and yet no traces
     if text.startswith('{"policy"'):
         assert [search.where for search in read(packed)] == [f"{packed}:1", f"{packed}:3"]
 
@@ -106,7 +109,7 @@ def _write(text: str) -> Callable[[Path], object]:
         (_write(""), InvalidInput, "it is empty"),
         (_write("[]"), InvalidInput, "there is no result in it"),
         (_write("{"), InvalidInput, "it is no JSON"),
-        (_write(f"{json.dumps(LEAST)}\n{{"), InvalidInput, ":2: the line is no JSON"),
+        (_write(f"{json.dumps(LEAST)}\n{{"), InvalidInput, ":2: what begins here is no JSON"),
         (lambda path: path.write_bytes(b"\xff\xfe"), InvalidInput, "it is no text in UTF-8"),
         (lambda path: path.write_bytes(gzip.compress(b"[]" * 99)[:-9]), InvalidInput, "only a part of it"),
     ],

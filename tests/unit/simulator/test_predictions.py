@@ -102,6 +102,14 @@ def test_without_a_predictor_policies_hear_an_error() -> None:
     result = simulate(TraceWorkload(FOUR), make, slots=2, predictor=None)
     assert result.jobs_at_R[-1][1] == 4
     assert "no predictor" in policies[0].errors[0]
+    assert result.predictor is None
+    assert result.predictions == result.predictions_failed == len(policies[0].errors)
+
+
+def test_the_result_counts_questions() -> None:
+    optimist = Optimist()
+    result = run(optimist)
+    assert (result.predictor, result.predictions, result.predictions_failed) == ("Optimist", len(optimist.asked), 0)
 
 
 @pytest.mark.parametrize("name", ["grid"])

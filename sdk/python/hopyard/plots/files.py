@@ -20,7 +20,7 @@ _FIRST_BYTES: Final = 64 * 1024 * 1024
 
 
 def read(path: Path) -> list[Search]:
-    """The searches in a file: one, if it holds traces (DESIGN's JSON Lines), else those of `read_results`.
+    """The searches in a file: one, if it holds traces (`hopyard.traces`), else those of `read_results`.
 
     Raises:
         NotFound: There is no such file.
@@ -53,7 +53,10 @@ def _holds_traces(path: Path) -> bool:
         return False
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as opened:
-            first = json.loads(opened.readline(_FIRST_BYTES))
+            line = opened.readline(_FIRST_BYTES)
+            if line.strip() == b"{":
+                return False  # A document on several lines, as simulations print it.
+            first = json.loads(line)
     except (ValueError, EOFError, gzip.BadGzipFile, zlib.error):
         return True
     return not (isinstance(first, dict) and "policy" in first)

@@ -74,7 +74,8 @@ def default_kind(searches: Sequence[Search]) -> str:
         return next((kind for kind, found in has.items() if found), "boxes")
     if any(search.target is None for search in searches):
         return "durations"
-    return "capacity" if len({search.slots for search in searches}) > 1 else "boxes"
+    machines = {search.slots for search in searches}
+    return "capacity" if len(machines) > 1 and None not in machines else "boxes"
 
 
 def gather(searches: Sequence[Search], kind: str | None = None, over: str | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Results of simulations in files: what `hopyard simulate --json` prints, one, a list of them, or one a line."""
+"""Results of simulations in files: what `hopyard simulate --json` prints, one, several after each other, or a list of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -45,7 +45,7 @@ def read_text(path: Path) -> str:
 
 
 def read_results(path: Path) -> list[Search]:
-    """The searches in a file: one JSON object, a list of them, an object whose "runs" is a list of them, or JSON Lines.
+    """The searches in a file: JSON objects after each other, a list of them, or an object whose "runs" is a list of them.
 
     Raises:
         NotFound: There is no such file.
@@ -63,13 +63,9 @@ def _entries(path: Path, text: str) -> list[tuple[str, Any]]:
     except ValueError as error:
         if not text.strip():
             raise InvalidInput(f"{path}: it is empty") from None
-        lines = text.splitlines()
-        try:
-            # What the first line lacks to be JSON of its own is lacking in the document.
-            json.loads(lines[0])
-        except ValueError:
+        if not str(error).startswith("Extra data"):
             raise InvalidInput(f"{path}: it is no JSON: {error}") from None
-        return [(f"{path}:{number}", _line(path, number, line)) for number, line in enumerate(lines, 1) if line.strip()]
+        return list(_one_by_one(path, text))
     if isinstance(document, dict) and "policy" not in document and isinstance(document.get("runs"), list):
         document = document["runs"]
     if isinstance(document, list):
@@ -77,11 +73,17 @@ def _entries(path: Path, text: str) -> list[tuple[str, Any]]:
     return [(str(path), document)]
 
 
-def _line(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise InvalidInput(f"{path}:{number}: the line is no JSON: {error}") from None
+def _one_by_one(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """Documents after each other, each with the line where it begins; on a line of its own or on several."""
+    decoder, at, number, passed = json.JSONDecoder(), 0, 1, 0
+    while rest := text[at:].lstrip():
+        at = len(text) - len(rest)
+        number, passed = number + text.count("\n", passed, at), at
+        try:
+            document, at = decoder.raw_decode(text, at)
+        except ValueError as error:
+            raise InvalidInput(f"{path}:{number}: what begins here is no JSON: {error}") from None
+        yield f"{path}:{number}", document
 
 
 def _search(where: str, entry: Any) -> Search:

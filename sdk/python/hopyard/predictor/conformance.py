@@ -320,8 +320,10 @@ class PredictorConformance:
             scores.append(float(score / np.mean(np.abs(curves[:, -1] - curves[:, seen - 1]))))
         below, above = sum(one < _TAIL for one in ranks), sum(one > 1 - _TAIL for one in ranks)
         found = f"seen to {share:.0%}, {below} of {count} curves end below the 5% quantile, {above} above the 95% one"
-        assert max(below, above) <= _most(_TAIL + _MISFIT, count), f"overconfident: {found}"
-        assert below + above <= _most(2 * _TAIL + _MISFIT, count), f"overconfident: {found}"
+        either, both = int(_most(_TAIL + _MISFIT, count)), int(_most(2 * _TAIL + _MISFIT, count))
+        found = f"overconfident: {found}; allowed are {either} at one end, {both} at both"
+        assert max(below, above) <= either, found
+        assert below + above <= both, found
         wide = float(np.mean(scores))
         found = f"seen to {share:.0%}, CRPS is {wide:.2f} times the error of the last value; allowed is {_WIDE}"
         assert wide <= _WIDE, f"too wide or far off: {found}"

@@ -53,7 +53,10 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the policy's and the faults' chance.")] = 0,
     predictor: Annotated[
-        str, typer.Option("--predictor", metavar="NAME", help="What predicts curves, for policies that ask.")
+        str,
+        typer.Option(
+            "--predictor", metavar="NAME", help="What predicts curves, for policies that ask: pop, earlyterm."
+        ),
     ] = "pooled",
     settings: Annotated[
         list[str] | None,
@@ -129,9 +132,12 @@ def command(
     `hopyard simulate digits.jsonl --slots 8 --order-seed 3 --cost start=2 --fault drop=0.001 --json`
     """
     from hopyard.cli.output import emit, emit_json
+    from hopyard.errors import InvalidInput
     from hopyard.traces import read_traces
     from hopyard_scheduler.simulator import Costs, Faults, Fleet, TraceWorkload, simulate
 
+    if details and not json:
+        raise InvalidInput("--details goes with --json: the runs and reports are in the document")
     workload = TraceWorkload(read_traces(*traces), max_iterations)
     with _progress(quiet=json) as watch:
         result = simulate(
@@ -161,7 +167,7 @@ def _table(result: Result) -> Any:
     """The figures for people."""
     from rich.table import Table
 
-    from hopyard.cli.text import NOTHING, count, duration, number
+    from hopyard.cli.text import NOTHING, count, number
 
     given = "".join(f" {key}={value}" for key, value in result.parameters.items())
     table = Table(
@@ -173,20 +179,30 @@ def _table(result: Result) -> Any:
     best = f"{number(result.best)} (job {result.best_job})" if result.best_job is not None else NOTHING
     never = "never" if result.target is not None else NOTHING
     rows = {
-        "time to target": duration(result.time_to_target) if result.time_to_target is not None else never,
+        "time to target": _span(result.time_to_target) if result.time_to_target is not None else never,
         "best": best,
-        "time": f"{duration(result.time)} ({result.reason})",
-        "machine time": f"{duration(result.job_seconds)}, {result.utilisation:.1%} of what there was",
+        "time": f"{_span(result.time)} ({result.reason})",
+        "machine time": f"{_span(result.job_seconds)}, {result.utilisation:.1%} of what there was",
         "jobs": f"{result.jobs_started} started, {result.jobs_terminated} ended early, "
         f"{len(result.jobs_at_R)} trained to the end"
-        + (f", the first after {duration(result.first_at_R)}" if result.first_at_R is not None else ""),
+        + (f", the first after {_span(result.first_at_R)}" if result.first_at_R is not None else ""),
         "iterations": str(result.iterations),
         "suspends": str(result.suspends),
         "promotions": str(result.promotions),
     }
+    if result.predictions:
+        of = f" of {result.predictor}" if result.predictor is not None else ""
+        rows["predictions"] = f"{result.predictions} asked{of}, {result.predictions_failed} failed"
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _span(seconds: float) -> str:
+    """Virtual time: to three digits, where it is short, since policies may differ by less than a second."""
+    from hopyard.cli.text import duration
+
+    return f"{seconds:.3g}s" if seconds < 59.95 else duration(seconds)
 
 
 def _pairs(option: str, given: Sequence[str] | None, value: Callable[[str, str], Any]) -> Iterator[tuple[str, Any]]:

@@ -37,6 +37,7 @@ class Result:
     Attributes:
         policy: The policy's name.
         parameters: Its parameters.
+        predictor: The predictor's name; None: there was none.
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
         R: The position where jobs are complete.
@@ -61,12 +62,15 @@ class Result:
             jobs that their policy has labelled with a priority above 0, opportunistic the other running ones.
         reason: Why the search was over.
         events: Events that the core took.
+        predictions: Questions that the policy asked about curves.
+        predictions_failed: Those of them that were answered with an error.
         runs: Every run, when details are wanted.
         curves: [time, position, value] of every report by job, when details are wanted.
     """
 
     policy: str
     parameters: Mapping[str, Any]
+    predictor: str | None
     metric: str
     mode: Literal["max", "min"]
     R: int
@@ -90,6 +94,8 @@ class Result:
     pools: Mapping[str, Any]
     reason: str
     events: int
+    predictions: int
+    predictions_failed: int
     runs: tuple[RunInterval, ...] | None = None
     curves: Mapping[str, list[list[float | int | None]]] | None = None
 

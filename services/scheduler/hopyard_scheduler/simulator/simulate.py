@@ -98,7 +98,7 @@ def simulate(
     machines = fleet if fleet is not None else Fleet(slots or 0)
     of_predictor = {k.removeprefix(_PREDICTOR): v for k, v in (parameters or {}).items() if k.startswith(_PREDICTOR)}
     if of_predictor and not isinstance(predictor, str):
-        raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: name the predictor, too")
+        raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: say whose they are: give the predictor by its name")
     others = {key: value for key, value in (parameters or {}).items() if not key.startswith(_PREDICTOR)}
     made, name, given, terms = _policy(policy, others)
     configurations = workload.configurations(order_seed) if generator is None else ()
@@ -142,7 +142,8 @@ def simulate(
     for _ in world.run():
         if watch is not None:
             watch(world)
-    return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target)
+    asked = predictor if isinstance(predictor, str) or predictor is None else type(predictor).__name__
+    return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target, asked, questions)
 
 
 def _predictor(
@@ -166,6 +167,8 @@ def _result(
     seed: int,
     order_seed: int | None,
     target: float | None,
+    predictor: str | None,
+    questions: _Questions,
 ) -> Result:
     measure, x, now = world.measure, world.experiment, world.timeline.now
     capacity, started = measure.closed(now)
@@ -173,6 +176,7 @@ def _result(
     return Result(
         policy=policy,
         parameters=parameters,
+        predictor=predictor,
         metric=world.workload.metric,
         mode=world.workload.mode,
         R=world.max_position,
@@ -196,6 +200,8 @@ def _result(
         pools={"names": list(POOLS), "points": measure.pools},
         reason=x.reason,
         events=world.events,
+        predictions=questions.asked,
+        predictions_failed=questions.failed,
         runs=tuple(measure.runs) if measure.details else None,
         curves=measure.curves if measure.details else None,
     )
@@ -210,6 +216,8 @@ class _Questions:
         self._generator = generator
         self._proposed = 0
         self._told = 0
+        self.asked = 0
+        self.failed = 0
         self.world: World | None = None
 
     def answer(self, question: AskOutside) -> object:
@@ -222,7 +230,12 @@ class _Questions:
             return self._configuration(question)
         if question.kind == PREDICT:
             assert self.world is not None
-            return self._predictions.answer(self.world.experiment, question)
+            self.asked += 1
+            try:
+                return self._predictions.answer(self.world.experiment, question)
+            except InvalidInput:
+                self.failed += 1
+                raise
         raise InvalidInput(f"nothing in a simulation answers questions of kind {question.kind!r}")
 
     def _configuration(self, question: AskOutside) -> Mapping[str, Any] | None:

@@ -49,7 +49,8 @@ def plugins(
         there = [known for group in KINDS.values() for known in plugin_names(group)]
         near = difflib.get_close_matches(name or "", there, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise NotFound(f"no plugin is called {name!r}{hint}; there are: {', '.join(there)}")
+        own = "; a module:Class has no entry here until it is installed" if ":" in (name or "") else ""
+        raise NotFound(f"no plugin is called {name!r}{hint}; there are: {', '.join(there)}{own}")
     if json:
         emit_json(found)
     else:

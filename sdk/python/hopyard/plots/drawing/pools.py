@@ -16,21 +16,19 @@ def draw(data: Pools) -> Figure:
     points = np.array([*data.points, (data.time, *data.points[-1][1:])])
     x, promising, total = points[:, 0] / unit.seconds, points[:, 1], points[:, 1] + points[:, 2]
     axes.fill_between(
-        x, 0.0, promising, step="post", facecolor="#4c9bcd", edgecolor=look.INK, linewidth=0.4, gid="promising"
+        x, 0.0, promising, step="post", facecolor="#4c9bcd", edgecolor=look.INK, linewidth=0.4, gid="promising", label="promising"
     )  # fmt: skip
     axes.fill_between(
-        x, promising, total, step="post", facecolor="#f6d08a", edgecolor=look.INK, linewidth=0.4, hatch="////", gid="opportunistic"
+        x, promising, total, step="post", facecolor="#f6d08a", edgecolor=look.INK, linewidth=0.4, hatch="////", gid="opportunistic",
+        label="opportunistic",
     )  # fmt: skip
     axes.set_xlim(x[0], x[-1] if x[-1] > x[0] else x[0] + 1.0)
     axes.set_ylim(0.0, max(1.0, float(total.max())) * 1.03)
     look.whole_numbers(axes, "y")
     axes.set_xlabel(f"time since the start [{unit.name}]")
     axes.set_ylabel("machines")
-    look.end_labels(
-        axes,
-        [
-            look.EndLabel(float(x[-1]), float(promising[-1]) / 2, "promising"),
-            look.EndLabel(float(x[-1]), float(promising[-1] + total[-1]) / 2, "opportunistic"),
-        ],
+    # Above, not beside the end: in the end nothing runs.
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2, handlelength=1.6, columnspacing=1.2
     )
     return figure

@@ -65,12 +65,16 @@ class Predictions:
     Args:
         predictor: Gives it, when it is asked for the first time; None: every question is answered with an error.
         foreseen: Predictions that were made before.
+
+    Attributes:
+        asked: Whether there was a question.
     """
 
     def __init__(self, predictor: Callable[[], Predictor] | None, foreseen: Foreseen) -> None:
         self._predictor = predictor
         self._foreseen = foreseen
         self._curves: dict[str, tuple[tuple[int, bool, object], Curve]] = {}
+        self.asked = False
 
     def answer(self, x: Experiment, question: AskOutside) -> dict[str, Any]:
         """A prediction as the journal of a live experiment has it.
@@ -78,6 +82,7 @@ class Predictions:
         Raises:
             InvalidInput: There is no predictor, or it cannot say anything.
         """
+        self.asked = True
         if self._predictor is None:
             raise InvalidInput("the simulation has no predictor")
         predictor = self._predictor()

@@ -37,6 +37,7 @@ class Result:
     Attributes:
         policy: The policy's name.
         parameters: Its parameters.
+        predictor: Who predicted curves; None: nobody asked about any.
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
         R: The position where jobs are complete.
@@ -67,6 +68,7 @@ class Result:
 
     policy: str
     parameters: Mapping[str, Any]
+    predictor: str | None
     metric: str
     mode: Literal["max", "min"]
     R: int

@@ -125,7 +125,8 @@ def simulate(
         generator_reads=generator.reads if generator is not None else "nothing",
     )
     seen = foreseen if foreseen is not None else Foreseen()
-    questions = _Questions(configurations, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))
+    predictions = Predictions(_predictor(predictor, of_predictor, seen), seen)
+    questions = _Questions(configurations, generator, predictions)
     world = World(
         workload,
         made,
@@ -142,7 +143,9 @@ def simulate(
     for _ in world.run():
         if watch is not None:
             watch(world)
-    return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target)
+    who = type(predictor).__name__ if isinstance(predictor, Predictor) else predictor
+    asked = who if predictions.asked else None
+    return _result(world, name, {**given, **terms}, asked, machines.slots, seed, order_seed, target)
 
 
 def _predictor(
@@ -162,6 +165,7 @@ def _result(
     world: World,
     policy: str,
     parameters: Mapping[str, Any],
+    predictor: str | None,
     slots: int,
     seed: int,
     order_seed: int | None,
@@ -173,6 +177,7 @@ def _result(
     return Result(
         policy=policy,
         parameters=parameters,
+        predictor=predictor,
         metric=world.workload.metric,
         mode=world.workload.mode,
         R=world.max_position,
@@ -271,3 +276,5 @@ def _check(terms: Mapping[str, Any]) -> None:
             raise InvalidInput(f"{key} must be a {'whole' if kind is int else 'finite'} number, found {value!r}")
         if value < least:
             raise InvalidInput(f"{key} must be at least {least:g}, found {value!r}")
+    if "low" in terms and "high" in terms and not terms["low"] < terms["high"]:
+        raise InvalidInput(f"low must be below high, found {terms['low']!r} and {terms['high']!r}")

@@ -58,6 +58,8 @@ class DefaultPolicy(Policy):
 
     def __init__(self, barrier: bool = False, epoch: int = 1, width: int | None = None, ahead: int = 2) -> None:
         for name, value, least in (("epoch", epoch, 1), ("width", width, 1), ("ahead", ahead, 0)):
+            if type(value) is not int and not (value is None and name == "width"):
+                raise ValueError(f"{name} is {value!r}; it must be a whole number")
             if value is not None and value < least:
                 raise ValueError(f"{name} is {value}; it must be at least {least}")
         if width is not None and not barrier:

@@ -71,6 +71,13 @@ def test_json(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(detailed["runs"][0]) == {"machine", "job", "attempt", "start", "end", "trained", "reason"}
 
 
+def test_who_predicted_is_told(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asking = (traces, "--policy", "pop", "--set", "evaluation_boundary=2")
+    assert document(capsys, *asking)["predictor"] == "pooled"
+    assert document(capsys, *asking, "--predictor", "grid")["predictor"] == "grid"
+    assert document(capsys, traces, "--predictor", "grid")["predictor"] is None  # the policy asks for nothing
+
+
 def test_options_reach_the_simulation(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (
         "--policy bandit --slots 3 --target 0.9 --tmax 1m30s --order-seed 4 --seed 5 --set evaluation_boundary=2 --set epsilon=0.25 "
@@ -169,6 +176,10 @@ def test_the_same_bytes(traces: str) -> None:
         ("--fault drop=1", 2, "drop must be a chance in [0, 1), found 1.0"),
         ("--target nan", 2, "target must be a finite number, found nan"),
         ("--tmax soon", 2, '--tmax: needs a length of time such as 30s, 15m, 2h, 1d or 1h30m, found "soon"'),
+        ("--slots 1000000000", 2, "slots must be at most 100000, found 1000000000"),
+        ("--set low=1 --set high=1", 2, "low must be below high, found 1 and 1"),
+        ("--set ahead=", 2, "policy default: ahead is None; it must be a whole number"),
+        ("--cost start=1e308", 1, "the time is beyond all numbers"),
         ("--slots 0", 2, "slots must be at least 1, found 0"),
         ("--per-node 0", 2, "machines per node must be at least 1, found 0"),
         ("--speeds 1,fast", 2, "--speeds: needs a number, found 'fast'"),

@@ -246,6 +246,10 @@ def test_demand_is_what_can_be_used() -> None:
         ({"epoch": 0}, "epoch is 0; it must be at least 1"),
         ({"barrier": True, "width": 0}, "width is 0; it must be at least 1"),
         ({"ahead": -1}, "ahead is -1; it must be at least 0"),
+        ({"ahead": None}, "ahead is None; it must be a whole number"),
+        ({"ahead": float("nan")}, "ahead is nan; it must be a whole number"),
+        ({"ahead": "1e9"}, "ahead is '1e9'; it must be a whole number"),
+        ({"barrier": True, "width": 1.5}, "width is 1.5; it must be a whole number"),
         ({"width": 3}, "width is the number of jobs in a round; it needs barrier: true"),
     ],
 )

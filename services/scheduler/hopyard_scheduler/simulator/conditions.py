@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Final
 
 from hopyard.errors import InvalidInput
+
+MOST_SLOTS: Final = 100_000
+"""Machines that a simulation may have: more would take it very long to begin."""
 
 
 def _need(allowed: bool, name: str, value: object, range_: str) -> None:
@@ -82,7 +86,7 @@ class Fleet:
     """The machines.
 
     Attributes:
-        slots: How many there are, >= 1.
+        slots: How many there are, 1 .. `MOST_SLOTS`.
         per_node: How many of them share a node, and fail together, >= 1.
         speeds: How fast each is (> 0; 2: twice as fast as the traces' machine), repeated over the machines.
     """
@@ -98,6 +102,7 @@ class Fleet:
             InvalidInput: A number is out of range.
         """
         _need(self.slots >= 1, "slots", self.slots, "at least 1")
+        _need(self.slots <= MOST_SLOTS, "slots", self.slots, f"at most {MOST_SLOTS}")
         _need(self.per_node >= 1, "machines per node", self.per_node, "at least 1")
         _need(len(self.speeds) > 0, "speeds", self.speeds, "one number or more")
         for speed in self.speeds:

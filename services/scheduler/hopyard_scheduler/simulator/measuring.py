@@ -37,7 +37,7 @@ class Result:
     Attributes:
         policy: The policy's name.
         parameters: Its parameters.
-        predictor: The predictor's name; None: there was none.
+        predictor: Who predicted curves; None: nobody asked about any.
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
         R: The position where jobs are complete.

@@ -142,7 +142,8 @@ def simulate(
     for _ in world.run():
         if watch is not None:
             watch(world)
-    asked = predictor if isinstance(predictor, str) or predictor is None else type(predictor).__name__
+    who = type(predictor).__name__ if isinstance(predictor, Predictor) else predictor
+    asked = who if questions.asked else None
     return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target, asked, questions)
 
 
@@ -284,3 +285,5 @@ def _check(terms: Mapping[str, Any]) -> None:
             raise InvalidInput(f"{key} must be a {'whole' if kind is int else 'finite'} number, found {value!r}")
         if value < least:
             raise InvalidInput(f"{key} must be at least {least:g}, found {value!r}")
+    if "low" in terms and "high" in terms and not terms["low"] < terms["high"]:
+        raise InvalidInput(f"low must be below high, found {terms['low']!r} and {terms['high']!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -125,6 +126,10 @@ class World:
                 )
                 waits = waits or f"runs that wait for the policy: {len(self.experiment.live)}"
                 raise SimulationError(f"after {self.timeline.now:g} s nothing happens any more; {waits}")
+            if self.timeline.now == math.inf:
+                raise SimulationError(
+                    "the time is beyond all numbers: seconds, costs or speeds are out of all proportion"
+                )
             if self.timeline.taken % 4096 == 0:
                 yield
 

@@ -19,6 +19,7 @@ MARGIN: Final = 0.5
 """Where nothing says how good a metric can get: this much of the way it has come lies still before it."""
 REACH: Final = (-1.0, 2.0)
 """Units that `Scale.observed` gives: a spike beyond counts as one of these."""
+_LEAST: Final = float(np.finfo(np.float64).tiny)
 _TAIL: Final = 0.1
 _EXPONENT: Final = 600.0
 
@@ -69,7 +70,7 @@ class Scale:
         if top < 0 and start <= DECADES * top and (worst is None or best is None) and (best or 0.0) <= 0:
             logarithmic = True
             worst = start if worst is None else worst
-            best = best or top * (top / worst) ** MARGIN
+            best = best or min(top * (top / worst) ** MARGIN, -_LEAST)
         elif _within_unit(sign * values):
             worst, best = 0.0 if worst is None else worst, 1.0 if best is None else best
         else:
@@ -91,7 +92,10 @@ class Scale:
     @property
     def span(self) -> float:
         """How much better the metric gets over a unit, in the metric or, where the map is logarithmic, in ln|metric|; not 0."""
-        return log(self.best / self.worst) if self.logarithmic else self.best - self.worst
+        if not self.logarithmic:
+            return self.best - self.worst
+        ratio = self.best / self.worst
+        return log(ratio) if ratio >= _LEAST else log(abs(self.best)) - log(abs(self.worst))
 
     @property
     def rising(self) -> bool:

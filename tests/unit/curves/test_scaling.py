@@ -56,6 +56,15 @@ def test_a_perplexity_is_seen_in_its_logarithm(low: float | None) -> None:
     assert found.to_unit([math.sqrt(found.worst * found.best)]) == pytest.approx([0.5])
 
 
+@pytest.mark.parametrize("decades", [100, 220, 290])
+def test_a_loss_that_nearly_vanishes_has_a_scale(decades: int) -> None:
+    found = scale([10.0 ** (-decades * n / 20) for n in range(21)], "min")
+    assert found.logarithmic
+    assert math.isfinite(found.span)
+    assert np.isfinite(found.to_unit([1.0, 10.0**-decades])).all()
+    assert 0 < found.best < 10.0**-decades
+
+
 def test_both_ends_known_are_no_logarithm() -> None:
     assert not scale([10000.0, 400.0, 100.0, 90.0], "min", low=1.0, high=10000.0).logarithmic
 

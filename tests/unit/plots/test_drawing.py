@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
@@ -145,6 +146,16 @@ def test_the_same_values_give_the_same_bytes(
         save(data, second)
     assert first.read_bytes() == second.read_bytes()
     assert b"<dc:date>" not in first.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["curves", "boxes"])
+@pytest.mark.parametrize("name", ["$\\frac$", "cost in $ of $", "red \x1b[31m", "party \N{PARTY POPPER}"])
+@pytest.mark.filterwarnings("error")
+def test_names_are_drawn_as_they_are(kind: str, name: str, tmp_path: Path) -> None:
+    path, plot = tmp_path / "r.json", tmp_path / "a.svg"
+    path.write_text(json.dumps([{**result("pop"), "metric": name, "policy": name}]))
+    save(gather(read(path), kind), plot)
+    ElementTree.parse(plot)
 
 
 def test_a_thousand_curves_are_pixels_in_an_svg(searches: dict[str, list[Search]], tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def _write(text: str) -> Callable[[Path], object]:
         (_write(""), InvalidInput, "it is empty"),
         (_write("[]"), InvalidInput, "there is no result in it"),
         (_write("{"), InvalidInput, "it is no JSON"),
+        (_write("[" * 100_000), InvalidInput, "it is nested too deeply"),
         (_write(f"{json.dumps(LEAST)}\n{{"), InvalidInput, ":2: what begins here is no JSON"),
         (lambda path: path.write_bytes(b"\xff\xfe"), InvalidInput, "it is no text in UTF-8"),
         (lambda path: path.write_bytes(gzip.compress(b"[]" * 99)[:-9]), InvalidInput, "only a part of it"),

@@ -7,6 +7,7 @@ import sys
 from typing import Final
 
 from hopyard.errors import HopyardError, Internal, InvalidInput, Unavailable, os_error_text
+from hopyard.printable import printable
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -53,7 +54,7 @@ def report(error: Exception) -> int:
     if os.environ.get(DEBUG_VARIABLE):
         raise error
     text, code = explain(error)
-    lines = text.splitlines()
+    lines = printable(text).splitlines()
     # A specification's mistakes are one a line, each with its place; everything else is one line and details.
     sys.stderr.write("".join([f"error: {lines[0]}\n", *(f"{line}\n" for line in lines[1:])]))
     return code

@@ -13,6 +13,7 @@ import numpy as np
 
 from hopyard.plots.results import read_results
 from hopyard.plots.search import Curve, End, Search, Source
+from hopyard.printable import printable
 from hopyard.traces import Trace, read_traces
 
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz")
@@ -40,7 +41,7 @@ def of_traces(path: Path, traces: Iterable[Trace]) -> Search:
         where=str(path),
         source=Source.TRACES,
         traces=(str(path),),
-        metric=known[0].metric,
+        metric=printable(known[0].metric),
         mode=known[0].mode,
         curves=tuple(curves),
         durations={curve.job: float(curve.times[-1]) for curve in curves},

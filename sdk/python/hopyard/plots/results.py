@@ -15,6 +15,7 @@ import numpy as np
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.plots.search import Curve, End, Run, Search, Source
 from hopyard.policy.vocabulary import RunEndReason
+from hopyard.printable import printable
 
 _ENDS: Final = {
     RunEndReason.UNTIL.value: End.COMPLETED,
@@ -60,6 +61,8 @@ def read_results(path: Path) -> list[Search]:
 def _entries(path: Path, text: str) -> list[tuple[str, Any]]:
     try:
         document = json.loads(text)
+    except RecursionError:
+        raise InvalidInput(f"{path}: it is nested too deeply for a result") from None
     except ValueError as error:
         if not text.strip():
             raise InvalidInput(f"{path}: it is empty") from None
@@ -157,7 +160,7 @@ class _Fields:
 
     def text(self, name: str) -> str | None:
         found: str | None = self.get(name, str, "a text")
-        return found
+        return None if found is None else printable(found)  # An SVG may not hold control characters.
 
     def whole(self, name: str) -> int | None:
         found: int | None = self.get(name, int, "a whole number")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -54,6 +55,7 @@ _RC: Final[dict[str, Any]] = {
     "xtick.major.size": 3.0,
     "ytick.major.size": 3.0,
     "text.color": INK,
+    "text.parse_math": False,
     "hatch.linewidth": 0.5,
     "legend.fontsize": 8.0,
     "legend.frameon": False,
@@ -93,7 +95,8 @@ def style_of(number: int) -> Style:
 @contextmanager
 def applied() -> Iterator[None]:
     """Within this everything is drawn and written in this look, whatever is set for matplotlib elsewhere."""
-    with mpl_style.context(["default", _RC]):
+    with mpl_style.context(["default", _RC]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         yield
 
 

@@ -47,7 +47,7 @@ def test_it_is_asked_and_replays_in_its_folder(folder: Path) -> None:
     events = json.loads(call(folder, *HOPYARD, "events", "--json").stdout)["events"]
     answers = [event["text"] for event in events if "prediction" in event["text"] and event["kind"] == "Answered"]
     assert len(answers) == 4, events
-    assert all("was answered" in text for text in answers), answers
+    assert all("is expected at 12" in text for text in answers), answers
     replayed = call(folder, *HOPYARD, "replay")
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     assert "every decision is the same" in replayed.stderr

@@ -105,7 +105,7 @@ def alive(pid: int) -> bool:
     """Whether a process runs; one that nobody has reaped yet does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
 

@@ -13,6 +13,7 @@ from hopyard.policy.cluster import (
     JobView,
     MachineView,
 )
+from hopyard.policy.rungs import Rung, Standing
 from hopyard.policy.vocabulary import (
     CONTINUE,
     PARK,
@@ -66,7 +67,9 @@ __all__ = [
     "RunEnd",
     "RunEndReason",
     "RunMode",
+    "Rung",
     "ShareChange",
+    "Standing",
     "TimerFired",
     "Verdict",
     "hears_statistics",

@@ -6,6 +6,7 @@ import abc
 from dataclasses import replace
 
 from hopyard.policy.cluster import Cluster
+from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import (
     CONTINUE,
     AllocateJobs,
@@ -117,6 +118,10 @@ class Policy(abc.ABC):
         experiments never wait for each other's. `demand` should be a whole number of gangs, too.
         """
         return 1
+
+    def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
+        """Who stands where, for those who look (`hopyard rungs`): by bracket, from the bottom. None without rungs. It may only look."""
+        return ()
 
 
 def hears_statistics(policy: Policy) -> bool:

@@ -45,7 +45,8 @@ class PopPolicy(Policy):
     come, keeps its last outlook; without one it is opportunistic.
 
     The target is the experiment's. Without one (the dual problem: the best within `stop.max_time`) it is dynamic (section 9): `step`
-    better than the best report so far.
+    better than the best report so far. p is the chance that a single report is as good, also where the mean of several must be
+    (`metric.target_over`): then it is rather too high.
 
     Args:
         evaluation_boundary: Distance of the boundaries, at least 1, in the experiment's unit; None: a fifteenth of the longest

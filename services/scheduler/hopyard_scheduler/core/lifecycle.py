@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from hopyard.policy.vocabulary import (
@@ -15,7 +14,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import commands, preemption, quota
+from hopyard_scheduler.core import commands, preemption, quota, solved
 from hopyard_scheduler.core.effects import (
     DemandChanged,
     ExperimentChanged,
@@ -127,19 +126,29 @@ def pause_all(x: Experiment, at: float, reason: str) -> None:
 
 def check_target(x: Experiment, job: Job, position: int, value: float, at: float) -> None:
     """Ends the experiment when a job reaches the target; that job is saved and completed, the others are terminated."""
-    target = job.terms.target
-    if target is None or not math.isfinite(value) or not job.member.running:
-        return
-    if x.sign(value) >= x.sign(target):
-        reason = f"job {job.id} reached the target {target:g} with {value:g} at {position}"
-        begin_end(x, job.member, Phase.COMPLETED, reason, at, job)
+    found = solved.at(x, job, position, value) if job.member.running else None
+    if found is not None:
+        _reached(x, job, position, found, at)
 
 
 def check_best(x: Experiment, member: Member, at: float) -> None:
-    """Ends the experiment if its best result reaches the target already: the target was moved, or it was paused then."""
-    if member.best is not None:
-        job, position, value = member.best
-        check_target(x, x.jobs[job], position, value, at)
+    """Ends the experiment if a result reaches the target already: the target was moved, or it was paused then."""
+    if not member.running or member.best is None:
+        return
+    single = member.settings.target_over == 1  # Then nobody's results are better than these.
+    jobs = [x.jobs[member.best[0]]] if single else [job for job in x.jobs.values() if job.member is member]
+    for job in jobs:
+        found = solved.ever(x, job)
+        if found is not None:
+            _reached(x, job, *found, at)
+            return
+
+
+def _reached(x: Experiment, job: Job, position: int, value: float, at: float) -> None:
+    terms = job.terms
+    mean = f" as the mean of {terms.target_over} reports" if terms.target_over > 1 else ""
+    reason = f"job {job.id} reached the target {terms.target:g} with {value:g}{mean} at {position}"
+    begin_end(x, job.member, Phase.COMPLETED, reason, at, job)
 
 
 def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
@@ -279,9 +288,7 @@ def _let_all_go(x: Experiment) -> None:
 
 def _complete_winner(x: Experiment, jobs: list[Job]) -> None:
     for job in jobs:
-        target = job.terms.target
-        reached = target is not None and job.best is not None and x.sign(job.best[0]) >= x.sign(target)
-        if reached and (job.state.idle or job.state is JobState.HELD):
+        if (job.state.idle or job.state is JobState.HELD) and solved.ever(x, job) is not None:
             job.position = job.high_water  # Also where a program without snapshots would begin again.
             x.move(job, JobState.COMPLETED, "reached the target")
 

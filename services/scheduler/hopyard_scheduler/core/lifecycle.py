@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hopyard.policy.vocabulary import (
     Command,
+    EndExperiment,
     ExperimentChange,
     JobState,
     LabelJob,
@@ -151,11 +152,34 @@ def _reached(x: Experiment, job: Job, position: int, value: float, at: float) ->
     begin_end(x, job.member, Phase.COMPLETED, reason, at, job)
 
 
+def end_by_policy(x: Experiment, command: EndExperiment, at: float) -> None:
+    """The policy ends its experiment, or one of a group.
+
+    Raises:
+        RefusedError: What stands against it.
+    """
+    winner = None
+    if command.winner:
+        winner = commands.find_job(x, command.winner)
+        if winner.high_water == 0:
+            raise commands.RefusedError(f"job {winner.id!r} has reported nothing, so it cannot have won")
+        if command.experiment not in ("", winner.member.id):
+            raise commands.RefusedError(f"job {winner.id!r} is of experiment {winner.member.id!r}")
+    name = command.experiment or (winner.member.id if winner is not None else "")
+    chosen = [commands.find_member(x, name)] if name else list(x.members.values())
+    able = [member for member in chosen if not member.phase.over and member.phase is not Phase.ENDING]
+    if not able:
+        raise commands.RefusedError("the experiment is ending")
+    for member in able:
+        begin_end(x, member, Phase.COMPLETED, command.reason, at, winner)
+
+
 def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
     """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone."""
     if member.running_since is not None:
         stop_clock(x, member, at)
     member.final = (phase, reason)
+    member.winner = winner.id if winner is not None else ""
     enter(x, member, Phase.ENDING, reason)
     for run in runs_of(x, member):
         keep = winner is not None and run.job == winner.id
@@ -242,7 +266,10 @@ def _wind_up(x: Experiment, member: Member) -> None:
     assert member.final is not None
     phase, reason = member.final
     jobs = [job for job in x.jobs.values() if job.member is member]
-    _complete_winner(x, jobs)
+    winner = x.jobs.get(member.winner)
+    if winner is not None and (winner.state.idle or winner.state is JobState.HELD):
+        winner.position = winner.high_water  # Also where a program without snapshots would begin again.
+        x.move(winner, JobState.COMPLETED, "reached the target" if solved.ever(x, winner) is not None else reason)
     if phase is not Phase.COMPLETED:
         for job in jobs:
             if not job.state.ended:
@@ -284,13 +311,6 @@ def _let_all_go(x: Experiment) -> None:
         x.emit(MachineReturned(x.id, machine))
     x.share = 0
     x.overdue = False
-
-
-def _complete_winner(x: Experiment, jobs: list[Job]) -> None:
-    for job in jobs:
-        if (job.state.idle or job.state is JobState.HELD) and solved.ever(x, job) is not None:
-            job.position = job.high_water  # Also where a program without snapshots would begin again.
-            x.move(job, JobState.COMPLETED, "reached the target")
 
 
 # ------------------------------------------------------------------------------------------------------------------- terms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from hopyard.policy import (
@@ -45,7 +46,10 @@ class PopPolicy(Policy):
     come, keeps its last outlook; without one it is opportunistic.
 
     The target is the experiment's. Without one (the dual problem: the best within `stop.max_time`) it is dynamic (section 9): `step`
-    better than the best report so far.
+    better than the best report so far. p is the chance that a single report is as good, also where the mean of several must be
+    (`metric.target_over`): then it is rather too high.
+
+    A subclass may have another `aim`, end jobs for other reasons (`is_poor`), or think otherwise of their `outlook`.
 
     Args:
         evaluation_boundary: Distance of the boundaries, at least 1, in the experiment's unit; None: a fifteenth of the longest
@@ -109,7 +113,7 @@ class PopPolicy(Policy):
             return CONTINUE
         if event.position // self._every(cluster) > self._passed.get(job.id, 0):
             self._passed[job.id] = event.position // self._every(cluster)
-            if self._is_poor(cluster, job.id):
+            if self.is_poor(cluster, job):
                 return TERMINATE
             self._undecided.add(job.id)
             if job.id not in self._asked:
@@ -132,7 +136,7 @@ class PopPolicy(Policy):
         job = cluster.jobs.get(prediction.job)
         if prediction.error or job is None or job.state.ended:
             return
-        outlook = self._outlooks[job.id] = self._outlook(cluster, job, prediction.result.reaches)
+        outlook = self._outlooks[job.id] = self.outlook(cluster, job, prediction.result.reaches)
         if outlook.confidence < self._least:
             cluster.terminate_job(job.id)
         self._divide(cluster)
@@ -147,15 +151,13 @@ class PopPolicy(Policy):
         waiting = cluster.count(JobState.PENDING, JobState.SUSPENDED, JobState.CREATING)
         return cluster.busy_machines() + waiting + cluster.experiment.jobs_left
 
-    # ----------------------------------------------------------------------------------------------------------- outlooks
+    # ------------------------------------------------------------------------------------------------ what may be overridden
 
-    def _ask(self, cluster: Cluster, job: str) -> None:
-        aim = self._aim(cluster)
-        if aim is not None:
-            self._asked[job] = cluster.predict(job, target=aim)
+    def aim(self, cluster: Cluster) -> float | None:
+        """The value of the metric that confidences are about; None: nothing is predicted yet.
 
-    def _aim(self, cluster: Cluster) -> float | None:
-        """The target, or what stands for it."""
+        The experiment's target; without one, `step` better than the best report so far.
+        """
         experiment, incumbent = cluster.experiment, cluster.incumbent
         if experiment.target is not None:
             return experiment.target
@@ -163,11 +165,34 @@ class PopPolicy(Policy):
             return None
         return incumbent.value + (self._step if experiment.mode == "max" else -self._step)
 
-    def _outlook(self, cluster: Cluster, job: JobView, reaches: tuple[float, ...]) -> Outlook:
+    def is_poor(self, cluster: Cluster, job: JobView) -> bool:
+        """Whether a job that has come to a boundary ends there: it has never been better than the kill threshold."""
+        experiment = cluster.experiment
+        threshold = experiment.kill_threshold
+        if threshold is None:
+            return False
+        values = (point.metrics.get(experiment.metric, math.nan) for point in cluster.curve(job.id))
+        return not any(math.isfinite(value) and experiment.better(value, threshold) for value in values)
+
+    def outlook(self, cluster: Cluster, job: JobView, reaches: Sequence[float]) -> Outlook:
+        """Confidence and expected remaining time of a job whose prediction has come.
+
+        Args:
+            cluster: The moment of `on_prediction`.
+            job: Whose; it has not ended.
+            reaches: The chance that a report is as good as `aim` was, at each position after the last one that was predicted from.
+        """
         seconds = [point.seconds for point in cluster.curve(job.id)]
         epoch = math.fsum(seconds) / len(seconds) if seconds else 0.0
         end = cluster.experiments[job.experiment].end_at if job.experiment else cluster.experiment.end_at
         return outlook_of(reaches, end - cluster.now if end is not None else math.inf, epoch)
+
+    # ----------------------------------------------------------------------------------------------------------- outlooks
+
+    def _ask(self, cluster: Cluster, job: str) -> None:
+        aim = self.aim(cluster)
+        if aim is not None:
+            self._asked[job] = cluster.predict(job, target=aim)
 
     def _divide(self, cluster: Cluster) -> None:
         """Who is promising and has a slot follows from all outlooks."""
@@ -183,15 +208,6 @@ class PopPolicy(Policy):
             label = self._labels.get(name, 0.0)
             if (job.priority or 0.0) != label:
                 cluster.label_job(name, label)
-
-    def _is_poor(self, cluster: Cluster, job: str) -> bool:
-        """Whether a job has never been better than the kill threshold."""
-        experiment = cluster.experiment
-        threshold = experiment.kill_threshold
-        if threshold is None:
-            return False
-        values = (point.metrics.get(experiment.metric, math.nan) for point in cluster.curve(job))
-        return not any(math.isfinite(value) and experiment.better(value, threshold) for value in values)
 
     # -------------------------------------------------------------------------------------------------------------- slots
 

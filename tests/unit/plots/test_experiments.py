@@ -64,6 +64,17 @@ def test_a_target_is_reached_downwards_too() -> None:
     assert experiments.search_of(given, [job("1")], reports).time_to_target == 20.0
 
 
+@pytest.mark.parametrize(("over", "reached"), [(1, 10.0), (2, 40.0), (3, None)])
+def test_a_target_may_be_reached_by_a_mean(over: int, reached: float | None) -> None:
+    """0.1 + 0.1 + 0.1 is not 0.3 in doubles; a mean with NaN in it reaches nothing."""
+    given = replace(experiment(), metric=Metric("loss", "min", 0.1, target_over=over))
+    values = [0.1, NAN, 0.1, 0.1, 0.3]
+    reports = [statistic("1", at, 1000.0 + 10 * at, loss=value) for at, value in enumerate(values, 1)]
+    assert experiments.search_of(given, [job("1")], reports).time_to_target == reached
+    again = [statistic("1", at, 1000.0 + 10 * at, loss=0.1) for at in range(1, 4)]
+    assert experiments.search_of(given, [job("1")], again).time_to_target == 10.0 * over
+
+
 def test_runs_are_read_by_what_the_scheduler_s_distribution_brings(monkeypatch: pytest.MonkeyPatch) -> None:
     (entry,) = entry_points(group=TIMELINES)
     assert experiments.timeline() is entry.load()

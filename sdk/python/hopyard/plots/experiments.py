@@ -7,6 +7,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from hopyard.client import converters
 from hopyard.client.types import Experiment, Job, JobState, Metric, Statistic
@@ -116,14 +117,19 @@ def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float
 
 
 def time_to_target(curves: Iterable[Curve], metric: Metric) -> float | None:
-    """When the first job had reached the target; None: none has, or there is none."""
+    """When the first job had reached the target, by a report or the mean of several; None: none has, or there is none."""
     if metric.target is None:
         return None
-    reached = []
+    reached, over = [], metric.target_over
     for curve in curves:
-        good = curve.values >= metric.target if metric.mode == "max" else curve.values <= metric.target
+        if len(curve.values) < over:
+            continue
+        means = sliding_window_view(curve.values, over).mean(axis=1) if over > 1 else curve.values
+        good = means >= metric.target if metric.mode == "max" else means <= metric.target
+        if over > 1:
+            good |= np.isclose(means, metric.target, rtol=1e-12, atol=0.0)  # Sums are rounded here.
         if good.any():
-            reached.append(float(curve.times[good.argmax()]))
+            reached.append(float(curve.times[good.argmax() + over - 1]))
     return min(reached, default=None)
 
 

@@ -409,6 +409,21 @@ class WakeAt:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class EndExperiment:
+    """End the experiment as reaching its target does: the winner is saved and completed, every other job is terminated.
+
+    Attributes:
+        reason: Why, in words for people.
+        winner: The job that the experiment was for, one that has reported; empty: none.
+        experiment: Names one of a group; empty: the winner's, or without a winner all of them.
+    """
+
+    reason: str
+    winner: str = ""
+    experiment: str = ""
+
+
 Command = (
     ReserveMachine
     | ReleaseMachine
@@ -423,6 +438,7 @@ Command = (
     | Predict
     | Ask
     | WakeAt
+    | EndExperiment
 )
 
 

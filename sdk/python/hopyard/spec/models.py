@@ -58,6 +58,13 @@ class MetricSpec(_Section):
     target: float | None = Field(
         None, description="The experiment ends when a job reaches this value; none: no target."
     )
+    target_over: int = Field(
+        1,
+        ge=1,
+        le=_MOST,
+        description="The target is reached by the mean of a job's last so many reports, all of them finite; 1: by a single "
+        "report. What predicts curves predicts single reports.",
+    )
     kill_threshold: float | None = Field(
         None, description="A policy may end a job that stays worse than this value; none: no threshold."
     )

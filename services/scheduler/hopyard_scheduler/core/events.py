@@ -52,6 +52,7 @@ class Settings:
         max_position: Positions at which a job is complete (>= 1).
         jobs: Jobs that may be created (>= 1).
         target: A report at least as good ends the experiment; None: no target.
+        target_over: With more than 1, the mean of a job's last so many reports must be as good.
         kill_threshold: For policies.
         max_seconds: Unpaused seconds after which the experiment ends; None: no limit.
         max_failures: Failures of the user's code that a job survives (>= 0).
@@ -103,6 +104,7 @@ class Settings:
     generator_reads: Literal["nothing", "finals", "reports"] = "finals"
     low: float | None = None
     high: float | None = None
+    target_over: int = 1
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

@@ -45,7 +45,7 @@ class Result:
         seed: Seed of the policy's and the faults' chance.
         order_seed: Seed of the order of the configurations; None: the workload's own order.
         target: The metric's value that was looked for; None: none.
-        time_to_target: When the first report was at least as good; None: never.
+        time_to_target: When the first job had reached it; None: never.
         best: The best finite report; None: there was none.
         best_job: Whose it was.
         time: When the search was over.
@@ -118,8 +118,6 @@ class Measure:
 
     max_position: int
     details: bool = False
-    target: float | None = None
-    lower_is_better: bool = False
     job_seconds: float = 0.0
     iterations: int = 0
     suspends: int = 0
@@ -175,16 +173,10 @@ class Measure:
 
     # --------------------------------------------------------------------------------------------------------- reports
 
-    def reported(self, job: str, report: Report, metric: str, now: float) -> None:
-        """A report was accepted."""
+    def reported(self, job: str, report: Report, metric: str, now: float, *, reached: bool) -> None:
+        """A report was accepted, which reached the target or did not."""
         value = report.metrics.get(metric, math.nan)
-        target = self.target
-        if (
-            target is not None
-            and self.time_to_target is None
-            and math.isfinite(value)
-            and (value <= target if self.lower_is_better else value >= target)
-        ):
+        if reached and self.time_to_target is None:
             self.time_to_target = now
         if report.position >= self.max_position and job not in self._done:
             self._done.add(job)

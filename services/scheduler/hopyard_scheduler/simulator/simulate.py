@@ -27,6 +27,7 @@ from hopyard_scheduler.simulator.world import World
 
 TERMS: Final[Mapping[str, tuple[type, float]]] = {
     "kill_threshold": (float, -math.inf),
+    "target_over": (int, 1),
     "low": (float, -math.inf),
     "high": (float, -math.inf),
     "max_failures": (int, 0),
@@ -74,7 +75,7 @@ def simulate(
         fleet: The machines.
         parameters: The policy's parameters by name, terms of the experiment (`TERMS`), and as `predictor.NAME` those of the
             predictor.
-        target: The search is over when a report is at least as good.
+        target: The search is over when a report is at least as good, or with the term `target_over` a mean of reports.
         max_time: Virtual seconds after which it is over.
         jobs: The most jobs; None: one for each of the workload's configurations.
         seed: Of the policy's and the faults' chance.

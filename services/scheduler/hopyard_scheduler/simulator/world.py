@@ -11,7 +11,7 @@ from typing import Any
 
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import Policy
-from hopyard_scheduler.core import Core
+from hopyard_scheduler.core import Core, solved
 from hopyard_scheduler.core.effects import (
     Amend,
     AskOutside,
@@ -75,7 +75,7 @@ class World:
         self.from_scratch = from_scratch
         self.speedup = speedup
         self.timeline = Timeline()
-        self.measure = Measure(settings.max_position, details, settings.target, settings.mode == "min")
+        self.measure = Measure(settings.max_position, details)
         self.core = Core()
         self.events = 0
         self._settings = settings
@@ -236,4 +236,7 @@ class World:
         self._pending.append(Answered(self.timeline.now, NAME, ticket, result, error))
 
     def _accepted(self, effect: ReportAccepted) -> None:
-        self.measure.reported(effect.job, effect.report, self._metric, self.timeline.now)
+        x, report = self.experiment, effect.report
+        value = report.metrics.get(self._metric, math.nan)
+        reached = solved.at(x, x.jobs[effect.job], report.position, value) is not None
+        self.measure.reported(effect.job, report, self._metric, self.timeline.now, reached=reached)

@@ -151,7 +151,8 @@ def _best(model: LiveModel, width: int) -> list[Text]:
         (f"  job {experiment.best_job} at {experiment.best_position}", ""),
     ]
     if experiment.metric.target is not None:
-        parts.append((f"  target {text.number(experiment.metric.target)}", "dim"))
+        over = f" over {experiment.metric.target_over} reports" if experiment.metric.target_over > 1 else ""
+        parts.append((f"  target {text.number(experiment.metric.target)}{over}", "dim"))
     best = model.best()
     if best is not None:
         parts.append((f"  {text.hyperparameters(best.hyperparameters)}", ""))

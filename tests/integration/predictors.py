@@ -52,6 +52,17 @@ class Social(Toy):
         )
 
 
+class Historian(Toy):
+    """Expects as much as there are reports of earlier experiments."""
+
+    reads: ClassVar[Literal["nothing", "curves"]] = "curves"
+
+    def predict(self, question: Question) -> Prediction:
+        own = super().predict(question)
+        told = sum(len(curve.values) for curve in question.earlier)
+        return Prediction(own.positions, (float(told),) * len(own.mean), own.deviation, own.reaches, own.final)
+
+
 class Bad(Toy):
     """Does at once what `how` says: "sleep", "spin", "raise", "exit", "kill", "grow", "lie", "print"."""
 

@@ -26,6 +26,7 @@ from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import Answered, Event
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.earlier import Earlier
 from hopyard_scheduler.histories import Histories
 from hopyard_scheduler.program import Program
 from hopyard_scheduler.sessions import Session, Sessions
@@ -71,6 +72,7 @@ class Predictions:
         sessions: The nodes that are there.
         background: Owns the tasks, one for each question.
         clock: Seconds since the epoch.
+        earlier: Knows the curves of earlier experiments.
         node_seconds: How long a question waits for a node to be there.
     """
 
@@ -79,6 +81,7 @@ class Predictions:
         sessions: Sessions,
         background: Background,
         clock: Callable[[], float],
+        earlier: Earlier,
         node_seconds: float = NODE_SECONDS,
     ) -> None:
         self._sessions = sessions
@@ -87,6 +90,7 @@ class Predictions:
         self._node_seconds = node_seconds
         self._threads = Threads("predictor")
         self._histories = Histories()
+        self._earlier = earlier
         self._reads: dict[str, str] = {}
         self._loading = asyncio.Lock()
         self._open: dict[str, _Open] = {}
@@ -135,6 +139,7 @@ class Predictions:
     def ended(self, experiment: str) -> None:
         """An experiment is over."""
         self._histories.forget(experiment)
+        self._earlier.forget(experiment)
 
     def stop(self) -> None:
         """Nothing more is put: what is open is asked again by the next scheduler."""
@@ -171,10 +176,14 @@ class Predictions:
             InvalidInput: There is no such predictor.
             TimedOut: It does not load.
             Unavailable: No node is there for too long.
+            HopyardError: The curves of earlier experiments cannot be read.
         """
         x, job = self._found(question.asked)
-        predictor = self._program(job.member.id).spec.predictor
-        reads = await self._what_it_reads(predictor)
+        spec = self._program(job.member.id).spec
+        reads = await self._what_it_reads(spec.predictor) == "curves"
+        earlier = "[]"
+        if reads and spec.predictor.earlier:
+            earlier = await self._earlier.curves(job.member.id, spec, job.member.created_at)
         while True:
             node = await self._node(x, job)
             async with self._windows.setdefault(node, asyncio.Semaphore(WINDOW)):
@@ -183,7 +192,7 @@ class Predictions:
                     continue
                 question.session = session
                 question.answer = asyncio.get_running_loop().create_future()
-                message = self._message(ticket, question.asked, x, job, reads)
+                message = self._message(ticket, question.asked, x, job, earlier if reads else None)
                 session.send(resource_manager_pb2.AgentSessionResponse(question=message))
                 try:
                     return await question.answer
@@ -228,13 +237,13 @@ class Predictions:
         return min(there, key=lambda node: (node not in own, busy.count(node), node), default=None)
 
     def _message(
-        self, ticket: str, asked: AskOutside, x: Experiment, job: Job, reads: str
+        self, ticket: str, asked: AskOutside, x: Experiment, job: Job, earlier: str | None
     ) -> resource_manager_pb2.NodeQuestion:
         program = self._program(job.member.id)
         predictor = program.spec.predictor
         payload = json.dumps(asked.payload["question"], separators=(",", ":"))
-        if reads == "curves":
-            payload = f'{payload[:-1]},"others":{self._histories.others(x, job)}}}'
+        if earlier is not None:  # The predictor reads curves.
+            payload = f'{payload[:-1]},"others":{self._histories.others(x, job)},"earlier":{earlier}}}'
         return resource_manager_pb2.NodeQuestion(
             ticket=ticket,
             kind=asked.kind,

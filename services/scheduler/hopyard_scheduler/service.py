@@ -21,6 +21,7 @@ from hopyard.v1 import (
 )
 from hopyard_scheduler.carrying import Carrier
 from hopyard_scheduler.core.events import NodeExpired
+from hopyard_scheduler.earlier import Earlier
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.garbage import Garbage
 from hopyard_scheduler.importing import Importer
@@ -83,7 +84,7 @@ class SchedulerService:
         self._generators = Generators(
             hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(self._hpgen), self._background, time.time
         )
-        self._predictions = Predictions(self._sessions, self._background, time.time)
+        self._predictions = Predictions(self._sessions, self._background, time.time, Earlier(self._appstat_stub))
         self._carrier = Carrier(
             journal,
             self._sessions,

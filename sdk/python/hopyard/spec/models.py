@@ -148,6 +148,11 @@ class PredictorSpec(_PluginSpec):
         description="Time that one prediction may compute on its node; then it is ended, and the policy told. Waiting for a "
         "processor that training has counts only after twenty times as long.",
     )
+    earlier: bool = Field(
+        True,
+        description="Whether a predictor that reads other curves is also given those of earlier experiments on the same space "
+        "and metric.",
+    )
 
 
 class StopSpec(_Section):

@@ -9,7 +9,9 @@ In an experiment file, `{sequence: {warmup: {duration: 5, target: 0.1, then: {ex
 
 from hopyard.sequences.base import Piece, Sequence, common_prefix
 from hopyard.sequences.combined import Chain, Paced, Warmup
+from hopyard.sequences.configuration import sequences_of, values_at
 from hopyard.sequences.exact import SequenceError
+from hopyard.sequences.gridsearch import GridSearchSpace
 from hopyard.sequences.kinds import (
     Constant,
     Cosine,
@@ -32,6 +34,7 @@ __all__ = [
     "CosineWarmRestarts",
     "Cyclic",
     "Exponential",
+    "GridSearchSpace",
     "Linear",
     "MultiStep",
     "Paced",
@@ -47,4 +50,6 @@ __all__ = [
     "is_written",
     "read",
     "read_kind",
+    "sequences_of",
+    "values_at",
 ]

@@ -2,7 +2,7 @@
 
 It reads an experiment's journal and nothing else: what the policy was told, and which commands followed. Each promotion must have
 been what `get_job` returns at that moment: rungs are scanned from the top, of a rung's floor(|rung| / eta) best the first that
-was not promoted yet; equal values in the order in which they were completed; NaN and infinities worst. The bottom rung grows only
+was not promoted yet; equal values in the order in which they were completed; NaN and infinities worst, and never promoted. The bottom rung grows only
 when no rung has one to promote. A job that is sent to the same rung again, because its run was lost, is no decision of
 Algorithm 2.
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hopyard.policy.vocabulary import Call, IterationFinish, JobState, RunEnd, RunEndReason
+from hopyard.policy.vocabulary import Call, IterationFinish, JobState, RunEnd
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Amend, Send, Start, UpCall
 from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered, RunKey
@@ -69,8 +69,9 @@ class Bracket:
         self.promoted = [[] for _ in self.positions]
 
     def candidates(self, rung: int) -> list[str]:
-        """top_k(rung, floor(|rung| / eta))."""
-        return self._ordered(rung)[: len(self.values[rung]) // self.eta]
+        """top_k(rung, floor(|rung| / eta)), without what is no number."""
+        best = self._ordered(rung)[: len(self.values[rung]) // self.eta]
+        return [job for job in best if math.isfinite(self.values[rung][job])]
 
     def get_job(self, available: Available) -> tuple[str, int] | None:
         """The promotable job that Algorithm 2 would return, and the rung it is on; None: the bottom rung grows."""
@@ -197,13 +198,24 @@ class Judge:
             asking = call.job if isinstance(call, IterationFinish) else None
             self._told(call)
         available = self._available(asking) if isinstance(event, PolicyAnswered) else _nobody  # as the policy saw it
+        sent: list[tuple[str, int]] = []
         for effect in self._core.restore(event):
             if isinstance(effect, UpCall):
                 self._calls[effect.number] = effect.call
             elif isinstance(effect, Send) and effect.run.rank == 0 and (effect.run, effect.sequence) not in self._seen:
                 self._seen.add((effect.run, effect.sequence))
                 if isinstance(effect.body, Start | Amend) and effect.body.until is not None:
-                    self._sent(effect.run.job, effect.body.until, available)
+                    sent.append((effect.run.job, effect.body.until))
+        while sent:
+            self._sent(*sent.pop(self._first(sent, available)), available)
+
+    def _first(self, sent: Sequence[tuple[str, int]], available: Available) -> int:
+        """Which of an answer's commands to judge first: they are one decision, so one that is right where it stands is right."""
+        for index, (job, _) in enumerate(sent):
+            bracket = self._of.get(job)
+            if bracket is not None and (found := bracket.get_job(available)) is not None and found[0] == job:
+                return index
+        return 0
 
     @property
     def _experiment(self) -> Experiment:
@@ -221,11 +233,16 @@ class Judge:
         if isinstance(call, IterationFinish) and call.job in self._of:
             value = call.report.metrics.get(self._metric, math.nan)
             self._of[call.job].completed(call.job, call.position, value)
-        elif isinstance(call, RunEnd) and call.reason is RunEndReason.UNTIL and call.job in self._of:
-            for point in self._experiment.curve(self._experiment.jobs[call.job]):
-                if point.position == call.position:
-                    value = point.metrics.get(self._metric, math.nan)
-                    self._of[call.job].completed(call.job, call.position, value)
+        elif isinstance(call, RunEnd) and call.job in self._of:
+            self._left(call.job)
+
+    def _left(self, name: str) -> None:
+        """A run is over: its job may have reported where it was sent, or never will, which is worst."""
+        job, bracket = self._experiment.jobs[name], self._of[name]
+        position = bracket.positions[bracket.heading[name]]
+        values = [p.metrics.get(self._metric, math.nan) for p in self._experiment.curve(job) if p.position == position]
+        if values or job.state in (JobState.FAILED, JobState.TERMINATED):
+            bracket.completed(name, position, *values or [math.nan])
 
     def _sent(self, job: str, until: int, available: Available) -> None:
         """A job is sent to a position."""

@@ -154,6 +154,16 @@ def test_a_rung_by_hand() -> None:
         bracket.promotes("d", always)
 
 
+def test_what_is_no_number_is_not_promotable() -> None:
+    bracket = Bracket((1, 2), 2, "min")
+    for job, value in zip("abcd", (math.nan, -math.inf, math.nan, 3.0), strict=True):
+        bracket.grows(job, always)
+        bracket.completed(job, 1, value)
+    assert bracket.candidates(0) == ["d"]
+    with pytest.raises(Violation, match="job a is promoted from rung 0, where it is 2 of 4"):
+        bracket.promotes("a", always)
+
+
 def test_rungs_are_r_times_eta_to_the_k_and_end_at_R() -> None:
     assert positions(1, 256, 4) == (1, 4, 16, 64, 256)
     assert positions(1, 256, 4, s=2) == (16, 64, 256)

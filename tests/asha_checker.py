@@ -2,9 +2,9 @@
 
 It reads an experiment's journal and nothing else: what the policy was told, and which commands followed. Each promotion must have
 been what `get_job` returns at that moment: rungs are scanned from the top, of a rung's floor(|rung| / eta) best the first that
-was not promoted yet; equal values in the order in which they were completed; NaN and infinities worst, and never promoted. The bottom rung grows only
-when no rung has one to promote. A job that is sent to the same rung again, because its run was lost, is no decision of
-Algorithm 2.
+was not promoted yet; equal values in the order in which they were completed; NaN and infinities worst, and never promoted. The
+bottom rung grows only when no rung has one to promote. A job that is sent to the same rung again, because its run was lost, is
+no decision of Algorithm 2. The commands of one answer are one decision.
 
 Jobs whose run is on its way out cannot be given to a worker: they are not promotable until it has left. So are those that have
 ended or are held by a person.

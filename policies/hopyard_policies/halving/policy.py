@@ -112,7 +112,7 @@ class HalvingPolicy(Policy):
         if not event.at_until:
             return Decision.proceed(self._until(job))
         self._arrive(cluster, job, finished=event.report.finished)
-        over = len(cluster.machines) > cluster.share or not cluster.experiment.running
+        over = cluster.busy_machines() > cluster.share or not cluster.experiment.running
         if over or event.report.finished or job.state is not JobState.RUNNING or not self._fill(cluster, job.id):
             return CONTINUE
         until = self._until(job)
@@ -272,38 +272,48 @@ class HalvingPolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- machines
 
     def _fill(self, cluster: Cluster, staying: str = "") -> bool:
-        """Gives each idle machine what comes next; returns whether `staying`, which waits at its rung, comes next as well."""
+        """Gives each idle machine what comes next; returns whether `staying` goes on, a job that waits in memory at its rung.
+
+        The machine of `staying` is free, too. If another job is to be promoted on it, that one is queued until it is left.
+        """
         machines = deque(machine.id for machine in cluster.idle_machines())
         self._settle(cluster)
-        self._resume(cluster, machines, staying)
-        stays = self._queue.pop(staying, 0) is None
+        waiting = self._resume(cluster, machines)
+        stays = staying in self._queue
+        self._queue.pop(staying, None)
+        # Machines that are being left are for those who wait already.
+        free = bool(staying) and not stays and waiting <= cluster.count(JobState.SUSPENDING)
         while promotion := self._promotion(cluster, staying):
             job, rung = promotion
-            if job != staying and not machines:
+            if not free and (not machines or job == staying):
                 break
             self._brackets[self._home[job]].promote(job, rung)
             if self._arrive(cluster, cluster.jobs[job]):
                 continue  # It has trained so far already.
             if job == staying:
-                stays, staying = True, ""
-            else:
+                stays, staying, free = True, "", False
+            elif machines:
                 self._start(cluster, job, machines.popleft())
+            else:
+                self._queue[job] = None
+                free = False
         else:
             self._grow(cluster, machines)
         return stays
 
-    def _resume(self, cluster: Cluster, machines: deque[str], staying: str) -> None:
-        """Sends on those on their way that have no run, first come first."""
+    def _resume(self, cluster: Cluster, machines: deque[str]) -> int:
+        """Sends on those on their way that have no run, first come first; returns how many still wait for a machine."""
         while ended := [job for job in self._queue if cluster.jobs[job].state.ended]:
             for job in ended:
                 self._arrive(cluster, cluster.jobs[job])
         if not self._queue:
-            return
+            return 0
         idle = {job.id for job in cluster.idle_jobs()}
-        for job in [job for job in self._queue if job in idle]:
-            if not machines:
-                break
-            self._start(cluster, job, machines.popleft())
+        ready = [job for job in self._queue if job in idle]
+        for job, machine in zip(ready, list(machines), strict=False):
+            self._start(cluster, job, machine)
+            machines.popleft()
+        return sum(job in self._queue for job in ready)
 
     def _grow(self, cluster: Cluster, machines: deque[str]) -> None:
         """Starts new configurations on machines that nothing else needs, and has some made ahead."""

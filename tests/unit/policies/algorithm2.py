@@ -1,4 +1,4 @@
-"""Algorithm 2 of the ASHA paper, and Algorithm 1's choice, as naively as their text has them: what the real brackets are compared with."""
+"""Algorithm 2 of the ASHA paper as naively as its text has it: what the real brackets are compared with."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -46,7 +47,7 @@ def test_default_ladder_rises_to_R_in_at_most_so_many_rungs(R: int, eta: int, ru
     found = positions(R, least(R, eta, rungs), eta)
     assert found[-1] == R
     assert len(found) <= rungs
-    assert all(low < high for low, high in zip(found, found[1:], strict=False))
+    assert all(low < high for low, high in pairwise(found))
     assert found[0] >= 1
     if eta ** (rungs - 1) <= R:
         assert len(found) == rungs

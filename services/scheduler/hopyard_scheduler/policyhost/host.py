@@ -6,8 +6,10 @@ import traceback
 from collections.abc import Callable
 from typing import Protocol
 
+from hopyard.errors import InvalidInput
 from hopyard.policy import Decision, Policy, make_up_call
-from hopyard.policy.vocabulary import Answer, CreateJob, ForkJob, IterationFinish
+from hopyard.policy.rungs import Rung
+from hopyard.policy.vocabulary import AllocateJobs, Answer, CreateJob, ForkJob, IterationFinish
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.serving.threads import GivenUp
 from hopyard_scheduler.codec import decode, encode, kind_of
@@ -28,11 +30,11 @@ class MissingPolicy:
     """Stands for a policy that cannot be made (any more): every up-call fails, which pauses its experiment and nothing else."""
 
     def __init__(self, error: str) -> None:
-        self._error = error
+        self.error = error
 
     def answer(self, experiment: Experiment, call: UpCall) -> PolicyFailed:
         """Fails with the reason."""
-        return PolicyFailed(call.at, call.experiment, call.number, self._error)
+        return PolicyFailed(call.at, call.experiment, call.number, self.error)
 
 
 class LatePolicy:
@@ -86,7 +88,25 @@ class PolicyHost:
         except GivenUp:
             raise
         except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
-            return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, call, error))
+            what = f"up-call {call.number} {type(call.call).__name__}"
+            return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, what, error))
+
+    def rungs(self, experiment: Experiment, at: float) -> tuple[Rung, ...] | None:
+        """Who stands where after the up-calls so far; None: the policy has no rungs.
+
+        Raises:
+            InvalidInput: The policy raised, or did more than look.
+        """
+        if type(self._policy).rungs is Policy.rungs:
+            return None
+        looks = CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views)
+        try:
+            found = self._policy.rungs(looks)
+        except Exception as error:
+            raise InvalidInput(_describe(self._policy, "rungs", error)) from error
+        if looks.commands:
+            raise InvalidInput(f"{type(self._policy).__name__}: rungs may only look, found {looks.commands[0]}")
+        return found
 
 
 def _check(call: UpCall, decision: Decision | None, demand: int | None, gang: int) -> None:
@@ -113,10 +133,10 @@ def _as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
     return recorded
 
 
-def _describe(policy: Policy, call: UpCall, error: BaseException) -> str:
+def _describe(policy: Policy, what: str, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(policy).__name__} on up-call {call.number} {type(call.call).__name__}: {type(error).__name__}: {error}{place}"
+    return f"{type(policy).__name__} on {what}: {type(error).__name__}: {error}{place}"
 
 
 def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bool = False) -> str:

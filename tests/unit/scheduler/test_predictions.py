@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from hopyard.errors import HopyardError, Unavailable
 from hopyard.policy.vocabulary import JobState, Predict
 from hopyard.predictor import Prediction
+from hopyard.predictor.loading import new_predictor
 from hopyard.predictor.wire import prediction_to_wire, question_from_json
 from hopyard.serving import Background
 from hopyard.spec import PredictorSpec
@@ -24,6 +25,7 @@ from hopyard_scheduler.core.predicting import MAX_POINTS, thinned
 from hopyard_scheduler.earlier import Earlier
 from hopyard_scheduler.histories import Histories
 from hopyard_scheduler.predictions import Predictions
+from hopyard_scheduler.predictors import Predictors
 from hopyard_scheduler.sessions import Session, Sessions
 from tests.unit.core.rig import Rig
 
@@ -45,6 +47,11 @@ class Node:
 
     async def question(self) -> pb.NodeQuestion:
         return (await self.hears()).question
+
+
+async def made_here(name: str, parameters: Mapping[str, Any], seconds: float) -> str:
+    """Makes a predictor without a process of its own."""
+    return new_predictor(name, parameters).reads
 
 
 class EarlierText(Earlier):
@@ -72,7 +79,10 @@ class Shell:
         self.sessions = Sessions(10.0, lambda: 0.0)
         self.answers: list[Answered] = []
         self.earlier = EarlierText()
-        self.predictions = Predictions(self.sessions, background, lambda: rig.now, self.earlier, node_seconds)
+        predictors = Predictors(probe=made_here)
+        self.predictions = Predictions(
+            self.sessions, background, lambda: rig.now, self.earlier, predictors, node_seconds
+        )
         self.spec = PredictorSpec(name="tests.integration.predictors:Toy", time_limit=7.0)
         self.predictions.attach(rig.core, self._post, self._program)
 

@@ -45,16 +45,20 @@ class AshaPolicy(HalvingPolicy):
     ) -> None:
         if type(infinite) is not bool:
             raise ValueError(f"infinite is {infinite!r}; it must be true or false")
+        self._infinite = infinite
         if infinite:
             r, brackets = r if r is not None else 1, brackets if brackets is not None else [0]
         super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead)
         self._widths: tuple[int, ...] = ()
 
-    def _set_up(self, cluster: Cluster) -> None:
+    def _set_up(self) -> None:
         if not self._brackets:
             for s in self._rates_here():
                 self._open(Bracket(self._eta, len(self._ladder) - s), s)
         self._widths = self._divided()
+
+    def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
+        return self._widths, [] if self._infinite else [len(self._ladder) - s for s in self._stops]
 
     def _standard(self) -> tuple[int, ...]:
         return standard(len(self._ladder))

@@ -56,7 +56,7 @@ def hyperband(rungs: int, eta: int) -> tuple[int, ...]:
 
 def shortage(widths: Sequence[int], rungs: Sequence[int], eta: int) -> str:
     """Says when no bracket is wide enough to train anything to its top, and what would help; empty: one is."""
-    if not widths or any(width >= needed(count, eta) for width, count in zip(widths, rungs, strict=True)):
+    if not rungs or any(width >= needed(count, eta) for width, count in zip(widths, rungs, strict=True)):
         return ""
     most = max(rungs)
     return (

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 from hopyard.policy import (
     CONTINUE,
+    ENDLESS,
     AnswerReady,
     Cluster,
     Decision,
     ExperimentChange,
+    ExperimentView,
     GeneratorExhausted,
     IterationFinish,
     JobCreated,
@@ -25,6 +27,7 @@ from hopyard.policy import (
 from hopyard.policy.rungs import Rung, Standing
 from hopyard.policy.vocabulary import AmendRun, StartJob
 from hopyard_policies.halving.bracket import Bracket
+from hopyard_policies.halving.brackets import shortage
 from hopyard_policies.halving.rungs import MOST_RUNGS, extended, least, positions
 
 
@@ -80,8 +83,12 @@ class HalvingPolicy(Policy):
     # ------------------------------------------------------------------------------------------------ what subclasses say
 
     @abc.abstractmethod
-    def _set_up(self, cluster: Cluster) -> None:
+    def _set_up(self) -> None:
         """The terms are known, or have changed: brackets may be made or widened."""
+
+    @abc.abstractmethod
+    def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
+        """How many configurations the first brackets get, and how many rungs they have."""
 
     @abc.abstractmethod
     def _standard(self) -> tuple[int, ...]:
@@ -174,6 +181,15 @@ class HalvingPolicy(Policy):
         """Jobs that could be promoted now if there were machines."""
         return 0
 
+    def review(self, terms: ExperimentView) -> str:
+        """Says when there are too few configurations to train one to the end.
+
+        Raises:
+            ValueError: There can be no such brackets.
+        """
+        self._plan(terms.max_position, terms.jobs_left)
+        return shortage(*self._beginnings(), self._eta)
+
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
         """Who stands where, by bracket, from the bottom."""
         return tuple(
@@ -199,20 +215,28 @@ class HalvingPolicy(Policy):
         """Begins an up-call: takes note of the terms as they are now."""
         self._started = {}
         terms = cluster.experiment
-        if not terms.running:
-            return
-        R, n = terms.max_position, terms.jobs_left + len(cluster.jobs)
+        if terms.running and self._plan(terms.max_position, terms.jobs_left + len(cluster.jobs)):
+            self._settle(cluster)
+
+    def _plan(self, R: int, n: int) -> bool:
+        """Sets up rungs and brackets for n configurations and R, as far as they have changed; returns whether they have.
+
+        Raises:
+            ValueError: There can be no such brackets.
+        """
         if not self._ladder:
+            if self._r is None and R >= ENDLESS:
+                raise ValueError("the rungs follow from stop.max_iterations, which is not given: give it, or r")
             r = least(R, self._eta, self._most) if self._r is None else min(self._r, R)
             self._ladder = positions(R, r, self._eta)
         elif self._ladder[-1] >= R and n == self._configurations:
-            return
+            return False
         self._ladder = extended(self._ladder, R, self._eta)
         self._configurations = n
-        self._set_up(cluster)
+        self._set_up()
         for bracket, s in zip(self._brackets, self._stops, strict=True):
             bracket.heighten(len(self._ladder) - s)
-        self._settle(cluster)
+        return True
 
     def _rates_here(self) -> tuple[int, ...]:
         """The early-stopping rates of the brackets on this ladder.
@@ -303,9 +327,8 @@ class HalvingPolicy(Policy):
 
     def _resume(self, cluster: Cluster, machines: deque[str]) -> int:
         """Sends on those on their way that have no run, first come first; returns how many still wait for a machine."""
-        while ended := [job for job in self._queue if cluster.jobs[job].state.ended]:
-            for job in ended:
-                self._arrive(cluster, cluster.jobs[job])
+        while any(self._arrive(cluster, cluster.jobs[job]) for job in list(self._queue)):
+            pass  # Some have trained so far already, or ended. What they bring may decide a rung, and queue others.
         if not self._queue:
             return 0
         idle = {job.id for job in cluster.idle_jobs()}

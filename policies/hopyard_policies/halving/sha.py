@@ -46,10 +46,18 @@ class ShaPolicy(HalvingPolicy):
         self._given_width = width
         self._open_ones: list[SynchronousBracket] = []
 
-    def _set_up(self, cluster: Cluster) -> None:
+    def _set_up(self) -> None:
         self._rates_here()
         # Brackets that are decided are decided again when jobs may train further.
         self._open_ones = [bracket for bracket in self._brackets if isinstance(bracket, SynchronousBracket)]
+
+    def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
+        left, widths, rungs = self._configurations, [], []
+        for s in self._rates_here():
+            widths.append(min(self._size(s), left))
+            rungs.append(len(self._ladder) - s)
+            left -= widths[-1]
+        return widths, rungs
 
     def _standard(self) -> tuple[int, ...]:
         return (0,)
@@ -139,3 +147,5 @@ class BohbPolicy(ShaPolicy):
     The ASHA paper runs it like this, with the early-stopping rate of SHA. A list of `brackets` makes it loop as Hyperband does.
     Its parameters are those of `sha`.
     """
+
+    generator = "tpe"

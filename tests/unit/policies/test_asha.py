@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from hopyard.policy import JobState
+from hopyard.policy import ENDLESS, ExperimentView, JobState
 from hopyard.policy.rungs import Rung
 from hopyard.policy.testing import Delays, Step, TrainingFailed, UpCallView, VirtualCluster
 from hopyard.policy.vocabulary import RunEndReason
-from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy
+from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, HyperbandPolicy, ShaPolicy
 from hopyard_policies.halving.policy import HalvingPolicy
 
 Row = tuple[str, str, float, float, int, int]
@@ -252,3 +253,36 @@ def test_impossible_parameters_are_refused(parameters: dict[str, Any], message: 
 def test_a_bracket_that_the_ladder_has_no_rung_for_is_refused() -> None:
     with pytest.raises(ValueError, match=r"brackets is \[0, 4\], but the rungs are at 1, 2, 4: .* is 2"):
         cluster_of(AshaPolicy(eta=2, brackets=[0, 4])).run()
+
+
+@pytest.mark.parametrize(
+    ("policy", "jobs", "R", "widths"),
+    [
+        (AshaPolicy(), 16, 256, "12 + 3 + 1, and to bring one to the top they need 256 or 64 or 16"),
+        (AshaPolicy(), 256, 256, ""),
+        (AshaPolicy(rungs=3), 16, 256, ""),
+        (AshaPolicy(), 1, 1, ""),
+        (AshaPolicy(infinite=True), 16, 256, ""),
+        (AshaPolicy(), ENDLESS, 256, ""),
+        (AsyncHyperbandPolicy(), 300, 256, ""),
+        (AsyncHyperbandPolicy(), 255, 256, "255 + 0 + 0 + 0 + 0"),
+        (ShaPolicy(), 255, 256, "255 configurations are too few for 5 rungs at eta 4: the brackets get 255,"),
+        (ShaPolicy(), 256, 256, ""),
+        (HyperbandPolicy(eta=2), 3, 4, "3 + 0 + 0"),
+    ],
+)
+def test_too_few_configurations_for_the_rungs_are_told_of(
+    policy: HalvingPolicy, jobs: int, R: int, widths: str
+) -> None:
+    said = policy.review(ExperimentView("accuracy", "max", R, jobs_left=jobs))
+    assert widths in said
+    assert bool(said) is bool(widths)
+
+
+def test_an_experiment_that_does_not_say_R_is_refused() -> None:
+    terms = ExperimentView("accuracy", "max", ENDLESS, jobs_left=8)
+    for policy in (AshaPolicy(), ShaPolicy()):
+        with pytest.raises(ValueError, match=r"stop\.max_iterations, which is not given: give it, or r"):
+            policy.review(terms)
+    assert AshaPolicy(infinite=True).review(terms) == ""
+    assert AshaPolicy(r=3, brackets=[0]).review(replace(terms, jobs_left=ENDLESS)) == ""

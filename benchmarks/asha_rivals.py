@@ -73,7 +73,7 @@ def hopyard(python: str, folder: Path, given: argparse.Namespace) -> list[str]:
         "metric": {"name": "loss", "mode": "min"},
         "space": {"index": {"choice": list(range(given.configurations))}},
         "generator": {"name": "grid"},
-        "policy": {"name": "asha", "r": given.r, "eta": given.eta, "brackets": 1},
+        "policy": {"name": "asha", "r": given.r, "eta": given.eta, "brackets": [0]},
         "stop": {"jobs": given.configurations, "max_iterations": given.R},
         "environment": {name: os.environ[name] for name in ("RIVALS_LOG", "RIVALS_PAUSE")},
     }

@@ -5,10 +5,10 @@
 
 eta 4, r 1, R 256, s 0; brackets of SHA begin with n = 256 configurations, and another one begins when a machine would idle; ASHA has
 one bracket that goes on growing. A job takes as many seconds as it trains positions, times 1 + |z|, with z normal of the
-standard deviation given, and is dropped in each second with the probability given; then it is queued again. A configuration has one
-random value, the same at each rung. For
-each cell: how many configurations have been trained to R in 2000 s, and when the first one was, on average over the repeats. A
-search in which none was counts with the 2000 s: where that happened, the mean is shown as `>`, and is too low.
+standard deviation given, and is dropped in each second with the probability given; then it is queued again. A configuration has
+one random value, the same at each rung. For each cell: how many configurations have been trained to R in 2000 s, and when the
+first one was, on average over the repeats. A search in which none was counts with the 2000 s: where that happened, the mean is
+shown as `>`, and is too low.
 
 * scratch: the paper's simulation. Each rung is a job of its own that trains everything anew.
 * resumed: what Hopyard does. A job goes on from its snapshot, and in memory if it is promoted at once; only a run that was

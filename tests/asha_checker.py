@@ -6,14 +6,18 @@ was not promoted yet; equal values in the order in which they were completed; Na
 bottom rung grows only when no rung has one to promote. A job that is sent to the same rung again, because its run was lost, is
 no decision of Algorithm 2. The commands of one answer are one decision.
 
-Jobs whose run is on its way out cannot be given to a worker: they are not promotable until it has left. So are those that have
-ended or are held by a person.
+A worker calls `get_job` when its job completes. If another job is to be promoted then, that is decided, though the worker has to save
+and leave its own first: the command follows when it has. Workers on their way out are for those who wait for one already. A new
+job is drawn when it starts.
+
+Jobs whose own run is on its way out cannot be given to a worker: they are not promotable until it has left. So are those that have
+ended or are held by a person. A job whose run was lost again and again is not ready at once: the core lets it wait.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -84,10 +88,14 @@ class Bracket:
     def completed(self, job: str, position: int, value: float) -> bool:
         """A job has reported where it was sent; False: it is still on its way there, or had been there before."""
         rung = self.heading[job]
-        if position != self.positions[rung] or job in self.values[rung]:
+        if position != self.positions[rung] or not self.on_its_way(job):
             return False
         self.values[rung][job] = value
         return True
+
+    def on_its_way(self, job: str) -> bool:
+        """Whether a job has not come to the rung yet that it was sent to."""
+        return job not in self.values[self.heading[job]]
 
     def grows(self, job: str, available: Available) -> None:
         """A new job is sent to the bottom rung.
@@ -110,7 +118,7 @@ class Bracket:
             Violation: Algorithm 2 would not send this one now.
         """
         rung = self.heading[job]
-        if job not in self.values[rung]:
+        if self.on_its_way(job):
             raise Violation(f"job {job} is promoted from rung {rung}, where it has not reported")
         place, count = self._ordered(rung).index(job) + 1, len(self.values[rung])
         if job not in self.candidates(rung):
@@ -168,6 +176,7 @@ class Judge:
         self._calls: dict[int, Call] = {}
         self._of: dict[str, Bracket] = {}
         self._seen: set[tuple[RunKey, int]] = set()
+        self._decided: list[str] = []
         self._number = 0
         self.found = Judgement()
 
@@ -188,45 +197,79 @@ class Judge:
         self.found.left = [
             job
             for bracket in self._bottoms.values()
-            for job, _ in filter(None, [bracket.get_job(self._available(None))])
+            for job, _ in filter(None, [bracket.get_job(self._idle().__contains__)])
         ]
         return self.found
 
     def _take(self, event: ExperimentEvent) -> None:
-        asking: str | None = None
-        if isinstance(event, PolicyAnswered) and (call := self._calls.pop(event.answer.number, None)) is not None:
-            asking = call.job if isinstance(call, IterationFinish) else None
+        call = self._calls.pop(event.answer.number, None) if isinstance(event, PolicyAnswered) else None
+        asking = call.job if isinstance(call, IterationFinish) and call.at_until else None
+        if call is not None:
             self._told(call)
-        available = self._available(asking) if isinstance(event, PolicyAnswered) else _nobody  # as the policy saw it
-        sent: list[tuple[str, int]] = []
+        idle = self._idle() if isinstance(event, PolicyAnswered) else set()  # as the policy saw it
+        x = self._core.experiments.get(event.experiment)
+        ready = {job.id for job in x.idle_jobs()} & idle if x is not None else set()
+        free = x is not None and asking is not None and x.busy <= x.share and x.founder.running
+        leaving = x.states.get(JobState.SUSPENDING, 0) if x is not None else 0
+        sent = list(self._commands(event))
+
+        def available(job: str) -> bool:
+            return job in idle or job == asking
+
+        resumed = {job for job, _ in sent}
+        while sent:
+            job, until = sent.pop(self._first(sent, available))
+            if job in self._decided:
+                self._follows(job, until)
+                continue
+            new = self._sent(job, until, available)
+            waiting = [other for other in self._decided if other in ready]
+            if new and waiting and job != asking:
+                raise Violation(
+                    f"job {job} is sent to {until}, but job {waiting[0]} was promoted before and waits for a worker"
+                )
+        if free and asking in self._of and asking not in resumed:
+            waiting = [job for job in ready - resumed if job in self._decided or self._of[job].on_its_way(job)]
+            if len(waiting) <= leaving:
+                self._decides(available)
+
+    def _commands(self, event: ExperimentEvent) -> Iterator[tuple[str, int]]:
+        """Which jobs are sent where after an event."""
         for effect in self._core.restore(event):
             if isinstance(effect, UpCall):
                 self._calls[effect.number] = effect.call
             elif isinstance(effect, Send) and effect.run.rank == 0 and (effect.run, effect.sequence) not in self._seen:
                 self._seen.add((effect.run, effect.sequence))
                 if isinstance(effect.body, Start | Amend) and effect.body.until is not None:
-                    sent.append((effect.run.job, effect.body.until))
-        while sent:
-            self._sent(*sent.pop(self._first(sent, available)), available)
+                    yield effect.run.job, effect.body.until
 
     def _first(self, sent: Sequence[tuple[str, int]], available: Available) -> int:
         """Which of an answer's commands to judge first: they are one decision, so one that is right where it stands is right."""
         for index, (job, _) in enumerate(sent):
             bracket = self._of.get(job)
+            if job in self._decided:
+                return index
             if bracket is not None and (found := bracket.get_job(available)) is not None and found[0] == job:
                 return index
         return 0
+
+    def _decides(self, available: Available) -> None:
+        """A worker is leaving its job: whoever is to be promoted now waits for it. Brackets are asked in their order."""
+        for bracket in self._bottoms.values():
+            if (found := bracket.get_job(available)) is not None:
+                bracket.promotes(found[0], available)
+                self._decided.append(found[0])
+                return
 
     @property
     def _experiment(self) -> Experiment:
         (x,) = self._core.experiments.values()
         return x
 
-    def _available(self, asking: str | None) -> Available:
-        """Who can be given to a worker now: idle jobs, and the one that waits for the answer on its own machine."""
+    def _idle(self) -> set[str]:
+        """Jobs that wait for a worker."""
         x = self._experiment
-        idle = {job for job in self._of if x.jobs[job].state in (JobState.PENDING, JobState.SUSPENDED)}
-        return lambda job: job in idle or job == asking
+        return {job for job in self._of if x.jobs[job].state in (JobState.PENDING, JobState.SUSPENDED)}
 
     def _told(self, call: Call) -> None:
         """The policy has heard of something: has a job come to where it was sent?"""
@@ -244,8 +287,16 @@ class Judge:
         if values or job.state in (JobState.FAILED, JobState.TERMINATED):
             bracket.completed(name, position, *values or [math.nan])
 
-    def _sent(self, job: str, until: int, available: Available) -> None:
-        """A job is sent to a position."""
+    def _follows(self, job: str, until: int) -> None:
+        """A job is sent on that waited for a worker to leave."""
+        self._decided.remove(job)
+        bracket = self._of[job]
+        if until != bracket.positions[bracket.heading[job]]:
+            raise Violation(f"job {job} is sent to {until}; it was to be promoted to rung {bracket.heading[job]}")
+        self.found.promotions.append((job, until))
+
+    def _sent(self, job: str, until: int, available: Available) -> bool:
+        """A job is sent to a position; returns whether that is a decision of Algorithm 2."""
         bracket = self._of.get(job)
         if bracket is None:
             bracket = self._bottoms.get(until)
@@ -254,16 +305,13 @@ class Judge:
             bracket.grows(job, available)
             self._of[job] = bracket
             self.found.grown.append(job)
-            return
+            return True
         heading = bracket.heading[job]
-        if until == bracket.positions[heading] and job not in bracket.values[heading]:
+        if until == bracket.positions[heading] and bracket.on_its_way(job):
             self.found.again.append((job, until))
-        elif heading + 1 < len(bracket.positions) and until == bracket.positions[heading + 1]:
+            return False
+        if heading + 1 < len(bracket.positions) and until == bracket.positions[heading + 1]:
             bracket.promotes(job, available)
             self.found.promotions.append((job, until))
-        else:
-            raise Violation(f"job {job} is sent to {until}; it was sent to rung {heading} of {list(bracket.positions)}")
-
-
-def _nobody(_: str) -> bool:
-    return False
+            return True
+        raise Violation(f"job {job} is sent to {until}; it was sent to rung {heading} of {list(bracket.positions)}")

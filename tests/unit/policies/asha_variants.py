@@ -55,9 +55,12 @@ class AsMeant(Policy):
 
     def at_rung(self, cluster: Cluster, event: IterationFinish, idle: list[str]) -> Decision:
         found = self.find([*idle, event.job])
-        if found is None or found[0] != event.job:
-            return CONTINUE
-        return self.go_on(cluster, event)
+        if found is not None and found[0] == event.job:
+            return self.go_on(cluster, event)
+        waiting = [job for job in idle if job in self.heading and job not in self.values[self.heading[job]]]
+        if len(waiting) <= cluster.count(JobState.SUSPENDING):
+            self.pick(idle)  # It waits for this machine.
+        return CONTINUE
 
     def go_on(self, cluster: Cluster, event: IterationFinish) -> Decision:
         rung = self.heading[event.job]

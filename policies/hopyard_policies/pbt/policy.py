@@ -195,19 +195,17 @@ class PbtPolicy(Policy):
     def _fill(self, cluster: Cluster) -> bool:
         """Creates the members that are wanted, as far as the experiments may have more jobs; whether there were any."""
         left = {terms.id: terms.jobs_left for terms in cluster.experiments.values() if terms.running}
-        made = False
+        made, grouped = False, len(cluster.experiments) > 1
         for population in self._populations:
             if population.wanted and population.experiment in left:
                 for _ in range(min(population.wanted, left[population.experiment])):
-                    self._seat(cluster.create_job(experiment=population.experiment), population)
+                    job = cluster.create_job(experiment=population.experiment if grouped else "")
+                    population.members[job] = None
+                    self._seats[job] = population
                     left[population.experiment] -= 1
                     made = True
                 population.wanted = 0
         return made
-
-    def _seat(self, job: str, population: Population) -> None:
-        population.members[job] = None
-        self._seats[job] = population
 
     def _leave(self, job: str) -> Population:
         population = self._seats.pop(job)

@@ -75,14 +75,15 @@ class Population:
         return mine[both] > theirs[both]
 
     def best(self, part: float) -> list[str]:
-        """The best part of those that have a result, rounded down, best first."""
-        ranked = self._ranked()
-        return ranked[: _share(part, ranked)]
+        """As many of the best as are that part of the population, rounded down, best first."""
+        return self._ranked()[: self._share(part)]
 
     def is_last(self, job: str, part: float) -> bool:
-        """Whether a member is in the worst part of those that have a result."""
-        ranked = self._ranked()
-        return job in ranked[len(ranked) - _share(part, ranked) :]
+        """Whether a member is in the worst part of the population, whatever those will report that have not yet."""
+        return job in self._ranked()[len(self.members) - self._share(part) :]
+
+    def _share(self, part: float) -> int:
+        return math.floor(part * len(self.members) + 1e-9)  # 0.29 of 100 are 29.
 
     def _ranked(self) -> list[str]:
         """Those that fewest others are better than first; of equals the one that came earlier."""
@@ -96,10 +97,6 @@ class Population:
     def next_boundary(self, position: int) -> int:
         """The first boundary beyond a position."""
         return (self.boundary(position) + 1) * self.interval
-
-
-def _share(part: float, ranked: list[str]) -> int:
-    return math.floor(part * len(ranked) + 1e-9)  # 0.29 of 100 are 29.
 
 
 def rated(terms: ExperimentView, value: float) -> float:

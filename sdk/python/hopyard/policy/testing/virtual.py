@@ -284,7 +284,7 @@ class VirtualCluster(Commands):
             reserved=frozenset(m.id for m in held if m.reserved),
             queue=() if self._paused else tuple(job.id for job in waiting),
             curves={job.id: job.points for job in jobs},
-            saves={job.id: tuple(sorted(job.saves)) for job in jobs},
+            saves={job.id: tuple(sorted(job.saves)) or job.origin() for job in jobs},
             incumbent=self._incumbent,
             next_job=self._ordinals + 1,
             next_ticket=self._tickets + 1,

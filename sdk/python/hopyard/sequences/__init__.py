@@ -24,10 +24,12 @@ from hopyard.sequences.kinds import (
     Polynomial,
     Step,
 )
+from hopyard.sequences.prefixes import Branch, PrefixTree, Request
 from hopyard.sequences.reading import SEQUENCES, as_sequence, is_written, read, read_kind
 
 __all__ = [
     "SEQUENCES",
+    "Branch",
     "Chain",
     "Constant",
     "Cosine",
@@ -41,6 +43,8 @@ __all__ = [
     "Piece",
     "Piecewise",
     "Polynomial",
+    "PrefixTree",
+    "Request",
     "Schedule",
     "Sequence",
     "SequenceError",

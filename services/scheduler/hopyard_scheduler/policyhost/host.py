@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from hopyard.policy import Decision, Policy, make_up_call
-from hopyard.policy.vocabulary import Answer, CreateJob, ForkJob, IterationFinish
+from hopyard.policy.vocabulary import AllocateJobs, Answer, CreateJob, ForkJob, IterationFinish
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.serving.threads import GivenUp
 from hopyard_scheduler.codec import decode, encode, kind_of
@@ -87,6 +87,11 @@ class PolicyHost:
             raise
         except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
             return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, call, error))
+
+    def confidences(self, experiment: Experiment, at: float) -> dict[str, float]:
+        """How likely the policy thinks each job is to reach what it looks for, after the up-calls so far; empty: it has no idea."""
+        looks = CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views)
+        return dict(self._policy.confidences(looks))
 
 
 def _check(call: UpCall, decision: Decision | None, demand: int | None, gang: int) -> None:

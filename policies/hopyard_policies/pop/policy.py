@@ -151,6 +151,10 @@ class PopPolicy(Policy):
         waiting = cluster.count(JobState.PENDING, JobState.SUSPENDED, JobState.CREATING)
         return cluster.busy_machines() + waiting + cluster.experiment.jobs_left
 
+    def confidences(self, cluster: Cluster) -> dict[str, float]:
+        """p of each open job whose outlook is known."""
+        return {job.id: self._outlooks[job.id].confidence for job in cluster.open_jobs() if job.id in self._outlooks}
+
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
     def aim(self, cluster: Cluster) -> float | None:

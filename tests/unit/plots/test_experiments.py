@@ -11,6 +11,7 @@ import pytest
 from hopyard.client.types import ExperimentState, JobState, Metric, Statistic
 from hopyard.errors import Unsupported
 from hopyard.plots import End, Run, Source, experiments
+from hopyard.plots.search import Told
 from hopyard.plugins import TIMELINES
 from tests.unit.results.given import NAN, experiment, job, statistic
 
@@ -35,7 +36,7 @@ def test_curves_are_in_seconds_since_the_experiment_began() -> None:
         statistic("2", 1, 1005.0, accuracy=NAN),
         statistic("2", 2, 1004.0, accuracy=0.1),
     ]
-    found = experiments.search_of(given, jobs, reports, [Run("n/0", "1", 1, 1001.0, 1010.0, "UNTIL")])
+    found = experiments.search_of(given, jobs, reports, Told([Run("n/0", "1", 1, 1001.0, 1010.0, "UNTIL")]))
     assert found.curves is not None
     one, two, three = found.curves
     assert (one.times.tolist(), one.positions.tolist(), one.values.tolist()) == ([10.0, 30.0], [1.0, 2.0], [0.5, 0.9])
@@ -49,6 +50,17 @@ def test_curves_are_in_seconds_since_the_experiment_began() -> None:
     assert found.jobs_at_full == ((0.0, 0.0), (5.0, 1.0), (30.0, 2.0))
     assert found.runs == (Run("n/0", "1", 1, 1.0, 10.0, "UNTIL"),)
     assert (found.source, found.durations) == (Source.EXPERIMENT, {"1": 7.0, "2": 0.0, "3": 0.0})
+
+
+def test_what_the_journal_tells_is_in_seconds_since_the_experiment_began() -> None:
+    told = Told([], [(1001.0, 1.0, 2.0)], {"1": [(1002.0, 0.5)]}, [(1003.0, 4, (0.5, 0.1))])
+    spec = {**SPEC, "policy": {"name": "pop", "slots_per_job": 2}}
+    found = experiments.search_of(replace(experiment(), spec=spec), [job("1")], [], told)
+    assert found.pools == ((1.0, 1.0, 2.0),)
+    assert found.labels == {"1": ((2.0, 0.5),)}
+    assert (found.confidences, found.slots_per_job) == (((3.0, 4, (0.5, 0.1)),), 2)
+    unlabelled = experiments.search_of(experiment(), [job("1")], [], replace(told, labels={}))
+    assert unlabelled.pools == ()  # Then there are none.
 
 
 def test_what_the_specification_does_not_say_is_not_known() -> None:

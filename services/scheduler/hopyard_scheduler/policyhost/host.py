@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from hopyard.errors import InvalidInput
-from hopyard.policy import Decision, Policy, make_up_call
+from hopyard.policy import Cluster, Decision, Policy, make_up_call
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import AllocateJobs, Answer, CreateJob, ForkJob, IterationFinish
 from hopyard.rpc.values import hyperparameters_to_proto
@@ -17,6 +17,8 @@ from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.policyhost.view import CoreView, JobViews
+
+T = TypeVar("T")
 
 
 class Host(Protocol):
@@ -99,13 +101,24 @@ class PolicyHost:
         """
         if type(self._policy).rungs is Policy.rungs:
             return None
-        looks = CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views)
+        return self._look(experiment, at, self._policy.rungs)
+
+    def confidences(self, experiment: Experiment, at: float) -> dict[str, float]:
+        """How likely the policy thinks each job is to reach what it looks for, after the up-calls so far; empty: it has no idea.
+
+        Raises:
+            InvalidInput: The policy raised, or did more than look.
+        """
+        return dict(self._look(experiment, at, self._policy.confidences))
+
+    def _look(self, experiment: Experiment, at: float, ask: Callable[[Cluster], T]) -> T:
+        view = CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views)
         try:
-            found = self._policy.rungs(looks)
+            found = ask(view)
         except Exception as error:
-            raise InvalidInput(_describe(self._policy, "rungs", error)) from error
-        if looks.commands:
-            raise InvalidInput(f"{type(self._policy).__name__}: rungs may only look, found {looks.commands[0]}")
+            raise InvalidInput(_describe(self._policy, ask.__name__, error)) from error
+        if view.commands:
+            raise InvalidInput(f"{type(self._policy).__name__}: {ask.__name__} may only look, found {view.commands[0]}")
         return found
 
 

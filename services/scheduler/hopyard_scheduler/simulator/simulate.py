@@ -90,7 +90,7 @@ def simulate(
             there; or one that was made. None: every question is answered with an error.
         foreseen: Predictions that were made before, and those that will be: give several simulations the same.
         from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
-        details: Keep every run and every report in the result.
+        details: Keep every run, report and label in the result, and what the policy thought of jobs.
         watch: Called now and then while it goes on.
 
     Raises:
@@ -211,6 +211,8 @@ def _result(
         predictions_failed=questions.failed,
         runs=tuple(measure.runs) if measure.details else None,
         curves=measure.curves if measure.details else None,
+        labels=measure.labels if measure.details else None,
+        confidences=measure.confidences if measure.details else None,
     )
 
 

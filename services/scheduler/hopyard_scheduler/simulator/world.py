@@ -16,6 +16,7 @@ from hopyard_scheduler.core.effects import (
     Amend,
     AskOutside,
     Effect,
+    JobChanged,
     OrdersGiven,
     ReportAccepted,
     Send,
@@ -97,6 +98,8 @@ class World:
             Welcome: lambda _: None,
             OrdersGiven: self._order,
         }
+        if details:
+            self._carry[JobChanged] = self._job_changed
 
     @property
     def experiment(self) -> Experiment:
@@ -157,7 +160,7 @@ class World:
         x = self.experiment
         if x.phase is Phase.PAUSED or x.phase is Phase.PAUSING:
             raise SimulationError(f"after {self.timeline.now:g} s: {x.reason}")
-        self.measure.look(x, self.timeline.now)
+        self.measure.look(x, self.timeline.now, lambda: host.confidences(x, self.timeline.now))
         for effect in effects:
             self._carry[type(effect)](effect)
 
@@ -234,6 +237,10 @@ class World:
 
     def _answered(self, ticket: str, result: object, error: str) -> None:
         self._pending.append(Answered(self.timeline.now, NAME, ticket, result, error))
+
+    def _job_changed(self, effect: JobChanged) -> None:
+        if not effect.removed:
+            self.measure.labelled(self.experiment.jobs[effect.job], self.timeline.now)
 
     def _accepted(self, effect: ReportAccepted) -> None:
         x, report = self.experiment, effect.report

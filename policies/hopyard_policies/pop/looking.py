@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hopyard.policy import (
     CONTINUE,
+    ENDLESS,
     SUSPEND,
     TERMINATE,
     Cluster,
@@ -23,8 +24,6 @@ from hopyard.policy.vocabulary import Predict
 from hopyard.predictor import Prediction
 
 _BOUNDARY: Final = 10
-_ENDLESS: Final = 2**31 - 1
-"""The max position of jobs that train until their programs end."""
 
 
 class LookingPolicy(Policy):
@@ -188,7 +187,7 @@ def never_above(cluster: Cluster, job: str) -> bool:
 def longest(cluster: Cluster) -> int:
     """How far the longest job trains; of jobs without an end, 15 times the paper's boundary for supervised learning."""
     most = cluster.experiment.max_position
-    return most if most < _ENDLESS else FRACTION * _BOUNDARY
+    return most if most < ENDLESS else FRACTION * _BOUNDARY
 
 
 FRACTION: Final = 15

@@ -259,12 +259,19 @@ def hold(x: Experiment, name: str, held: bool) -> None:
     if job.state is JobState.HELD:
         own = x.snapshots.newest(job.id) is not None
         x.move(job, JobState.SUSPENDED if own else JobState.PENDING, "resumed by a person")
-        x.outdated = x.demand is not None
+        ask_anew(x)
     elif held and job.state.idle:
         x.move(job, JobState.HELD, "paused by a person")
+        ask_anew(x)
     elif held and job.run is not None and job.run.ended is None:
         end_run(x, job.run, RunEndReason.SUSPENDED)
     x.changed(job)
+
+
+def ask_anew(x: Experiment) -> None:
+    """A person changed what becomes of a job without a run: others may have waited for it, and no end of a run tells of it."""
+    x.wake()
+    x.outdated = x.demand is not None
 
 
 def _label(x: Experiment, command: LabelJob) -> None:

@@ -263,6 +263,9 @@ def _operate_job(x: Experiment, event: JobOperated) -> None:
         commands.carry_out(x, event.command, event.at)
     except commands.RefusedError as refused:
         x.emit(Noted(x.id, getattr(event.command, "job", ""), f"refused {type(event.command).__name__}: {refused}"))
+        return
+    if isinstance(event.command, TerminateJob) and x.jobs[event.command.job].run is None:
+        commands.ask_anew(x)
 
 
 def _hold_job(x: Experiment, event: JobHeld) -> None:

@@ -249,8 +249,8 @@ class ExperimentSpec(_Section):
     constraints: Strings = Field(
         (),
         description="Expressions that every configuration must fulfil, such as batch_size * width <= 4096: numbers, text, "
-        "names, + - * / // % **, comparisons, in [...], and, or, not, min, max, abs, log, len. One with the name of a "
-        "parameter that is not in a configuration holds there.",
+        "names, + - * / // % **, comparisons, in [...], and, or, not, min, max, abs, log, len, at(lr, 50) for what a sequence "
+        "is at a position. One with the name of a parameter that is not in a configuration holds there.",
     )
     generator: Annotated[GeneratorSpec, NameOrMapping] = Field(
         GeneratorSpec(), description="What proposes configurations: a name, or a mapping with parameters."

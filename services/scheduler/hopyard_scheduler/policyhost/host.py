@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import Protocol
 
+from hopyard.errors import InvalidInput
 from hopyard.policy import Decision, Policy, make_up_call
 from hopyard.policy.vocabulary import AllocateJobs, Answer, CreateJob, ForkJob, IterationFinish
 from hopyard.rpc.values import hyperparameters_to_proto
@@ -89,9 +90,22 @@ class PolicyHost:
             return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, call, error))
 
     def confidences(self, experiment: Experiment, at: float) -> dict[str, float]:
-        """How likely the policy thinks each job is to reach what it looks for, after the up-calls so far; empty: it has no idea."""
-        looks = CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views)
-        return dict(self._policy.confidences(looks))
+        """How likely the policy thinks each job is to reach what it looks for, after the up-calls so far; empty: it has no idea.
+
+        Raises:
+            InvalidInput: The policy raised, or did more than look.
+        """
+        looks, name = (
+            CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views),
+            type(self._policy).__name__,
+        )
+        try:
+            found = dict(self._policy.confidences(looks))
+        except Exception as error:
+            raise InvalidInput(f"{name} on confidences: {type(error).__name__}: {error}") from error
+        if looks.commands:
+            raise InvalidInput(f"{name}: confidences may only look, found {looks.commands[0]}")
+        return found
 
 
 def _check(call: UpCall, decision: Decision | None, demand: int | None, gang: int) -> None:

@@ -154,6 +154,26 @@ def test_without_a_target_the_best_so_far_is_the_aim() -> None:
     assert asked == [pytest.approx(0.35), pytest.approx(0.65)]
 
 
+def test_jobs_that_have_ended_are_forgotten() -> None:
+    made: list[PopPolicy] = []
+
+    def make() -> Policy:
+        made.append(PopPolicy(evaluation_boundary=2))
+        return made[-1]
+
+    chances = [0.01, 1.0, 0.3, 0.6, 0.01, 0.9] * 3
+    result = simulate(
+        TraceWorkload([trace(job, p) for job, p in enumerate(chances, 1)]),
+        make,
+        slots=1,
+        target=0.95,
+        predictor=Told(),
+    )
+    # The last two to end are still known: nothing was to be decided after them.
+    assert result.jobs_started == len(chances)
+    assert all(len(book) <= 2 for book in made[0]._books())
+
+
 def test_no_time_is_no_chance() -> None:
     # The target would be reached with certainty, but only 0.5 s are left at the boundary.
     result = search(trace(1, 1.0), trace(2, 1.0), max_time=2.5)

@@ -148,6 +148,16 @@ class PredictorSpec(_PluginSpec):
         description="Time that one prediction may compute on its node; then it is ended, and the policy told. Waiting for a "
         "processor that training has counts only after twenty times as long.",
     )
+    memory: Bytes | None = Field(
+        2 * 2**30,
+        description="Memory that its process on a node may hold, with the processes that it starts: 500MB, 2GiB or bytes. One "
+        "that holds more is ended, and the policy told. None: no limit.",
+    )
+    earlier: bool = Field(
+        True,
+        description="Whether a predictor that reads other curves is also given those of earlier experiments on the same space "
+        "and metric.",
+    )
 
 
 class StopSpec(_Section):

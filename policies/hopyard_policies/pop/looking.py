@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hopyard.policy import (
     CONTINUE,
+    ENDLESS,
     SUSPEND,
     TERMINATE,
     Cluster,
@@ -23,8 +24,6 @@ from hopyard.policy.vocabulary import Predict
 from hopyard.predictor import Prediction
 
 _BOUNDARY: Final = 10
-_ENDLESS: Final = 2**31 - 1
-"""The max position of jobs that train until their programs end."""
 
 
 class LookingPolicy(Policy):
@@ -66,10 +65,6 @@ class LookingPolicy(Policy):
     def _waiting(self, cluster: Cluster) -> list[JobView]:
         """Jobs that wait for a machine, in the order in which they get one."""
 
-    def _ends_unasked(self, cluster: Cluster, job: JobView) -> bool:
-        """Whether a job at a boundary ends, whatever a predictor would say."""
-        return False
-
     def _books(self) -> tuple[dict[str, Any], ...]:
         """What is known by job."""
         return self._passed, self._asked, self._undecided
@@ -97,10 +92,10 @@ class LookingPolicy(Policy):
                 return SUSPEND
         if event.position >= self._boundary(cluster, self._passed.get(job.id, 0)):
             self._passed[job.id] = event.position
-            if self._ends_unasked(cluster, job):
+            if self.is_poor(cluster, job):
                 return TERMINATE
             self._undecided[job.id] = None
-            aim = self._aim(cluster)
+            aim = self.aim(cluster)
             if job.id not in self._asked and aim is not None:
                 self._asked[job.id] = cluster.predict(job.id, target=aim)
         # While an answer is awaited there is nothing to wait for at a report: the next one will do.
@@ -125,16 +120,28 @@ class LookingPolicy(Policy):
         waiting = cluster.count(JobState.PENDING, JobState.SUSPENDED, JobState.CREATING)
         return cluster.busy_machines() + waiting + cluster.experiment.jobs_left
 
-    # ----------------------------------------------------------------------------------------------------------- helpers
+    # ------------------------------------------------------------------------------------------------ what may be overridden
 
-    def _aim(self, cluster: Cluster) -> float | None:
-        """The target; without one the dynamic target of HyperDrive's section 9, `step` better than the best so far."""
+    def aim(self, cluster: Cluster) -> float | None:
+        """The value of the metric that predictions are about; None: nothing is predicted yet.
+
+        The experiment's target; without one the dynamic target of HyperDrive's section 9, `step` better than the best so far.
+        """
         experiment, incumbent = cluster.experiment, cluster.incumbent
         if experiment.target is not None:
             return experiment.target
         if incumbent is None:
             return None
         return incumbent.value + (self._step if experiment.mode == "max" else -self._step)
+
+    def is_poor(self, cluster: Cluster, job: JobView) -> bool:
+        """Whether a job that has come to a boundary ends there, whatever a predictor would say: never.
+
+        Policies that know a kill threshold say more (`never_above`).
+        """
+        return False
+
+    # ----------------------------------------------------------------------------------------------------------- helpers
 
     def _allowed(self, cluster: Cluster, job: JobView) -> int:
         """How far a run of the job trains without a decision."""
@@ -169,8 +176,8 @@ def trained(cluster: Cluster, job: str) -> tuple[float, float]:
     return total, total / len(seconds) if seconds else 0.0
 
 
-def is_poor(cluster: Cluster, job: str) -> bool:
-    """Whether a job has never been better than the kill threshold."""
+def never_above(cluster: Cluster, job: str) -> bool:
+    """Whether a job has never been better than the kill threshold, if there is one."""
     experiment = cluster.experiment
     threshold = experiment.kill_threshold
     if threshold is None:
@@ -182,7 +189,7 @@ def is_poor(cluster: Cluster, job: str) -> bool:
 def longest(cluster: Cluster) -> int:
     """How far the longest job trains; of jobs without an end, 15 times the paper's boundary for supervised learning."""
     most = cluster.experiment.max_position
-    return most if most < _ENDLESS else FRACTION * _BOUNDARY
+    return most if most < ENDLESS else FRACTION * _BOUNDARY
 
 
 FRACTION: Final = 15

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hopyard.policy import Cluster, JobState, JobView
 from hopyard.predictor import Prediction
-from hopyard_policies.pop.looking import FRACTION, LookingPolicy, is_poor, left, longest, need_whole, trained
+from hopyard_policies.pop.looking import FRACTION, LookingPolicy, left, longest, need_whole, never_above, trained
 from hopyard_policies.pop.outlook import Outlook, outlook_of
 from hopyard_policies.pop.slots import divide
 
@@ -28,7 +29,10 @@ class PopPolicy(LookingPolicy):
     come, keeps its last outlook; without one it is opportunistic.
 
     The target is the experiment's. Without one (the dual problem: the best within `stop.max_time`) it is dynamic (section 9): `step`
-    better than the best report so far.
+    better than the best report so far. p is the chance that a single report is as good, also where the mean of several must be
+    (`metric.target_over`): then it is rather too high.
+
+    A subclass may have another `aim`, end jobs for other reasons (`is_poor`), or think otherwise of their `outlook`.
 
     Args:
         evaluation_boundary: Distance of the boundaries, at least 1, in the experiment's unit; None: a fifteenth of the longest
@@ -69,22 +73,39 @@ class PopPolicy(LookingPolicy):
         self._divide(cluster)
         super().allocate_jobs(cluster)
 
+    def confidences(self, cluster: Cluster) -> dict[str, float]:
+        """p of each open job whose outlook is known."""
+        return {job.id: self._outlooks[job.id].confidence for job in cluster.open_jobs() if job.id in self._outlooks}
+
+    # ------------------------------------------------------------------------------------------------ what may be overridden
+
+    def is_poor(self, cluster: Cluster, job: JobView) -> bool:
+        """Whether a job that has come to a boundary ends there: it has never been better than the kill threshold."""
+        return never_above(cluster, job.id)
+
+    def outlook(self, cluster: Cluster, job: JobView, reaches: Sequence[float]) -> Outlook:
+        """Confidence and expected remaining time of a job whose prediction has come.
+
+        Args:
+            cluster: The moment of `on_prediction`.
+            job: Whose; it has not ended.
+            reaches: The chance that a report is as good as `aim` was, at each position after the last one that was predicted from.
+        """
+        _, epoch = trained(cluster, job.id)
+        return outlook_of(reaches, left(cluster, job), epoch)
+
     # ------------------------------------------------------------------------------------------------------------- looks
 
     def _boundary(self, cluster: Cluster, passed: int) -> int:
         every = self._every or max(longest(cluster) // FRACTION, 1)
         return (passed // every + 1) * every
 
-    def _ends_unasked(self, cluster: Cluster, job: JobView) -> bool:
-        return is_poor(cluster, job.id)
-
     def _books(self) -> tuple[dict[str, Any], ...]:
         return *super()._books(), self._outlooks
 
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
         """A job's outlook follows from its prediction; without a chance it ends."""
-        _, epoch = trained(cluster, job.id)
-        outlook = self._outlooks[job.id] = outlook_of(prediction.reaches, left(cluster, job), epoch)
+        outlook = self._outlooks[job.id] = self.outlook(cluster, job, prediction.reaches)
         if outlook.confidence < self._least:
             cluster.terminate_job(job.id)
         self._divide(cluster)

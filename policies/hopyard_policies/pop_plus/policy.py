@@ -8,7 +8,7 @@ from typing import Any, Final
 from hopyard.policy import Cluster, Decision, IterationFinish, JobState, JobView, RunEnd
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 from hopyard.predictor import Prediction
-from hopyard_policies.pop.looking import LookingPolicy, is_poor, left, longest, need_whole, trained
+from hopyard_policies.pop.looking import LookingPolicy, left, longest, need_whole, never_above, trained
 from hopyard_policies.pop_plus.experience import Experience
 from hopyard_policies.pop_plus.prospect import prospect_of
 
@@ -90,7 +90,7 @@ class PopPlusPolicy(LookingPolicy):
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
         """A job's prospect follows from its prediction."""
         seconds, epoch = trained(cluster, job.id)
-        credit = _POOR if is_poor(cluster, job.id) else 1.0
+        credit = _POOR if never_above(cluster, job.id) else 1.0
         prospect = prospect_of([credit * chance for chance in prediction.reaches], left(cluster, job), epoch)
         self._experience.look(job.id, prospect, seconds, seconds + epoch * len(prediction.reaches))
         cluster.label_job(job.id, prospect.chance)

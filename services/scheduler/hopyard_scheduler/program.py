@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hopyard.errors import InvalidInput
+from hopyard.policy import ENDLESS, Policy
 from hopyard.spec import ExperimentSpec, configuration_seed, spec_from_json
 from hopyard.v1 import resource_manager_pb2
 from hopyard_scheduler.core.events import Settings
-
-ENDLESS = 2**31 - 1
-"""Stands for "no limit" where the core counts: jobs and positions."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,14 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
         )
 
 
+def with_generator(spec: ExperimentSpec, policy: Policy) -> ExperimentSpec:
+    """The experiment with the generator that its policy wants, if its file names none."""
+    if not policy.generator or "name" in spec.generator.model_fields_set:
+        return spec
+    generator = spec.generator.model_copy(update={"name": policy.generator})
+    return spec.model_copy(update={"generator": generator})
+
+
 def settings_of(spec: ExperimentSpec) -> Settings:
     """The core's settings of an experiment.
 
@@ -103,6 +109,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         max_position=spec.stop.max_iterations or ENDLESS,
         jobs=spec.stop.jobs or ENDLESS,
         target=spec.metric.target,
+        target_over=spec.metric.target_over,
         kill_threshold=spec.metric.kill_threshold,
         low=spec.metric.min,
         high=spec.metric.max,
@@ -118,4 +125,6 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         seed=spec.generator.seed,
         cpus=spec.resources.per_job.cpus,
         gpus=spec.resources.per_job.gpus,
+        space=spec.space.to_dict(),
+        constraints=tuple(spec.constraints),
     )

@@ -59,6 +59,10 @@ policies = st.sampled_from(
         ("default", {"barrier": True, "epoch": 2, "width": 2}),
         ("bandit", {"evaluation_boundary": 1}),
         ("bandit", {"evaluation_boundary": 2, "epsilon": 0.1}),
+        ("asha", {"eta": 2}),
+        ("async_hyperband", {"eta": 2, "ahead": 0}),
+        ("sha", {"eta": 2, "width": 3}),
+        ("hyperband", {"eta": 2}),
         (Turns, {}),
     ]
 )
@@ -150,7 +154,7 @@ def test_without_faults(found: list[Trace], search: Mapping[str, Any]) -> None:
     if not search["from_scratch"]:
         assert result.iterations == reported
     assert result.iterations >= reported
-    if search["max_time"] is None and search["policy"][0] != "bandit":
+    if search["max_time"] is None and search["policy"][0] in ("default", Turns):  # Who trains all to the end.
         assert result.jobs_started == len(found)
         assert {job: [report[1:] for report in curve] for job, curve in curves(result).items()} == {
             job: recorded(found, result, job) for job in curves(result)

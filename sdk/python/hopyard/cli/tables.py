@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hopyard.cli import text, verdict
-from hopyard.cli.live import style
+from hopyard.cli.live import pools, style
 from hopyard.cli.live.braille import plot
 from hopyard.cli.live.model import LiveModel
 from hopyard.client.types import Experiment, Job, JobState, Machine, Node, NodeState, Point
@@ -84,7 +84,7 @@ def jobs_table(
     with_reasons: bool = True,
     width: int = NARROW,
 ) -> RenderableType:
-    """An experiment's jobs, the best first; at most `most` of them.
+    """An experiment's jobs, the best first; at most `most` of them. If any was forked, with what from: parent@position.
 
     Why jobs failed or wait stands beside them if `width` has room, else below, equal reasons once.
     """
@@ -96,8 +96,10 @@ def jobs_table(
         model.apply(job, 0.0)
     longest = model.max_position
     placed = any(job.machines for job in found)
-    columns = ["job", "state", "position", f"best {experiment.metric.name}", "at", "last"]
-    columns += [*(["on"] if placed else []), "hyperparameters"]
+    labelled = pools.labelled(found) and any(pools.mark(job) for job in found)
+    forked = any(job.parent for job in found)
+    columns = ["job", "state", *(["p"] if labelled else []), "position", f"best {experiment.metric.name}", "at", "last"]
+    columns += [*(["from"] if forked else []), *(["on"] if placed else []), "hyperparameters"]
     rows: list[Row] = []
     ordered = sorted(found, key=model.merit)
     for job in ordered[:most]:
@@ -107,10 +109,12 @@ def jobs_table(
             [
                 Text(job.id, style=style.BEST if mine else ""),
                 Text(f"{look.symbol} {style.word(job.state.value)}", style=look.style),
+                *([pools.mark(job)] if labelled else []),
                 f"{job.position}/{longest}" if longest else str(job.position),
                 Text(text.number(job.best_value), style=style.BEST if mine else ""),
                 str(job.best_position) if job.best_value is not None else text.NOTHING,
                 text.number(job.last_value),
+                *([f"{job.parent}@{job.fork_position}" if job.parent else text.NOTHING] if forked else []),
                 *([Text(" ".join(job.machines))] if placed else []),
                 Text(text.hyperparameters(job.hyperparameters)),
             ]
@@ -161,13 +165,17 @@ def best_text(experiment: Experiment, job: Job) -> RenderableType:
         )
     ]
     width = max(map(len, job.hyperparameters), default=0)
-    lines += [Text(f"  {name:<{width}}  {value!r}") for name, value in sorted(job.hyperparameters.items())]
+    lines += [
+        Text(f"  {name:<{width}}  {text.value(value) if isinstance(value, dict) else repr(value)}")
+        for name, value in sorted(job.hyperparameters.items())
+    ]
     return Group(*lines)
 
 
-def curve_text(experiment: Experiment, job: str, metric: str, points: Sequence[Point]) -> RenderableType:
+def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[Point]) -> RenderableType:
     """A curve as a plot."""
-    title = f"{experiment.name}, job {job}: {metric}"
+    origin = f" (from job {job.parent} at {job.fork_position})" if job.parent else ""
+    title = f"{experiment.name}, job {job.id}{origin}: {metric}"
     if not points:
         return Text(f"{title}: nothing reported yet")
     width = min(_PLOT_WIDTH, Console().width)

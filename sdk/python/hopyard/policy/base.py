@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from dataclasses import replace
 
-from hopyard.policy.cluster import Cluster
+from hopyard.policy.cluster import Cluster, ExperimentView
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import (
     CONTINUE,
@@ -47,11 +48,14 @@ class Policy(abc.ABC):
         ends_jobs: Whether `on_iteration_finish` is called for a run that has trained its job to the end; so it is, likewise, for
             a class that overrides it. False: the run saves and ends by itself, and `on_run_end` tells of it.
 
-    Both are read when the experiment is created.
+        generator: The generator of experiments that name none; empty: the usual one.
+
+    All are read when the experiment is created.
     """
 
     every_iteration: bool = False
     ends_jobs: bool = False
+    generator: str = ""
 
     def __init_subclass__(cls, **options: object) -> None:
         """Whoever decides after iterations wants to hear of all of them, unless the same class says that it does not."""
@@ -119,9 +123,23 @@ class Policy(abc.ABC):
         """
         return 1
 
+    def review(self, terms: ExperimentView) -> str:
+        """Looks at the terms of an experiment before it begins: what should a person know? Empty: nothing.
+
+        Asked when the experiment is created, of an instance that serves no experiment. `jobs_left` are all its jobs.
+
+        Raises:
+            ValueError: It cannot serve such an experiment; the message says what to change.
+        """
+        return ""
+
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
         """Who stands where, for those who look (`hopyard rungs`): by bracket, from the bottom. None without rungs. It may only look."""
         return ()
+
+    def confidences(self, cluster: Cluster) -> Mapping[str, float]:
+        """How likely jobs reach what is looked for, in [0, 1], for those who look (`hopyard plot --kind slots`). It may only look."""
+        return {}
 
 
 def hears_statistics(policy: Policy) -> bool:

@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import (
     Ask,
     Command,
     CreateJob,
+    EndExperiment,
     ForkJob,
     Hyperparameters,
     JobState,
@@ -28,6 +29,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
+from hopyard.space import Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class ExperimentView:
         id: The experiment's id.
         weight: Its part of the group's share, relative to the others'.
         running: Whether its jobs may be created and started now: it is neither paused nor at its end.
+        space: What its configurations are taken from, with its constraints, for policies that change hyperparameters; None: not
+            known here, as in a simulation of recorded curves.
     """
 
     metric: str
@@ -110,6 +114,7 @@ class ExperimentView:
     id: str = ""
     weight: float = 1.0
     running: bool = True
+    space: Space | None = None
 
     def better(self, a: float, b: float) -> bool:
         """Whether `a` is better than `b`; NaN is worst, two NaNs are equal."""
@@ -353,6 +358,21 @@ class Cluster(abc.ABC):
         ticket = self.new_ticket()
         self.submit(Ask(ticket, kind, payload))
         return ticket
+
+    def end_experiment(self, reason: str, *, winner: str = "", experiment: str = "") -> None:
+        """Ends the experiment, as reaching its target does; every job but the winner is terminated.
+
+        Args:
+            reason: Why, in words: people see it as the reason of the experiment's end.
+            winner: The job that it was all for: it is saved and completed. Empty: none.
+            experiment: Which one of a group; empty: the winner's, or without a winner all of them.
+
+        Raises:
+            CommandError: There is no reason, or no such job.
+        """
+        if not reason.strip():
+            raise CommandError("end_experiment: say why; the reason is what people see")
+        self.submit(EndExperiment(reason, winner, experiment))
 
     def wake_at(self, at: float) -> str:
         """Asks for `on_timer` at a time; returns the ticket it will carry."""

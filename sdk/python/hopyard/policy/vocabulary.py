@@ -10,7 +10,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+ENDLESS: Final = 2**31 - 1
+"""A max position, or a number of jobs, that stands for no limit."""
 
 Metrics = Mapping[str, float]
 Hyperparameters = Mapping[str, Any]
@@ -409,6 +412,21 @@ class WakeAt:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class EndExperiment:
+    """End the experiment as reaching its target does: the winner is saved and completed, every other job is terminated.
+
+    Attributes:
+        reason: Why, in words for people.
+        winner: The job that the experiment was for, one that has reported; empty: none.
+        experiment: Names one of a group; empty: the winner's, or without a winner all of them.
+    """
+
+    reason: str
+    winner: str = ""
+    experiment: str = ""
+
+
 Command = (
     ReserveMachine
     | ReleaseMachine
@@ -423,6 +441,7 @@ Command = (
     | Predict
     | Ask
     | WakeAt
+    | EndExperiment
 )
 
 

@@ -58,6 +58,13 @@ class MetricSpec(_Section):
     target: float | None = Field(
         None, description="The experiment ends when a job reaches this value; none: no target."
     )
+    target_over: int = Field(
+        1,
+        ge=1,
+        le=_MOST,
+        description="The target is reached by the mean of a job's last so many reports, all of them finite; 1: by a single "
+        "report. What predicts curves predicts single reports.",
+    )
     kill_threshold: float | None = Field(
         None, description="A policy may end a job that stays worse than this value; none: no threshold."
     )
@@ -140,6 +147,16 @@ class PredictorSpec(_PluginSpec):
         60.0,
         description="Time that one prediction may compute on its node; then it is ended, and the policy told. Waiting for a "
         "processor that training has counts only after twenty times as long.",
+    )
+    memory: Bytes | None = Field(
+        2 * 2**30,
+        description="Memory that its process on a node may hold, with the processes that it starts: 500MB, 2GiB or bytes. One "
+        "that holds more is ended, and the policy told. None: no limit.",
+    )
+    earlier: bool = Field(
+        True,
+        description="Whether a predictor that reads other curves is also given those of earlier experiments on the same space "
+        "and metric.",
     )
 
 

@@ -9,6 +9,7 @@ from hopyard.policy.vocabulary import (
     Answer,
     AnswerReady,
     Command,
+    EndExperiment,
     GeneratorExhausted,
     IterationFinish,
     JobState,
@@ -167,7 +168,10 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
         return
     for command in answer.commands:
         try:
-            commands.carry_out(x, command, event.at)
+            if isinstance(command, EndExperiment):
+                lifecycle.end_by_policy(x, command, event.at)
+            else:
+                commands.carry_out(x, command, event.at)
             accepted.append(command)
         except commands.RefusedError as refused:
             x.refusal = str(refused)

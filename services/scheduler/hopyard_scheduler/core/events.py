@@ -7,6 +7,7 @@ are journalled there too, so that an experiment replays alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -52,6 +53,7 @@ class Settings:
         max_position: Positions at which a job is complete (>= 1).
         jobs: Jobs that may be created (>= 1).
         target: A report at least as good ends the experiment; None: no target.
+        target_over: With more than 1, the mean of a job's last so many reports must be as good.
         kill_threshold: For policies.
         max_seconds: Unpaused seconds after which the experiment ends; None: no limit.
         max_failures: Failures of the user's code that a job survives (>= 0).
@@ -74,6 +76,8 @@ class Settings:
         generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
         low: The smallest value that the metric can have; None: not known.
         high: The largest one; None: not known.
+        space: For policies: the search space in its written form; None: not known.
+        constraints: For policies: the constraints that go with it.
     """
 
     metric: str
@@ -103,6 +107,9 @@ class Settings:
     generator_reads: Literal["nothing", "finals", "reports"] = "finals"
     low: float | None = None
     high: float | None = None
+    target_over: int = 1
+    space: Mapping[str, Any] | None = None
+    constraints: tuple[str, ...] = ()
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

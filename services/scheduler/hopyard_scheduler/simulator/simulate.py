@@ -14,6 +14,7 @@ from hopyard.generator import Result as Outcome
 from hopyard.plugins import parameter_names
 from hopyard.policy import Policy, hears_statistics
 from hopyard.predictor import Predictor
+from hopyard.space import Space
 from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import Settings
@@ -27,6 +28,7 @@ from hopyard_scheduler.simulator.world import World
 
 TERMS: Final[Mapping[str, tuple[type, float]]] = {
     "kill_threshold": (float, -math.inf),
+    "target_over": (int, 1),
     "low": (float, -math.inf),
     "high": (float, -math.inf),
     "max_failures": (int, 0),
@@ -59,6 +61,7 @@ def simulate(
     costs: Costs | None = None,
     faults: Faults | None = None,
     generator: Generator | None = None,
+    space: Space | None = None,
     predictor: str | Predictor | None = DEFAULT_PREDICTOR,
     foreseen: Foreseen | None = None,
     from_scratch: bool = False,
@@ -74,7 +77,7 @@ def simulate(
         fleet: The machines.
         parameters: The policy's parameters by name, terms of the experiment (`TERMS`), and as `predictor.NAME` those of the
             predictor.
-        target: The search is over when a report is at least as good.
+        target: The search is over when a report is at least as good, or with the term `target_over` a mean of reports.
         max_time: Virtual seconds after which it is over.
         jobs: The most jobs; None: one for each of the workload's configurations.
         seed: Of the policy's and the faults' chance.
@@ -82,11 +85,12 @@ def simulate(
         costs: What things cost; by default nothing.
         faults: What goes wrong; by default nothing.
         generator: Proposes configurations instead of the workload's own; with a workload that knows them all.
+        space: What the policy is told of the search space: policies that change hyperparameters need it.
         predictor: Answers what the policy asks about curves: a name as in an experiment file, by default what is the default
             there; or one that was made. None: every question is answered with an error.
         foreseen: Predictions that were made before, and those that will be: give several simulations the same.
         from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
-        details: Keep every run and every report in the result.
+        details: Keep every run, report and label in the result, and what the policy thought of jobs.
         watch: Called now and then while it goes on.
 
     Raises:
@@ -123,6 +127,8 @@ def simulate(
         every_iteration=made.every_iteration,
         ends_jobs=made.ends_jobs,
         generator_reads=generator.reads if generator is not None else "nothing",
+        space=space.to_dict() if space is not None else None,
+        constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
     )
     seen = foreseen if foreseen is not None else Foreseen()
     questions = _Questions(configurations, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))
@@ -205,6 +211,8 @@ def _result(
         predictions_failed=questions.failed,
         runs=tuple(measure.runs) if measure.details else None,
         curves=measure.curves if measure.details else None,
+        labels=measure.labels if measure.details else None,
+        confidences=measure.confidences if measure.details else None,
     )
 
 

@@ -87,7 +87,7 @@ class World:
 
 @dataclass(frozen=True)
 class RunLog:
-    """One finished run: where, when, from which position to which, and why it ended."""
+    """One finished run: where, when, from which position to which, why it ended, and up to where it was to train."""
 
     job: str
     attempt: int
@@ -97,6 +97,7 @@ class RunLog:
     ended: float
     position: int
     reason: RunEndReason
+    until: int
 
 
 @dataclass
@@ -152,6 +153,10 @@ class Job:
     def source(self) -> int:
         """The position that it would go on from."""
         return max(self.saves, default=self.fork_position)
+
+    def origin(self) -> tuple[int, ...]:
+        """Where it was forked: the snapshot there is its parent's, which it can start from."""
+        return (self.fork_position,) if self.parent else ()
 
     def view(self, max_position: int) -> JobView:
         """The job as a policy sees it."""

@@ -78,8 +78,7 @@ class LookingPolicy(Policy):
         for machine in cluster.idle_machines():
             if not waiting:
                 break
-            job = waiting.pop(0)
-            cluster.start_job(job.id, machine.id, until=job.max_position, allowed=self._allowed(cluster, job))
+            self._start(cluster, waiting.pop(0), machine.id)
         self._create(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
@@ -87,6 +86,10 @@ class LookingPolicy(Policy):
         job = cluster.jobs[event.job]
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:
             return CONTINUE
+        if job.id in self._undecided and job.id not in self._asked:
+            del self._undecided[job.id]
+            if not self._stays(cluster, job):
+                return SUSPEND
         if event.position >= self._boundary(cluster, self._passed.get(job.id, 0)):
             self._passed[job.id] = event.position
             if self.is_poor(cluster, job):
@@ -95,12 +98,8 @@ class LookingPolicy(Policy):
             aim = self.aim(cluster)
             if job.id not in self._asked and aim is not None:
                 self._asked[job.id] = cluster.predict(job.id, target=aim)
-        if job.id not in self._asked and job.id in self._undecided:
-            del self._undecided[job.id]
-            if not self._stays(cluster, job):
-                return SUSPEND
         # While an answer is awaited there is nothing to wait for at a report: the next one will do.
-        return Decision.proceed(event.position + 1 if job.id in self._asked else self._allowed(cluster, job))
+        return Decision.proceed(event.position + 1 if job.id in self._undecided else self._allowed(cluster, job))
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
         """Takes the answer to what was asked last about a job."""
@@ -149,6 +148,9 @@ class LookingPolicy(Policy):
         if job.id in self._asked or job.id in self._undecided:
             return min(job.position + 1, job.max_position)
         return min(self._boundary(cluster, self._passed.get(job.id, 0)), job.max_position)
+
+    def _start(self, cluster: Cluster, job: JobView, machine: str) -> None:
+        cluster.start_job(job.id, machine, until=job.max_position, allowed=self._allowed(cluster, job))
 
     def _create(self, cluster: Cluster) -> None:
         new = sum(job.attempt == 0 for job in cluster.idle_jobs()) + cluster.count(JobState.CREATING)

@@ -83,6 +83,11 @@ def test_opportunistic_jobs_take_turns() -> None:
     assert runs(result)[:5] == [("1", 0.0, 3.0), ("2", 3.0, 6.0), ("3", 6.0, 9.0), ("1", 9.0, 11.0), ("2", 11.0, 13.0)]
 
 
+def test_opportunistic_jobs_take_turns_with_a_boundary_at_each_report() -> None:
+    result = search(*(trace(job, 0.5, reports=4) for job in (1, 2)), parameters={"evaluation_boundary": 1})
+    assert runs(result)[:3] == [("1", 0.0, 2.0), ("2", 2.0, 4.0), ("1", 4.0, 6.0)]
+
+
 def test_a_promising_job_keeps_its_machine() -> None:
     result = search(*(trace(job, 1.0) for job in (1, 2)))
     assert runs(result) == [("1", 0.0, 10.0), ("2", 10.0, 20.0)]

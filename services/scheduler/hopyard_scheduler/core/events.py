@@ -8,7 +8,7 @@ are journalled there too, so that an experiment replays alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason
@@ -106,7 +106,7 @@ class Settings:
     generator_reads: Literal["nothing", "finals", "reports"] = "finals"
     low: float | None = None
     high: float | None = None
-    space: Mapping[str, Any] | None = None
+    space: Mapping[str, Any] | None = field(default=None, hash=False)
     constraints: tuple[str, ...] = ()
 
 

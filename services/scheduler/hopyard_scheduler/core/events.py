@@ -8,7 +8,7 @@ are journalled there too, so that an experiment replays alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason
@@ -108,7 +108,7 @@ class Settings:
     low: float | None = None
     high: float | None = None
     target_over: int = 1
-    space: Mapping[str, Any] | None = None
+    space: Mapping[str, Any] | None = field(default=None, hash=False)
     constraints: tuple[str, ...] = ()
 
 

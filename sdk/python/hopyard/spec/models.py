@@ -127,7 +127,11 @@ class _PluginSpec(_Section):
 class GeneratorSpec(_PluginSpec):
     """What proposes configurations; further fields are the generator's own parameters."""
 
-    name: PluginName = Field("random", description="A generator's name (see `hopyard plugins`) or module:Class.")
+    name: PluginName = Field(
+        "random",
+        description="A generator's name (see `hopyard plugins`) or module:Class; a policy may bring its own if none is given "
+        "(bohb: tpe).",
+    )
     seed: int = Field(0, ge=0, le=_INT64, description="Seed of the proposals: the same seed proposes the same.")
 
 

@@ -33,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -153,13 +153,13 @@ def figures(
     }
 
 
-def medians(runs: list[Mapping[str, Any]]) -> dict[str, Any]:
+def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of each figure of one contender's runs."""
     numbers = [key for key, value in runs[0].items() if isinstance(value, int | float)]
     return {"contender": runs[0]["contender"], **{key: statistics.median(run[key] for run in runs) for key in numbers}}
 
 
-def show(rows: list[Mapping[str, Any]], given: argparse.Namespace) -> None:
+def show(rows: Sequence[Mapping[str, Any]], given: argparse.Namespace) -> None:
     best = min(loss(index, given.R) for index in range(given.configurations))
     print(
         f"{given.configurations} configurations, R {given.R}, r {given.r}, eta {given.eta}, {given.workers} workers, "

@@ -106,7 +106,8 @@ class Counted(Base):
         return super().train_batch(batch)
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.timeout(240)
+@settings(max_examples=5, deadline=None)
 @given(
     st.lists(st.integers(1, 29), max_size=3, unique=True).map(sorted),
     st.lists(st.integers(1, 29), min_size=1, max_size=3, unique=True).map(sorted),

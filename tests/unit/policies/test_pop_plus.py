@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from hopyard.policy import JobState, JobView, Policy
 from hopyard.policy.conformance import PolicyConformance
+from hopyard.predictor import Prediction, Question
 from hopyard_policies.pop_plus import PopPlusPolicy, Prospect
 from hopyard_scheduler.simulator import Foreseen, Result, TraceWorkload, simulate
 from tests.unit.policies.test_pop import Told, minimised, runs, trace
@@ -82,6 +83,28 @@ def test_a_suspended_job_pays_for_the_switch() -> None:
 def test_a_prediction_that_fails_leaves_a_job_as_good_as_a_new_one() -> None:
     result = search(trace(1, 0.9, silent=1), trace(2, 0.9, silent=1))
     assert runs(result) == [("1", 0.0, 10.0), ("2", 10.0, 20.0)]
+
+
+def test_without_a_target_the_best_so_far_is_the_aim() -> None:
+    # The dual problem, with the dynamic target: each job is asked about at 2, a step above the best report until then.
+    asked: list[float | None] = []
+
+    class Asked(Told):
+        @override
+        def predict(self, question: Question) -> Prediction:
+            asked.append(question.target)
+            return super().predict(question)
+
+    result = simulate(
+        TraceWorkload([trace(1, 1.0, 0.3, 3), trace(2, 1.0, 0.6, 3)]),
+        PopPlusPolicy,
+        slots=1,
+        parameters={"first_look": 2, "step": 0.05},
+        max_time=60.0,
+        predictor=Asked(),
+    )
+    assert asked == [pytest.approx(0.35), pytest.approx(0.65)]
+    assert result.best == 0.6
 
 
 def test_minimising_the_negative_is_the_same_search() -> None:

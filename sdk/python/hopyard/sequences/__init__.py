@@ -1,0 +1,50 @@
+"""Sequences: hyperparameters whose values change over the training, and how far two of them are equal.
+
+    lr = Warmup(5, 0.1, then=Exponential(gamma=0.95))
+    lr.value(0), lr.value(4), lr.value(6)          # 0.02, 0.1, 0.095
+    common_prefix(lr, Warmup(5, 0.1), 120)         # 6: both have 0.1 at 5
+
+In an experiment file, `{sequence: {warmup: {duration: 5, target: 0.1, then: {exponential: {gamma: 0.95}}}}}`.
+"""
+
+from hopyard.sequences.base import Piece, Sequence, common_prefix
+from hopyard.sequences.combined import Chain, Paced, Warmup
+from hopyard.sequences.exact import SequenceError
+from hopyard.sequences.kinds import (
+    Constant,
+    Cosine,
+    CosineWarmRestarts,
+    Cyclic,
+    Exponential,
+    Linear,
+    MultiStep,
+    Piecewise,
+    Polynomial,
+    Step,
+)
+from hopyard.sequences.reading import SEQUENCES, as_sequence, is_written, read, read_kind
+
+__all__ = [
+    "SEQUENCES",
+    "Chain",
+    "Constant",
+    "Cosine",
+    "CosineWarmRestarts",
+    "Cyclic",
+    "Exponential",
+    "Linear",
+    "MultiStep",
+    "Paced",
+    "Piece",
+    "Piecewise",
+    "Polynomial",
+    "Sequence",
+    "SequenceError",
+    "Step",
+    "Warmup",
+    "as_sequence",
+    "common_prefix",
+    "is_written",
+    "read",
+    "read_kind",
+]

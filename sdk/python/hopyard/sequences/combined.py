@@ -1,0 +1,118 @@
+"""Sequences made of other sequences: behind a warm-up, one after the other, on a slower clock."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+from hopyard.sequences.base import Sequence, clipped
+from hopyard.sequences.exact import JsonValue, SequenceError, fraction, show
+from hopyard.sequences.functions import Function, Held, Line
+from hopyard.sequences.kind import Kind, error, is_count
+from hopyard.sequences.kinds import Constant
+
+
+@dataclass(frozen=True, eq=False)
+class Warmup(Kind):
+    """Rises linearly from `start` and reaches `target` at the last of its `duration` units; then another sequence.
+
+    The clock of the other sequence begins at the end of the warm-up, but milestones count from the start of the training.
+    Where it leaves out its own initial value, that is `target`. Without another one, `target` stays.
+    """
+
+    duration: int
+    target: float
+    then: Sequence | None = None
+    start: float = 0.0
+    kind: ClassVar[str] = "warmup"
+
+    def __post_init__(self) -> None:
+        """Check the fields, and give `then` its initial value."""
+        self._counts("duration")
+        self._numbers("target", "start")
+        if self.then is None:
+            object.__setattr__(self, "then", Constant(self.target))
+            return
+        then = _part(self, "then", self.then)
+        if then.inherits and getattr(then, then.inherits) is None and getattr(then, "values", None) is None:
+            object.__setattr__(self, "then", dataclasses.replace(then, **cast(Any, {then.inherits: self.target})))
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """A ramp, and what follows."""
+        start, target, then = fraction(self.start), fraction(self.target), cast(Sequence, self.then)
+        end = origin + self.duration
+        yield origin, Line.through(end - 1, target, (target - start) / self.duration)
+        yield from clipped(then.spans(origin if then.milestones_from_start else end), end)
+
+
+@dataclass(frozen=True, eq=False)
+class Chain(Kind):
+    """One sequence after the other, each with its own clock from its milestone on (SequentialLR)."""
+
+    sequences: tuple[Sequence, ...]
+    milestones: tuple[int, ...]
+    kind: ClassVar[str] = "chain"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        self._rising("milestones")
+        count = len(self.milestones) + 1
+        if not isinstance(self.sequences, list | tuple) or len(self.sequences) != count:
+            raise error(self, "sequences", f"needs {count} of them, one more than milestones")
+        object.__setattr__(self, "sequences", tuple(_part(self, "sequences", part) for part in self.sequences))
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """Those of each part in its time."""
+        starts = [origin, *(origin + at for at in self.milestones)]
+        for part, start, end in zip(self.sequences, starts, [*starts[1:], None], strict=True):
+            yield from clipped(part.spans(start), start, end)
+
+
+@dataclass(frozen=True, eq=False)
+class Paced(Sequence):
+    """Another clock for a whole sequence: one tick in `per` units, or one in each optimizer step (`per: step`)."""
+
+    of: Sequence
+    per: int | Literal["step"]
+    kind: ClassVar[str] = "per"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if isinstance(self.of, Paced) or not isinstance(self.of, Sequence):
+            raise SequenceError(f"needs a sequence without another per, found {self.of}", ("per",))
+        if self.per != "step" and not is_count(self.per):
+            raise SequenceError(f"needs step, or a whole number of units, 1 or more; found {show(self.per)}", ("per",))
+
+    @property
+    def per_step(self) -> bool:
+        """Whether it counts optimizer steps."""
+        return self.per == "step"
+
+    def to_data(self) -> dict[str, JsonValue]:
+        """That of the sequence."""
+        return self.of.to_data()
+
+    def written(self) -> dict[str, JsonValue]:
+        """With `per` beside it."""
+        return {**self.of.written(), "per": self.per}
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """Those of the sequence, on the slower clock."""
+        every = self.per if isinstance(self.per, int) else 1
+        for start, function in self.of.spans(0):
+            slow = function if every == 1 or function.constant else Held(function, every)
+            yield origin + start * every, slow
+
+    def __str__(self) -> str:
+        """A short text, for tables."""
+        return f"{self.of} per {self.per}"
+
+
+def _part(outer: Kind, name: str, found: object) -> Kind:
+    if isinstance(found, Paced):
+        raise error(outer, name, "has a per of its own; allowed: per beside the whole sequence")
+    if not isinstance(found, Kind):
+        raise error(outer, name, f"needs a sequence, found {show(found)}")
+    return found

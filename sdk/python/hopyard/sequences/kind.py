@@ -1,0 +1,92 @@
+"""What kinds of sequences share: fields that are checked, and a written form."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Final, cast
+
+from hopyard.sequences.base import Sequence
+from hopyard.sequences.exact import JsonValue, SequenceError, fraction, is_number, show
+
+NEEDED: Final[Any] = None
+"""The default of a field that has none, but stands behind one that has."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kind(Sequence):
+    """Written as its fields are; what is None is left out."""
+
+    inherits: ClassVar[str | None] = None
+    """The field that a warm-up's target fills in."""
+
+    def to_data(self) -> dict[str, JsonValue]:
+        """The written form below `sequence`."""
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {self.kind: {name: _plain(value) for name, value in given.items() if value is not None}}
+
+    def __str__(self) -> str:
+        """A short text, for tables: what a field is by default is not said."""
+        given = [(field.name, getattr(self, field.name), field.default) for field in dataclasses.fields(self)]
+        return (
+            f"{self.kind}({', '.join(f'{name}={_short(found)}' for name, found, default in given if found != default)})"
+        )
+
+    def _fraction(self, name: str) -> Fraction:
+        """The number in the field `name`."""
+        value = getattr(self, name)
+        if value is None:
+            raise error(self, name, "is missing; only behind a warm-up, whose target it then is, may it be left out")
+        return fraction(value)
+
+    def _numbers(self, *names: str, positive: bool = False) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is None and name == self.inherits:
+                continue
+            if not is_number(value) or (positive and not value > 0):
+                wanted = f"needs a finite number{' above 0' if positive else ''}"
+                raise error(
+                    self, name, f"is missing; it {wanted}" if value is None else f"{wanted}, found {show(value)}"
+                )
+
+    def _counts(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if not is_count(value):
+                wanted = "needs a whole number, 1 or more"
+                raise error(
+                    self, name, f"is missing; it {wanted}" if value is None else f"{wanted}, found {show(value)}"
+                )
+
+    def _rising(self, name: str) -> None:
+        found = getattr(self, name)
+        if not isinstance(found, list | tuple):
+            raise error(self, name, f"needs a list of positions, found {show(found)}")
+        if not all(is_count(at) for at in found) or any(a >= b for a, b in itertools.pairwise(found)):
+            raise error(self, name, f"needs whole numbers, 1 or more, each above the one before, found {show(found)}")
+        object.__setattr__(self, name, tuple(found))
+
+
+def is_count(value: object) -> bool:
+    """Whether `value` is a whole number of units, 1 or more."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**53
+
+
+def error(sequence: Sequence, name: str, reason: str) -> SequenceError:
+    """What is wrong with the field `name` of `sequence`."""
+    return SequenceError(reason, (sequence.kind, name))
+
+
+def _plain(value: Any) -> JsonValue:
+    if isinstance(value, Sequence):
+        return cast(JsonValue, value.to_data())
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{' '.join(_short(item) for item in value)}]"
+    return str(value) if isinstance(value, Sequence) else show(value)

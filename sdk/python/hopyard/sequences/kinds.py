@@ -1,0 +1,301 @@
+"""The kinds of sequences. Parameters are called as in torch.optim.lr_scheduler, and mean the same."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, cast
+
+from hopyard.sequences.exact import JsonValue, fraction, is_number, show
+from hopyard.sequences.functions import Fixed, Function, Line, power, root, wave
+from hopyard.sequences.kind import NEEDED, Kind, error, is_count
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Kind):
+    """The same value for ever; any JSON value."""
+
+    value_: JsonValue
+    kind: ClassVar[str] = "constant"
+
+    def __str__(self) -> str:
+        """The value."""
+        return show(self.value_)
+
+    def to_data(self) -> dict[str, JsonValue]:
+        """The written form: `{constant: 0.1}`."""
+        return {self.kind: self.value_}
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """One function."""
+        yield origin, _held(self.value_)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(Kind):
+    """From `start` to `end` in `total_iters` units, then `end` (LinearLR)."""
+
+    start: float | None = None
+    end: float = 0.0
+    total_iters: int = NEEDED
+    kind: ClassVar[str] = "linear"
+    inherits: ClassVar[str | None] = "start"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        self._numbers("start", "end")
+        self._counts("total_iters")
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """A ramp and what follows."""
+        start, end = self._fraction("start"), fraction(self.end)
+        yield origin, Line.through(origin, start, (end - start) / self.total_iters)
+        yield origin + self.total_iters, Line(end)
+
+
+@dataclass(frozen=True, eq=False)
+class Exponential(Kind):
+    """initial * gamma^k (ExponentialLR)."""
+
+    initial: float | None = None
+    gamma: float = NEEDED
+    kind: ClassVar[str] = "exponential"
+    inherits: ClassVar[str | None] = "initial"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        self._numbers("initial")
+        self._numbers("gamma", positive=True)
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """One function."""
+        yield origin, power(origin, Fraction(0), self._fraction("initial"), Fraction(0), fraction(self.gamma))
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Kind):
+    """`initial`, multiplied by `gamma` after every `step_size` units (StepLR)."""
+
+    initial: float | None = None
+    step_size: int = NEEDED
+    gamma: float = NEEDED
+    kind: ClassVar[str] = "step"
+    inherits: ClassVar[str | None] = "initial"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        self._numbers("initial")
+        self._numbers("gamma", positive=True)
+        self._counts("step_size")
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """A constant for each step, endlessly."""
+        value, gamma = self._fraction("initial"), fraction(self.gamma)
+        if self.step_size == 1 or gamma == 1:
+            yield origin, power(origin, Fraction(0), value, Fraction(0), gamma)
+            return
+        while True:
+            yield origin, Line(value)
+            origin += self.step_size
+            value *= gamma
+
+
+@dataclass(frozen=True, eq=False)
+class MultiStep(Kind):
+    """Another value from each milestone on: the one before times `gamma` (MultiStepLR), or the next of `values`.
+
+    `values` are any JSON values, one more than milestones. Milestones count from the start of the training, also behind a
+    warm-up.
+    """
+
+    initial: float | None = None
+    milestones: tuple[int, ...] = ()
+    gamma: float | None = None
+    values: tuple[JsonValue, ...] | None = None
+    kind: ClassVar[str] = "multi_step"
+    inherits: ClassVar[str | None] = "initial"
+    milestones_from_start: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        self._rising("milestones")
+        if self.values is None:
+            if self.gamma is None:
+                raise error(self, "gamma", "needs gamma or values, found neither")
+            self._numbers("initial")
+            self._numbers("gamma", positive=True)
+            return
+        for name in ("initial", "gamma"):
+            if getattr(self, name) is not None:
+                raise error(self, name, "stands beside values, which already say everything; allowed: one of them")
+        count = len(self.milestones) + 1
+        if not isinstance(self.values, list | tuple) or len(self.values) != count:
+            raise error(self, "values", f"needs {count} values, one more than milestones, found {show(self.values)}")
+        object.__setattr__(self, "values", tuple(self.values))
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """A constant for each milestone."""
+        starts = (0, *self.milestones)
+        if self.values is not None:
+            for start, value in zip(starts, self.values, strict=True):
+                yield origin + start, _held(value)
+            return
+        number, gamma = self._fraction("initial"), fraction(cast(float, self.gamma))
+        for start in starts:
+            yield origin + start, Line(number)
+            number *= gamma
+
+
+@dataclass(frozen=True, eq=False)
+class Cosine(Kind):
+    """Along half a cosine from `initial` to `eta_min` in `t_max` units, then back, and so on (CosineAnnealingLR)."""
+
+    initial: float | None = None
+    t_max: int = NEEDED
+    eta_min: float = 0.0
+    kind: ClassVar[str] = "cosine"
+    inherits: ClassVar[str | None] = "initial"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        self._numbers("initial", "eta_min")
+        self._counts("t_max")
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """One function."""
+        top, low = self._fraction("initial"), fraction(self.eta_min)
+        yield origin, wave(origin, (top + low) / 2, (top - low) / 2, Fraction(1, self.t_max))
+
+
+@dataclass(frozen=True, eq=False)
+class CosineWarmRestarts(Kind):
+    """Half a cosine from `initial` to `eta_min`, begun again after `t_0`, then `t_0 * t_mult`, ... units."""
+
+    initial: float | None = None
+    t_0: int = NEEDED
+    t_mult: int = 1
+    eta_min: float = 0.0
+    kind: ClassVar[str] = "cosine_warm_restarts"
+    inherits: ClassVar[str | None] = "initial"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        self._numbers("initial", "eta_min")
+        self._counts("t_0", "t_mult")
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """One function for each restart, endlessly."""
+        top, low = self._fraction("initial"), fraction(self.eta_min)
+        length = self.t_0
+        while True:
+            yield origin, wave(origin, (top + low) / 2, (top - low) / 2, Fraction(1, length))
+            origin += length
+            length *= self.t_mult
+
+
+@dataclass(frozen=True, eq=False)
+class Cyclic(Kind):
+    """Up from `base` to `max` and down again, endlessly (CyclicLR).
+
+    `step_size_down` is as `step_size_up` if not given. With the mode `triangular2` each cycle is half as high as the one
+    before; with `exp_range` the height is multiplied by `gamma` at every unit.
+    """
+
+    base: float
+    max: float
+    step_size_up: int = NEEDED
+    step_size_down: int | None = None
+    mode: Literal["triangular", "triangular2", "exp_range"] = "triangular"
+    gamma: float | None = None
+    kind: ClassVar[str] = "cyclic"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        self._numbers("base", "max")
+        self._counts("step_size_up")
+        if self.step_size_down is not None:
+            self._counts("step_size_down")
+        allowed = ("triangular", "triangular2", "exp_range")
+        if self.mode not in allowed:
+            raise error(self, "mode", f"needs one of {', '.join(allowed)}, found {show(self.mode)}")
+        if (self.gamma is not None) != (self.mode == "exp_range"):
+            raise error(
+                self, "gamma", f"goes with the mode exp_range, found the mode {self.mode} and {show(self.gamma)}"
+            )
+        if self.gamma is not None:
+            self._numbers("gamma", positive=True)
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """Two ramps for each cycle, endlessly."""
+        base, height = fraction(self.base), fraction(self.max) - fraction(self.base)
+        up, down = self.step_size_up, self.step_size_down or self.step_size_up
+        gamma = fraction(self.gamma) if self.gamma is not None else Fraction(1)
+        begin = 0
+        while True:
+            # A ramp that is `value` at `zero` units from the origin: seen from there, its powers of gamma are the same.
+            rise, fall = height / up, -height / down
+            yield origin + begin, power(origin, base, -rise * begin, rise, gamma)
+            end = begin + up + down
+            yield origin + begin + up, power(origin, base, -fall * end, fall, gamma)
+            begin = end
+            if self.mode == "triangular2":
+                height /= 2
+
+
+@dataclass(frozen=True, eq=False)
+class Polynomial(Kind):
+    """end + (initial - end) * (1 - k / total_iters)^power, then `end` (PolynomialLR, whose end is 0)."""
+
+    initial: float | None = None
+    total_iters: int = NEEDED
+    power: float = 1.0
+    end: float = 0.0
+    kind: ClassVar[str] = "polynomial"
+    inherits: ClassVar[str | None] = "initial"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        self._numbers("initial", "end")
+        self._numbers("power", positive=True)
+        self._counts("total_iters")
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """A root and what follows."""
+        end, last = origin + self.total_iters, fraction(self.end)
+        yield origin, root(end, self.total_iters, last, self._fraction("initial") - last, fraction(self.power))
+        yield end, Line(last)
+
+
+@dataclass(frozen=True, eq=False)
+class Piecewise(Kind):
+    """Straight lines through points (position, value), rising positions; before the first and behind the last: constant."""
+
+    points: tuple[tuple[int, float], ...]
+    kind: ClassVar[str] = "piecewise"
+
+    def __post_init__(self) -> None:
+        """Check the points."""
+        found: Any = self.points
+        pairs = isinstance(found, list | tuple) and all(isinstance(p, list | tuple) and len(p) == 2 for p in found)
+        if not (pairs and found and all(is_count(at + 1) and is_number(v) for at, v in found if isinstance(at, int))):
+            raise error(self, "points", f"needs a list of [position, value], found {show(found)}")
+        places = [at for at, _ in found]
+        whole = all(isinstance(at, int) and not isinstance(at, bool) for at in places)
+        if not whole or any(a >= b for a, b in itertools.pairwise(places)):
+            raise error(self, "points", f"needs whole positions, each above the one before, found {show(places)}")
+        object.__setattr__(self, "points", tuple((at, value) for at, value in found))
+
+    def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
+        """A line for each pair of points."""
+        exact = [(at, fraction(value)) for at, value in self.points]
+        if exact[0][0] > 0:
+            yield origin, Line(exact[0][1])
+        for (at, value), (after, following) in itertools.pairwise(exact):
+            yield origin + at, Line.through(origin + at, value, (following - value) / (after - at))
+        yield origin + exact[-1][0], Line(exact[-1][1])
+
+
+def _held(value: JsonValue) -> Function:
+    return Line(fraction(cast(float, value))) if is_number(value) else Fixed(value)

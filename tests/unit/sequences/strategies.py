@@ -1,0 +1,64 @@
+"""Random sequences from few numbers, so that many of them agree for a while."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from hypothesis import strategies as st
+
+from hopyard.sequences import (
+    Chain,
+    Constant,
+    Cosine,
+    CosineWarmRestarts,
+    Cyclic,
+    Exponential,
+    Linear,
+    MultiStep,
+    Paced,
+    Piecewise,
+    Polynomial,
+    Sequence,
+    Step,
+    Warmup,
+)
+
+_numbers = st.sampled_from([0.1, 0.2, 0.01, 1, 0.05])
+_gammas = st.sampled_from([0.1, 0.5, 1.0, 2.0, 0.9])
+_counts = st.sampled_from([1, 2, 5, 10, 20])
+_rising = st.lists(_counts, min_size=1, max_size=3, unique=True).map(lambda found: tuple(sorted(found)))
+
+
+def _one_more(milestones: tuple[int, ...]) -> st.SearchStrategy[Sequence]:
+    size = len(milestones) + 1
+    values = st.lists(_numbers, min_size=size, max_size=size)
+    return values.map(lambda found: MultiStep(milestones=milestones, values=tuple(found)))
+
+
+_simple: st.SearchStrategy[Sequence] = st.one_of(
+    st.builds(Constant, _numbers),
+    st.builds(Linear, _numbers, _numbers, _counts),
+    st.builds(Exponential, _numbers, _gammas),
+    st.builds(Step, _numbers, _counts, _gammas),
+    st.builds(MultiStep, _numbers, _rising, _gammas),
+    _rising.flatmap(_one_more),
+    st.builds(Cosine, _numbers, _counts, _numbers),
+    st.builds(CosineWarmRestarts, _numbers, _counts, st.sampled_from([1, 2])),
+    st.builds(Cyclic, _numbers, _numbers, _counts, _counts),
+    st.builds(Cyclic, _numbers, _numbers, _counts, mode=st.just("triangular2")),
+    st.builds(Cyclic, _numbers, _numbers, _counts, mode=st.just("exp_range"), gamma=_gammas),
+    st.builds(Polynomial, _numbers, _counts, st.sampled_from([1, 2, 0.5]), st.sampled_from([0, 0.01])),
+    _rising.flatmap(
+        lambda places: st.lists(_numbers, min_size=len(places), max_size=len(places)).map(
+            lambda values: cast(Sequence, Piecewise(tuple(zip(places, values, strict=True))))
+        )
+    ),
+)
+
+
+def sequences() -> st.SearchStrategy[Sequence]:
+    """Any sequence whose clock is the unit's."""
+    warm = st.builds(Warmup, _counts, _numbers, st.none() | _simple)
+    chained = st.builds(lambda a, b, at: Chain((a, b), (at,)), _simple, warm | _simple, _counts)
+    slow = st.builds(Paced, _simple, st.sampled_from([1, 2, 5]))
+    return cast("st.SearchStrategy[Sequence]", st.one_of(_simple, warm, chained, slow))

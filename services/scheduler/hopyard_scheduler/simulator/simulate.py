@@ -122,6 +122,7 @@ def simulate(
         statistics=hears_statistics(made),
         every_iteration=made.every_iteration,
         ends_jobs=made.ends_jobs,
+        forks=made.forks,
         generator_reads=generator.reads if generator is not None else "nothing",
     )
     seen = foreseen if foreseen is not None else Foreseen()

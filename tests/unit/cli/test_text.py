@@ -113,3 +113,8 @@ def test_plots_of_anything(values: list[float], width: int) -> None:
 )
 def test_one_line_of_a_reason_does_not_end_before_the_cause(reason: str, shown: str) -> None:
     assert text.first_line(reason) == shown
+
+
+def test_a_sequence_is_a_short_text() -> None:
+    lr = {"sequence": {"multi_step": {"initial": 0.1, "milestones": [40], "gamma": 0.1}}}
+    assert text.hyperparameters({"lr": lr, "n": 3}) == "lr=multi_step(initial=0.1, milestones=[40], gamma=0.1) n=3"

@@ -92,7 +92,9 @@ def test_a_further_parameter_leaves_random_values_alone() -> None:
 def test_parameters_are_checked() -> None:
     with pytest.raises(GeneratorParameterError, match="RandomGenerator has no parameter count, shufle; it takes: none"):
         RandomGenerator(SPACE, 0, shufle=True, count=3)
-    with pytest.raises(GeneratorParameterError, match="GridGenerator has no parameter shufle; it takes: shuffle"):
+    with pytest.raises(
+        GeneratorParameterError, match="GridGenerator has no parameter shufle; it takes: points, shuffle"
+    ):
         GridGenerator(SPACE, 0, shufle=True)
     with pytest.raises(GeneratorParameterError, match='needs shuffle as true or false, found "yes"'):
         GridGenerator(SPACE, 0, shuffle="yes")  # type: ignore[arg-type]  # the point of the test

@@ -184,3 +184,9 @@ def test_a_missing_library_is_named(jobs: Results, tmp_path: Path, monkeypatch: 
 
 def _same(one: list[Any], two: list[Any]) -> bool:
     return [repr(v) for v in one] == [repr(v) for v in two]
+
+
+def test_a_sequence_is_one_column() -> None:
+    lr = {"sequence": {"constant": 0.1}}
+    made = job_results(experiment(), [job("1", {"lr": lr}), job("2", {"lr": 0.1})])
+    assert [json.loads(row["hp.lr"]) for row in made.rows] == [lr, 0.1]

@@ -13,6 +13,7 @@ from hopyard.space import (
     LogInt,
     LogUniform,
     Parameter,
+    Sequences,
     Space,
     Uniform,
     When,
@@ -63,8 +64,23 @@ choices = st.lists(st.integers(-9, 9) | st.booleans() | st.none() | st.text(max_
     lambda values: Choice(tuple({repr(value): value for value in values}.values()))
 )
 
-countable: st.SearchStrategy[Parameter] = st.one_of(stepped, ints, stepped_ints, logints, constants, choices)
-parameters: st.SearchStrategy[Parameter] = st.one_of(countable, uniforms, loguniforms)
+listed_sequences = st.lists(st.sampled_from([0.9, 0.95, 1.0]), min_size=1, max_size=3, unique=True).map(
+    lambda gammas: Sequences(
+        ({"warmup": {"duration": 5, "target": 0.1, "then": {"exponential": {"gamma": {"choice": list(gammas)}}}}}, 0.1)
+    )
+)
+drawn_sequences = st.builds(
+    lambda low, count: Sequences(
+        ({"linear": {"start": {"uniform": [low, low + 1], "count": count}, "total_iters": 7}},), 2
+    ),
+    st.integers(-5, 5),
+    st.integers(2, 4),
+)
+
+countable: st.SearchStrategy[Parameter] = st.one_of(
+    stepped, ints, stepped_ints, logints, constants, choices, listed_sequences
+)
+parameters: st.SearchStrategy[Parameter] = st.one_of(countable, uniforms, loguniforms, drawn_sequences)
 names = st.text("abcdefgh._", min_size=1, max_size=4)
 spaces = st.dictionaries(names, parameters, min_size=1, max_size=4).map(Space)
 SEEDS = st.integers(0, 2**63 - 1)

@@ -52,7 +52,10 @@ from hopyard.space import Constant, Space, SpaceError
         ({"uniform": [0, 1], "choice": [1]}, "a parameter has one kind, found uniform, choice"),
         ({"count": 3}, 'needs a kind, found {"count": 3}'),
         ({"log_uniform": [0, 1]}, "unknown kind log_uniform (did you mean loguniform?)"),
-        ({"sequence": {}}, "unknown kind sequence; allowed kinds: uniform, loguniform, int, logint, choice, constant"),
+        (
+            {"subspace": {}},
+            "unknown kind subspace; allowed kinds: uniform, loguniform, int, logint, choice, constant, sequence",
+        ),
         ([1, 2], "a bare list is ambiguous: write {choice: ...} or {constant: ...}, found [1, 2]"),
     ],
 )

@@ -49,7 +49,11 @@ ONE_MISTAKE = [
         "metric.kill_threshold: needs to be above the target 0.9 (mode min), found 0.1",
     ),
     (changed(5, "  lr: {loguniform: [0, 1]}"), "space.lr: loguniform needs low > 0, found [0, 1]"),
-    (changed(6, "  b: {sequence: {}}"), "space.b: unknown kind sequence; allowed kinds: uniform, loguniform, int,"),
+    (changed(6, "  b: {subspace: {}}"), "space.b: unknown kind subspace; allowed kinds: uniform, loguniform, int,"),
+    (
+        changed(6, "  b: {sequence: {warmup: {duration: 5, target: 1, then: {cosine: {tmax: 5}}}}}"),
+        "space.b.sequence.warmup.then.cosine.tmax: no such field (did you mean t_max?); allowed: initial, t_max, eta_min",
+    ),
     (changed(6, "  b: {choise: [1]}"), "space.b: unknown kind choise (did you mean choice?); allowed kinds:"),
     (changed(6, "  lr: 3"), "space.lr: is given twice, first in line 5"),
     (changed(6, "  7: 3"), "space: a key must be text, found 7 (quote it to make it text)"),

@@ -5,6 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopyard.sequences import MultiStep
 from hopyard.space import Space
 from hopyard.spec import configuration_seed
 from tests.unit.space.strategies import SEEDS, spaces
@@ -30,3 +31,9 @@ def test_it_depends_on_values_alone(space: Space, seed: int, ordinal: int) -> No
 def test_a_number_is_its_value_whatever_its_type() -> None:
     assert configuration_seed(1, {"a": 1}) == configuration_seed(1, {"a": 1.0})
     assert configuration_seed(1, {"a": 1}) != configuration_seed(1, {"a": True})
+
+
+def test_configurations_that_begin_alike_train_with_the_same_seed() -> None:
+    step = MultiStep(0.1, (30,), 0.1).written()
+    assert configuration_seed(7, {"lr": step}) == configuration_seed(7, {"lr": 0.1})
+    assert configuration_seed(7, {"lr": step}) != configuration_seed(7, {"lr": 0.01})

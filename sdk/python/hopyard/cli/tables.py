@@ -161,7 +161,10 @@ def best_text(experiment: Experiment, job: Job) -> RenderableType:
         )
     ]
     width = max(map(len, job.hyperparameters), default=0)
-    lines += [Text(f"  {name:<{width}}  {value!r}") for name, value in sorted(job.hyperparameters.items())]
+    lines += [
+        Text(f"  {name:<{width}}  {text.value(value) if isinstance(value, dict) else repr(value)}")
+        for name, value in sorted(job.hyperparameters.items())
+    ]
     return Group(*lines)
 
 

@@ -54,7 +54,13 @@ def value(given: object) -> str:
         return f"{given:.3g}"
     if isinstance(given, str | int):
         return str(given)
-    return json.dumps(given, separators=(",", ":"), default=str)
+    from hopyard import sequences
+
+    return (
+        str(sequences.as_sequence(given))
+        if sequences.is_written(given)
+        else json.dumps(given, separators=(",", ":"), default=str)
+    )
 
 
 def hyperparameters(values: Mapping[str, Any], *, full: bool = False) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hopyard.client.types import Experiment, Job, Statistic
 from hopyard.extras import need
+from hopyard.sequences import is_written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,11 +143,11 @@ def report_results(experiment: Experiment, statistics: Iterable[Statistic]) -> R
 
 
 def flatten(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings as one, whose names are paths with dots; an empty mapping stays a value."""
+    """Nested mappings as one, whose names are paths with dots; an empty mapping and a sequence stay values."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         path = prefix + name.replace("\\", "\\\\").replace(".", "\\.")
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value and not is_written(value):
             flat |= flatten(path + ".", value)
         else:
             flat[path] = value

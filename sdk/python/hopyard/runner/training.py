@@ -169,11 +169,7 @@ class TrainingRun:
 
 def _committed(driver: TrainerDriver, action: Train) -> int | None:
     """Where the iteration will end, if the trainer promises that; once it began, no `until` can lie before that."""
-    trainer = driver.trainer
-    if not trainer.stops_anywhere:
-        return None
-    end = driver.position + trainer.unit_per_iteration
-    return end if action.limit is None else min(end, action.limit)
+    return driver.committed(action.limit)
 
 
 def _close(driver: TrainerDriver) -> None:

@@ -9,7 +9,9 @@ In an experiment file, `{sequence: {warmup: {duration: 5, target: 0.1, then: {ex
 
 from hopyard.sequences.base import Piece, Sequence, common_prefix
 from hopyard.sequences.combined import Chain, Paced, Warmup
+from hopyard.sequences.configuration import Schedule, sequences_of, values_at
 from hopyard.sequences.exact import SequenceError
+from hopyard.sequences.gridsearch import GridSearchSpace
 from hopyard.sequences.kinds import (
     Constant,
     Cosine,
@@ -22,22 +24,28 @@ from hopyard.sequences.kinds import (
     Polynomial,
     Step,
 )
+from hopyard.sequences.prefixes import Branch, PrefixTree, Request
 from hopyard.sequences.reading import SEQUENCES, as_sequence, is_written, read, read_kind
 
 __all__ = [
     "SEQUENCES",
+    "Branch",
     "Chain",
     "Constant",
     "Cosine",
     "CosineWarmRestarts",
     "Cyclic",
     "Exponential",
+    "GridSearchSpace",
     "Linear",
     "MultiStep",
     "Paced",
     "Piece",
     "Piecewise",
     "Polynomial",
+    "PrefixTree",
+    "Request",
+    "Schedule",
     "Sequence",
     "SequenceError",
     "Step",
@@ -47,4 +55,6 @@ __all__ = [
     "is_written",
     "read",
     "read_kind",
+    "sequences_of",
+    "values_at",
 ]

@@ -87,8 +87,8 @@ class Step(Kind):
     def __post_init__(self) -> None:
         """Check the fields."""
         self._numbers("initial")
-        self._numbers("gamma", positive=True)
         self._counts("step_size")
+        self._numbers("gamma", positive=True)
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
         """A constant for each step, endlessly."""

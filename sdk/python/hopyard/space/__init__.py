@@ -7,6 +7,8 @@ The written forms, as they stand in an experiment file:
 - `{int: [1, 10]}`: an integer; `step: 2` restricts it to steps, `count: 4` thins its grid.
 - `{logint: [1, 1024]}`: an integer, small ones more likely; `count: 4` thins its grid.
 - `{choice: [32, 64, 128]}`: one of the JSON values listed.
+- `{sequence: {exponential: {initial: 0.1, gamma: {choice: [0.9, 0.95]}}}}`: a value that changes over the training
+  (`hopyard.sequences`), whose fields may be parameters; a list chooses one of several sequences.
 - `16`: a constant; lists and mappings are written `{constant: [1, 2]}`.
 - `{uniform: [0, 1], when: {optimizer: sgd}}`: only there when `optimizer` is `sgd`; `[sgd, rmsprop]`: one of these. All of
   several conditions must hold. What is not there is absent from the configuration.
@@ -24,6 +26,7 @@ from hopyard.space.errors import ConstraintsError, ParameterError, Problem, Spac
 from hopyard.space.integers import IntUniform, LogInt
 from hopyard.space.kinds import KINDS, did_you_mean, parameter_from_data
 from hopyard.space.parameter import Parameter
+from hopyard.space.sequenced import Sequences
 from hopyard.space.space import DRAWS, Space
 from hopyard.space.streams import below, stream
 from hopyard.space.values import Configuration, JsonValue, canonical_json, is_number, json_problem, show
@@ -45,6 +48,7 @@ __all__ = [
     "Parameter",
     "ParameterError",
     "Problem",
+    "Sequences",
     "Space",
     "SpaceError",
     "Uniform",

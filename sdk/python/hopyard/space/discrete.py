@@ -10,6 +10,7 @@ from typing import ClassVar, Self, cast
 
 from hopyard.space.errors import ParameterError
 from hopyard.space.parameter import Parameter
+from hopyard.space.sequenced import read_fixed
 from hopyard.space.streams import below
 from hopyard.space.values import JsonValue, canonical_json, json_problem, show
 
@@ -46,14 +47,15 @@ class Choice(_Discrete):
             raise ParameterError(f"choice needs a list of values, found {show(self.values)}")
         if not self.values:
             raise ParameterError("choice needs at least one value, found []")
-        seen = set[str]()
-        for value in self.values:
-            if problem := json_problem(value):
+        seen, values = set[str](), list[JsonValue]()
+        for given in self.values:
+            if problem := json_problem(given):
                 raise ParameterError(f"choice needs JSON values, but {problem}")
+            values.append(value := read_fixed(given, self.kind))
             if (key := canonical_json(value)) in seen:
                 raise ParameterError(f"choice needs different values, found {show(value)} twice")
             seen.add(key)
-        object.__setattr__(self, "values", tuple(copy.deepcopy(self.values)))
+        object.__setattr__(self, "values", tuple(copy.deepcopy(values)))
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
@@ -102,7 +104,7 @@ class Constant(_Discrete):
         """Check the value and take a copy of it."""
         if problem := json_problem(self.value):
             raise ParameterError(f"constant needs a JSON value, but {problem}")
-        object.__setattr__(self, "value", copy.deepcopy(self.value))
+        object.__setattr__(self, "value", copy.deepcopy(read_fixed(self.value, self.kind)))
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:

@@ -11,6 +11,9 @@ from hopyard.errors import InvalidInput
 class ParameterError(InvalidInput):
     """One parameter's bounds, values or options are wrong; the message says what was found and what is allowed."""
 
+    path: tuple[str | int, ...] = ()
+    """Where in its written form, if that is known more closely."""
+
 
 class Problem(NamedTuple):
     """One thing that is wrong in a structured document, and where."""

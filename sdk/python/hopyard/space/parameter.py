@@ -62,6 +62,11 @@ class Parameter(ABC):
         """
         raise ParameterError(f"{self.kind} is a continuum: its values have no numbers")
 
+    @property
+    def has_unit(self) -> bool:
+        """Whether its values lie along one line, so that `from_unit` and `to_unit` can be used."""
+        return True
+
     def from_unit(self, unit: float) -> JsonValue:
         """The value at `unit` (0 <= unit <= 1) of the way through them: an even `unit` gives what `sample` draws.
 

@@ -83,7 +83,7 @@ def read_entries(data: Mapping[object, object], path: tuple[str, ...] = ()) -> t
         try:
             entries[name] = _read(written, (*path, name), problems)
         except ParameterError as error:
-            problems.append(Problem((*path, name), str(error)))
+            problems.append(Problem((*path, name, *error.path), str(error)))
     return entries, problems
 
 

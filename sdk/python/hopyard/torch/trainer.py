@@ -40,10 +40,12 @@ class TorchTrainer(Trainer):
 
     Hyperparameters that change during training: `lr` and every other option of the optimizer by its name, the numbers
     of the scheduler by theirs, and `batch_size`, also in mid-epoch. For others, or where `build_optimizer` names them
-    differently, override `change`. `train()` reports `train_loss`, `evaluate()` reports `loss` and `metrics`.
+    differently, override `change`. Sequences act at every unit, those `per: step` at every optimizer step. `train()`
+    reports `train_loss`, `evaluate()` reports `loss` and `metrics`.
     """
 
     stops_anywhere: ClassVar[bool] = True
+    follows_sequences: ClassVar[bool] = True
 
     unit: ClassVar[Literal["epoch", "step"]] = "epoch"
     """What a position counts: epochs, or optimizer steps (batches)."""
@@ -202,13 +204,18 @@ class TorchTrainer(Trainer):
         self.model.train()
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         examples = 0
-        for _ in range(self.units):
+        per_step = self._schedule is not None and self._schedule.per_step
+        for unit in range(self.position, self.position + self.units):
+            self.follow(unit)
             while True:
+                if per_step:
+                    self.follow(unit)
                 before = self.batches.epoch
                 indices = self.batches.next_batch()
                 loss = self.train_batch(self._to_device(batch_of(self._train_data, indices)))
                 total += loss.double() * len(indices)
                 examples += len(indices)
+                self.steps += 1
                 if self.unit == "step" or self.batches.epoch != before:
                     break
             if self.scheduler is not None:
@@ -251,6 +258,7 @@ class TorchTrainer(Trainer):
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
             "data": self.batches.state(),
+            "steps": self.steps,
             "random": capture_random_states(self.device),
         }
         write_state(directory / _FILE, state)
@@ -273,6 +281,7 @@ class TorchTrainer(Trainer):
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
         self.batches.load_state(state["data"])
+        self.steps = state.get("steps", 0)
         self._applied = state["hyperparameters"]
         restore_random_states(state["random"], self.device)
 

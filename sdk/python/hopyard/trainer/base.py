@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from hopyard.trainer.checks import is_whole
+from hopyard.sequences import Schedule
+from hopyard.trainer.checks import changed_names, frozen_hyperparameters, is_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,9 @@ class Trainer(ABC):
            '-- again, up to where the policy lets it train
         [close]()
 
+    A hyperparameter whose value changes over the training (a sequence) is here always its present value: of position 0 in
+    `build` and the first `setup`; afterwards `setup` comes at each boundary where it changes, before `train()`.
+
     So `load` always finds a trainer that is made and set up, and a value that differs from the snapshot's is put in
     force after `load` has brought back the old one. `setup` may come again: what must survive (the model, the
     optimizer) belongs into `build`, or in `setup` under `if changed == set(hyperparameters)`.
@@ -103,12 +107,21 @@ class Trainer(ABC):
     """True promises that `train()` trains exactly `self.units` units, so that a stop or a save point may fall inside
     an iteration. Otherwise iterations are never cut, and a stop falls on the first boundary at or behind it."""
 
+    follows_sequences: ClassVar[bool] = False
+    """True promises that a `train()` of several units calls `self.follow(position)` before each unit (and each optimizer
+    step, if it counts these in `self.steps`). Otherwise sequences act at boundaries; with `stops_anywhere`, an iteration
+    ends where a value changes."""
+
+    steps: int = 0
+    """Optimizer steps made so far, kept (and saved) by a trainer that follows sequences `per: step`."""
+
     examples: int | None = None
     """Set by `evaluate()`: the number of examples behind its metrics, their weight when parts are put together."""
 
     # Class-level defaults, so that a subclass may define __init__ without calling this one.
     _context: TrainerContext | None = None
     _hyperparameters: Mapping[str, Any] = MappingProxyType({})
+    _schedule: Schedule | None = None
     _position: int = 0
     _units: int = 1
     _advance: int | None = None
@@ -125,7 +138,7 @@ class Trainer(ABC):
 
     @property
     def hyperparameters(self) -> Mapping[str, Any]:
-        """The configuration as last given, read-only; there from `build` on."""
+        """The configuration as last given, read-only, with the present value of each sequence; there from `build` on."""
         return self._hyperparameters
 
     @property
@@ -155,6 +168,20 @@ class Trainer(ABC):
     def _advanced(self) -> int:
         """The units that the iteration just ended has trained."""
         return self._units if self._advance is None else self._advance
+
+    def follow(self, position: int) -> frozenset[str]:
+        """Put in force, through `setup`, what sequences say for the unit `position`; returns the names that changed.
+
+        It is called at each boundary anyway; a trainer with `follows_sequences` calls it in `train()`.
+        """
+        if self._schedule is None or not self._schedule.sequences:
+            return frozenset()
+        values = frozen_hyperparameters(self._schedule.at(position, self.steps))
+        changed = changed_names(self._hyperparameters, values)
+        if changed:
+            self._hyperparameters = values
+            self.setup(values, changed)
+        return changed
 
     def finish(self) -> None:
         """Say that there is nothing left to train: the current iteration is the job's last."""

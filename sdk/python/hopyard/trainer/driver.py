@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hopyard.sequences import Schedule, SequenceError
 from hopyard.trainer.base import Trainer, TrainerContext
 from hopyard.trainer.checks import (
     changed_names,
@@ -106,7 +107,7 @@ class TrainerDriver:
         """Make the trainer, set it up, and continue from `snapshot` if there is one.
 
         Args:
-            hyperparameters: the configuration; values are what JSON can hold.
+            hyperparameters: the configuration; values are what JSON can hold, sequences as they are written.
             context: where it runs.
             snapshot: a directory that `save` wrote, or None to train from the beginning.
             position: where the caller believes the job to be; None takes the snapshot's word. Without a snapshot
@@ -118,14 +119,16 @@ class TrainerDriver:
             DriverUsageError: called twice, or with values that are not allowed.
         """
         self._require(_State.NEW, "start()")
-        given = frozen_hyperparameters(hyperparameters)
+        schedule = self._scheduled(hyperparameters)
         if snapshot is None and position not in (None, 0):
             raise DriverUsageError(f"start() at position {position} needs a snapshot; without one only 0 is allowed")
         header = self._read(snapshot, position) if snapshot is not None else None
         with self._user(Phase.CREATE):
             trainer = self._class()
         trainer._context = context
-        trainer._hyperparameters = given
+        # Built as at the beginning of the training, wherever it continues: `load` and `setup` then do what happened since.
+        given = frozen_hyperparameters(schedule.at(0))
+        trainer._schedule, trainer._hyperparameters = schedule, given
         self._trainer = trainer
         with self._user(Phase.BUILD):
             trainer.build(given)
@@ -151,10 +154,9 @@ class TrainerDriver:
             raise DriverUsageError(f"step(): {self._name} finished at position {self._position}: nothing is left")
         if until is not None and until <= self._position:
             raise DriverUsageError(f"step(until={until}) at position {self._position}; allowed: a position ahead of it")
-        self._check_interval()
-        trainer._units = trainer.unit_per_iteration
-        if until is not None and trainer.stops_anywhere:
-            trainer._units = min(trainer._units, until - self._position)
+        with self._user(Phase.SETUP):
+            self._echo |= bool(trainer.follow(self._position))
+        trainer._units = self._planned(until)
         trainer._advance = None
         began = self._clock()
         with self._user(Phase.TRAIN):
@@ -169,14 +171,33 @@ class TrainerDriver:
                 metrics = joined_metrics(metrics, evaluated, trainer=self._name, position=self._position)
         return self._report(trainer, metrics, self._clock() - began, examples)
 
+    def committed(self, until: int | None) -> int | None:
+        """Where `step(until=until)` would end, if the trainer promises that (`stops_anywhere`), else None."""
+        return self._position + self._planned(until) if self.trainer.stops_anywhere else None
+
+    def _planned(self, until: int | None) -> int:
+        """How many units the next iteration is to train."""
+        trainer = self.trainer
+        self._check_interval()
+        units = trainer.unit_per_iteration
+        if trainer.stops_anywhere:
+            end = self._position + units
+            end = end if until is None else min(end, until)
+            if trainer._schedule is not None and not trainer.follows_sequences:
+                end = trainer._schedule.next_change(self._position, end)
+            units = end - self._position
+        return units
+
     def set_hyperparameters(self, hyperparameters: Mapping[str, Any]) -> frozenset[str]:
         """Put a new configuration in force at this boundary; returns the names that changed.
 
         `setup` is called only if something changed.
         """
         self._require(_State.READY, "set_hyperparameters()")
-        given = frozen_hyperparameters(hyperparameters)
-        changed = changed_names(self.trainer._hyperparameters, given)
+        trainer = self.trainer
+        trainer._schedule = self._scheduled(hyperparameters)
+        given = frozen_hyperparameters(trainer._schedule.at(self._position, trainer.steps))
+        changed = changed_names(trainer._hyperparameters, given)
         self._set_up(given, changed)
         return changed
 
@@ -230,17 +251,36 @@ class TrainerDriver:
         trainer._finished = header.finished
         with self._user(Phase.LOAD):
             trainer.load(snapshot / STATE_FOLDER)
-        given = trainer._hyperparameters
-        self._set_up(given, changed_names(header.hyperparameters, given))
+        assert trainer._schedule is not None  # it is started
+        values = trainer._schedule.at(self._position, trainer.steps)
+        if trainer.context.mode == "evaluate":  # measured as it was trained: the next unit's values wait for training
+            for name in {dotted.partition(".")[0] for dotted in trainer._schedule.sequences}:
+                values[name] = header.hyperparameters.get(name, values[name])
+        given = frozen_hyperparameters(values)
+        # What the snapshot holds is in force as it was saved; what it does not hold, as `setup` last heard.
+        changed = changed_names(header.hyperparameters, given) | changed_names(trainer._hyperparameters, given)
+        self._set_up(given, changed)
 
     def _set_up(self, given: Mapping[str, Any], changed: frozenset[str]) -> None:
         self._echo = True
+        self.trainer._hyperparameters = given
         if not changed:
             return
-        self.trainer._hyperparameters = given
         with self._user(Phase.SETUP):
             self.trainer.setup(given, changed)
         self._check_interval()
+
+    def _scheduled(self, hyperparameters: Mapping[str, Any]) -> Schedule:
+        try:
+            schedule = Schedule(frozen_hyperparameters(hyperparameters))
+        except SequenceError as error:
+            raise DriverUsageError(f"hyperparameter {error}") from error
+        if schedule.per_step and not self._class.follows_sequences:
+            raise DriverUsageError(
+                f"hyperparameter {schedule.per_step[0]} changes in every optimizer step (per: step), which {self._name} "
+                "does not follow; leave per out, or let train() call self.follow() and say follows_sequences = True"
+            )
+        return schedule
 
     def _evaluated(self, trainer: Trainer) -> tuple[dict[str, float], int | None]:
         trainer.examples = None

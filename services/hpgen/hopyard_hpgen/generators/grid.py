@@ -17,22 +17,26 @@ class GridGenerator(Generator):
     For `a: {choice: [1, 2]}` before `b: {choice: [x, y]}` that is (1, x), (1, y), (2, x), (2, y). A continuous
     parameter says how it is divided by `count` or `step`. Points that do not fit the constraints are left out. With
     `shuffle: true` the seed puts the points in random order, which is kinder to a search that may be stopped early;
-    without it the seed plays no part.
+    without it the seed plays no part. `points: [0, 3]` takes only the grid points with these numbers (what a filter kept).
     """
 
     report_order_matters: ClassVar[bool] = False
 
-    def __init__(self, space: Space, seed: int, *, shuffle: bool = False, **parameters: Any) -> None:
+    def __init__(
+        self, space: Space, seed: int, *, shuffle: bool = False, points: list[int] | None = None, **parameters: Any
+    ) -> None:
         """Take the points in odometer order, or with `shuffle` in an order drawn from the seed.
 
         Raises:
-            GeneratorParameterError: `shuffle` is not true or false, or a parameter is unknown.
+            GeneratorParameterError: `shuffle` is not true or false, `points` are not numbers of different grid points, or a
+                parameter is unknown.
             SpaceError: a continuous parameter does not say how it is divided.
         """
         super().__init__(space, seed, **parameters)
         if not isinstance(shuffle, bool):
             raise GeneratorParameterError(f"grid needs shuffle as true or false, found {show(shuffle)}")
-        self._size = space.grid_size
+        self._points = _checked(points, space.grid_size)
+        self._size = space.grid_size if self._points is None else len(self._points)
         self._next = 0
         self._moved = dict[int, int]()
         self._rng = stream(seed, "grid") if shuffle else None
@@ -50,7 +54,8 @@ class GridGenerator(Generator):
         """
         for index in range(self._next, min(self._next + _LONGEST, self._size)):
             self._next += 1
-            point = self.space.grid_at(index if self._rng is None else self._swap(index))
+            place = index if self._rng is None else self._swap(index)
+            point = self.space.grid_at(place if self._points is None else self._points[place])
             if self.space.fits(point):
                 return point
         if self._next < self._size:
@@ -67,3 +72,15 @@ class GridGenerator(Generator):
         if other != index:
             self._moved[other] = self._moved.pop(index, index)
         return drawn
+
+
+def _checked(points: list[int] | None, size: int) -> list[int] | None:
+    given: object = points  # from a file
+    whole = isinstance(given, list) and all(isinstance(p, int) and not isinstance(p, bool) for p in given)
+    if points is None or (
+        whole and points and len(set(points)) == len(points) and 0 <= min(points) <= max(points) < size
+    ):
+        return points
+    raise GeneratorParameterError(
+        f"grid needs points as a list of different whole numbers from 0 to {size - 1}, found {show(points)}"
+    )

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final
 
 from hopyard.generator import Generator, GeneratorParameterError, Result
 from hopyard.policy.vocabulary import JobState
-from hopyard.space import Choice, Configuration, Constant, JsonValue, LogInt, Parameter, Space, show, stream
-from hopyard_hpgen.generators.unseen import Unseen
+from hopyard.space import Choice, Configuration, Constant, JsonValue, LogInt, Parameter, Sequences, Space, show, stream
+from hopyard_hpgen.generators.unseen import Unseen, need_units
 
 try:
     import optuna
@@ -77,6 +77,7 @@ class OptunaGenerator(Generator):
             ConstraintsError: hardly any configuration fits the constraints.
         """
         super().__init__(space, seed, **parameters)
+        need_units(space, "a sampler of Optuna")
         if history is not None:
             check_whole(self, "history", history, 20)
         self._history = history
@@ -236,7 +237,7 @@ def _loss(trial: FrozenTrial) -> float:
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
-    if isinstance(parameter, Choice):
+    if isinstance(parameter, Choice | Sequences) and parameter.size is not None:
         return CategoricalDistribution(range(parameter.size))
     if parameter.size is None or isinstance(parameter, LogInt):
         return FloatDistribution(0.0, 1.0)

@@ -9,7 +9,7 @@ from scipy.stats import qmc
 
 from hopyard.generator import Generator
 from hopyard.space import Configuration, Constant, Problem, Space, SpaceError
-from hopyard_hpgen.generators.unseen import Unseen
+from hopyard_hpgen.generators.unseen import Unseen, need_units
 
 _BITS: Final = 30
 
@@ -33,6 +33,7 @@ class SobolGenerator(Generator):
             ConstraintsError: hardly any configuration fits the constraints.
         """
         super().__init__(space, seed, **parameters)
+        need_units(space, "sobol")
         names = [name for name, parameter in space.items() if not isinstance(parameter, Constant)]
         if len(names) > qmc.Sobol.MAXDIM:
             raise SpaceError([Problem((), f"sobol takes at most {qmc.Sobol.MAXDIM} parameters, found {len(names)}")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hopyard.space import Configuration, Space, below, canonical_json, stream
+from hopyard.space import Configuration, Problem, Space, SpaceError, below, canonical_json, stream
 
 _ATTEMPTS: Final = 100
 """Draws before a configuration that is new is looked for in order; reached only when nearly all are taken."""
@@ -65,3 +65,15 @@ class Unseen:
             return False
         self._seen.add(key)
         return True
+
+
+def need_units(space: Space, generator: str) -> None:
+    """Refuse a space with a parameter that no point of the unit interval stands for.
+
+    Raises:
+        SpaceError: sequences that cannot be counted.
+    """
+    found = [name for name, parameter in space.items() if not parameter.has_unit]
+    message = f"{generator} needs sequences that can be counted: give their fields choices, or use the generator random"
+    if found:
+        raise SpaceError([Problem(tuple(name.split(".")), message) for name in found])

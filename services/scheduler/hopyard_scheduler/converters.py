@@ -7,7 +7,7 @@ import json
 from typing import Final
 
 from hopyard.errors import InvalidInput
-from hopyard.policy.vocabulary import RunEndReason
+from hopyard.policy.vocabulary import ENDLESS, RunEndReason
 from hopyard.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
 from hopyard.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto
 from hopyard.trainer.checks import MAX_METRICS, MAX_NAME
@@ -35,7 +35,7 @@ from hopyard_scheduler.core.lifecycle import runs_of
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.snapshots import Entry
-from hopyard_scheduler.program import ENDLESS, Program
+from hopyard_scheduler.program import Program
 
 MAX_MESSAGE: Final = 16_384
 """Bounds, with those of reports, what a run may put into the journal; Hopyard's own runner keeps to it, other libraries may not."""

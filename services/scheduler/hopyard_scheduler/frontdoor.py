@@ -16,7 +16,7 @@ from google.protobuf.json_format import Parse
 
 from hopyard import __version__
 from hopyard.errors import Conflict, InvalidInput, NotFound
-from hopyard.policy import Policy, hears_statistics
+from hopyard.policy import ENDLESS, Policy, hears_statistics
 from hopyard.predictor.loading import new_predictor
 from hopyard.rpc.values import report_to_proto
 from hopyard.serving.threads import TooLong
@@ -30,9 +30,9 @@ from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.live import Live, experiment_of
-from hopyard_scheduler.policies import new_policy
+from hopyard_scheduler.policies import new_policy, review
 from hopyard_scheduler.policyhost import took_too_long
-from hopyard_scheduler.program import ENDLESS, need_agreement, settings_of
+from hopyard_scheduler.program import need_agreement, settings_of, with_generator
 from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
 from hopyard_scheduler.recovery import Recovered, replay
 from hopyard_scheduler.terms import Terms, update_of
@@ -87,7 +87,8 @@ class FrontDoor:
     async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> str:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
-        policy = await self._try_policy(spec)
+        policy = await self._try_policy(spec, settings)
+        spec = with_generator(spec, policy)
         if "predictor" in spec.model_fields_set:
             await self._try_predictor(spec)
         settings = replace(
@@ -173,10 +174,16 @@ class FrontDoor:
         """These ids are not claimed any more: the experiments are known by now, or there will be none."""
         self._claimed.difference_update(names)
 
-    async def _try_policy(self, spec: ExperimentSpec) -> Policy:
+    async def _try_policy(self, spec: ExperimentSpec, settings: Settings) -> Policy:
         policy, patience = spec.policy, self._live.patience
+
+        def tried() -> Policy:
+            made = new_policy(policy.name, policy.parameters)
+            review(policy.name, made, settings)
+            return made
+
         try:
-            return await patience.threads.call(lambda: new_policy(policy.name, policy.parameters), patience.seconds)
+            return await patience.threads.call(tried, patience.seconds)
         except TooLong as error:
             raise InvalidInput(took_too_long(policy.name, patience.seconds, None)) from error
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from hopyard.errors import InvalidInput
 from hopyard.plugins import POLICIES, load_plugin
-from hopyard.policy import Policy
+from hopyard.policy import ExperimentView, Policy
 from hopyard.spec import ExperimentSpec
+from hopyard_scheduler.core.events import Settings
 from hopyard_scheduler.policyhost import Host, MissingPolicy, PolicyHost
 
 
@@ -29,6 +30,30 @@ def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
     if not isinstance(policy, Policy):
         raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")
     return policy
+
+
+def review(name: str, policy: Policy, settings: Settings) -> None:
+    """Asks a policy whether it can serve an experiment with these settings. It is not to be used any more after that.
+
+    Raises:
+        InvalidInput: It says that it cannot, or fails to say.
+    """
+    terms = ExperimentView(
+        metric=settings.metric,
+        mode=settings.mode,
+        max_position=settings.max_position,
+        target=settings.target,
+        kill_threshold=settings.kill_threshold,
+        jobs_left=settings.jobs,
+        seed=settings.seed,
+        weight=settings.weight,
+    )
+    try:
+        policy.review(terms)
+    except ValueError as error:
+        raise InvalidInput(f"policy {name}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise InvalidInput(f"policy {name}: could not look at the terms: {type(error).__name__}: {error}") from error
 
 
 def policy_class(name: str) -> type[Policy]:

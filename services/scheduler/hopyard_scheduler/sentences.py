@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
 from hopyard.cli.text import count, duration, first_line, hyperparameters, number, size
-from hopyard.policy.vocabulary import JobState, Report, RunEndReason
+from hopyard.policy.vocabulary import ENDLESS, JobState, Report, RunEndReason
 from hopyard.predictor.wire import prediction_from_wire
 from hopyard_scheduler import words
 from hopyard_scheduler.core import placement
@@ -51,7 +51,7 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.lifecycle import END_TIMER
 from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import ENDLESS, HOLD, POLICY, Run
+from hopyard_scheduler.core.model import HOLD, POLICY, Run
 from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.core.preemption import DEADLINE
 from hopyard_scheduler.replaying import OBJECTION

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hopyard.policy.vocabulary import (
+    ENDLESS,
     AnswerJob,
     CreateJob,
     Predict,
@@ -18,7 +19,6 @@ from hopyard.policy.vocabulary import (
 from hopyard_scheduler.core.core import Core
 from hopyard_scheduler.core.effects import AskOutside, WithdrawQuestion
 from hopyard_scheduler.core.events import Answered, Operated
-from hopyard_scheduler.core.model import ENDLESS
 from hopyard_scheduler.core.quarantine import quarantine
 from tests.unit.core.rig import Rig
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from hopyard.spec import load_spec
-from hopyard_scheduler.program import ENDLESS, Program, settings_of
+from hopyard.errors import InvalidInput
+from hopyard.policy import ENDLESS, Cluster, ExperimentView, Policy
+from hopyard.spec import canonical_json, load_spec, spec_from_json
+from hopyard_scheduler.policies import review
+from hopyard_scheduler.program import Program, settings_of, with_generator
 
 FILE = """\
 name: e
@@ -50,3 +55,50 @@ def test_the_files_interpreter_wins_over_the_clients(named: str, given: str, use
 
 def test_a_program_that_ends_by_itself_has_no_end_of_ours() -> None:
     assert settings_of(load_spec(FILE.format(program="command: [a]"))).max_position == ENDLESS
+
+
+class Learns(Policy):
+    """Wants a generator that learns."""
+
+    generator = "tpe"
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("named", "used"),
+    [
+        ("", "tpe"),
+        ("generator: {seed: 7}", "tpe"),
+        ("generator: random", "random"),
+        ("generator: {name: sobol}", "sobol"),
+    ],
+)
+def test_a_policy_may_bring_the_generator_of_files_that_name_none(named: str, used: str) -> None:
+    spec = with_generator(load_spec(FILE.format(program=f"command: [a]\n{named}")), Learns())
+    assert spec.generator.name == used
+    assert spec.generator.seed == (7 if "seed" in named else 0)
+    assert spec_from_json(canonical_json(spec)) == spec
+
+
+class Refuses(Policy):
+    """Serves small experiments only."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        """Nothing."""
+
+    def review(self, terms: ExperimentView) -> str:
+        """Says so."""
+        if terms.jobs_left > 3:
+            raise ValueError(f"stop.jobs is {terms.jobs_left}; at most 3 are possible")
+        return str(1 // (terms.jobs_left - 1))
+
+
+def test_a_policy_may_refuse_the_terms_of_an_experiment() -> None:
+    settings = settings_of(load_spec(FILE.format(program="command: [a]")))
+    review("mine", Refuses(), settings)
+    with pytest.raises(InvalidInput, match=r"^policy mine: stop\.jobs is 4; at most 3 are possible$"):
+        review("mine", Refuses(), replace(settings, jobs=4))
+    with pytest.raises(InvalidInput, match="policy mine: could not look at the terms: ZeroDivisionError"):
+        review("mine", Refuses(), replace(settings, jobs=1))

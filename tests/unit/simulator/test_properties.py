@@ -59,6 +59,10 @@ policies = st.sampled_from(
         ("default", {"barrier": True, "epoch": 2, "width": 2}),
         ("bandit", {"evaluation_boundary": 1}),
         ("bandit", {"evaluation_boundary": 2, "epsilon": 0.1}),
+        ("asha", {"eta": 2}),
+        ("async_hyperband", {"eta": 2, "ahead": 0}),
+        ("sha", {"eta": 2, "width": 3}),
+        ("hyperband", {"eta": 2}),
         (Turns, {}),
     ]
 )

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
-from hopyard.cli.hints import unused_note
+from hopyard.cli.hints import policy_note, unused_note
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
@@ -324,8 +324,9 @@ def run_file(
     # Before anything is started, so that a mistake in the file costs no waiting.
     submission: Submission = prepare(file, folder)
     trace_file = TraceFile(traces) if traces is not None else None
-    if note := unused_note(submission.spec):
-        say(note)
+    for note in (unused_note(submission.spec), policy_note(submission.spec)):
+        if note:
+            say(note)
     address, directory = choose(server, data)
 
     resources = submission.spec.resources

@@ -16,6 +16,7 @@ from hopyard.policy.cluster import (
 from hopyard.policy.rungs import Rung, Standing
 from hopyard.policy.vocabulary import (
     CONTINUE,
+    ENDLESS,
     PARK,
     SUSPEND,
     TERMINATE,
@@ -41,6 +42,7 @@ from hopyard.policy.vocabulary import (
 
 __all__ = [
     "CONTINUE",
+    "ENDLESS",
     "PARK",
     "SUSPEND",
     "TERMINATE",

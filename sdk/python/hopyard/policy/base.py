@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from dataclasses import replace
 
-from hopyard.policy.cluster import Cluster
+from hopyard.policy.cluster import Cluster, ExperimentView
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import (
     CONTINUE,
@@ -49,12 +49,15 @@ class Policy(abc.ABC):
         forks: Whether `allocate_jobs` is called also when a snapshot is there that was asked for with `snapshot_at`: another job
             may start from it, while its own trains on.
 
+        generator: The generator of experiments that name none; empty: the usual one.
+
     All are read when the experiment is created.
     """
 
     every_iteration: bool = False
     ends_jobs: bool = False
     forks: bool = False
+    generator: str = ""
 
     def __init_subclass__(cls, **options: object) -> None:
         """Whoever decides after iterations wants to hear of all of them, unless the same class says that it does not."""
@@ -121,6 +124,16 @@ class Policy(abc.ABC):
         experiments never wait for each other's. `demand` should be a whole number of gangs, too.
         """
         return 1
+
+    def review(self, terms: ExperimentView) -> str:
+        """Looks at the terms of an experiment before it begins: what should a person know? Empty: nothing.
+
+        Asked when the experiment is created, of an instance that serves no experiment. `jobs_left` are all its jobs.
+
+        Raises:
+            ValueError: It cannot serve such an experiment; the message says what to change.
+        """
+        return ""
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
         """Who stands where, for those who look (`hopyard rungs`): by bracket, from the bottom. None without rungs. It may only look."""

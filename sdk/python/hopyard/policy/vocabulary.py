@@ -10,7 +10,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+ENDLESS: Final = 2**31 - 1
+"""A max position, or a number of jobs, that stands for no limit."""
 
 Metrics = Mapping[str, float]
 Hyperparameters = Mapping[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from hopyard.policy.vocabulary import (
+    ENDLESS,
     AnswerReady,
     ApplicationStat,
     DecisionKind,
@@ -37,7 +38,7 @@ from hopyard_scheduler.core.events import (
     Started,
 )
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import ENDLESS, ORIGIN_LOST, Job, Rank, Run
+from hopyard_scheduler.core.model import ORIGIN_LOST, Job, Rank, Run
 
 
 def is_next(x: Experiment, event: RunMessage) -> bool:

@@ -24,9 +24,6 @@ HOLD = "core/hold/"
 POLICY = "policy/"
 """Questions and timers of the policy, by its tickets."""
 
-ENDLESS = 2**31 - 1
-"""The number of a term that sets no limit."""
-
 ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
 
 

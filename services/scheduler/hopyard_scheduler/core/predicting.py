@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hopyard.policy.vocabulary import PredictionReady
+from hopyard.policy.vocabulary import ENDLESS, PredictionReady
 from hopyard_scheduler.core.effects import WithdrawQuestion
-from hopyard_scheduler.core.model import ENDLESS, POLICY, Job
+from hopyard_scheduler.core.model import POLICY, Job
 
 if TYPE_CHECKING:
     from hopyard_scheduler.core.experiment import Experiment

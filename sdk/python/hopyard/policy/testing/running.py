@@ -201,9 +201,9 @@ class Running:
         run.amends.clear()
         self._outcome(job, run, reason)
         self._wake()
-        self.runs.append(
-            RunLog(job.id, run.attempt, run.command.machines, run.began, run.start, self.now, run.position, reason)
-        )
+        machines, began = run.command.machines, run.began
+        log = RunLog(job.id, run.attempt, machines, began, run.start, self.now, run.position, reason, run.until)
+        self.runs.append(log)
         end = RunEnd(job.id, run.attempt, reason, run.position, job.position, message, run.command.mode)
         self._calls.append((end, None))
         self._shed()

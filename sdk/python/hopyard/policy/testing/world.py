@@ -87,7 +87,7 @@ class World:
 
 @dataclass(frozen=True)
 class RunLog:
-    """One finished run: where, when, from which position to which, and why it ended."""
+    """One finished run: where, when, from which position to which, why it ended, and up to where it was to train."""
 
     job: str
     attempt: int
@@ -97,6 +97,7 @@ class RunLog:
     ended: float
     position: int
     reason: RunEndReason
+    until: int
 
 
 @dataclass

@@ -1,0 +1,377 @@
+"""What the policies of successive halving have in common: jobs that train to rungs, wait there, and go on when they are promoted."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from hopyard.policy import (
+    CONTINUE,
+    ENDLESS,
+    AnswerReady,
+    Cluster,
+    Decision,
+    ExperimentChange,
+    ExperimentView,
+    GeneratorExhausted,
+    IterationFinish,
+    JobCreated,
+    JobState,
+    JobView,
+    Policy,
+    RunEnd,
+    Verdict,
+)
+from hopyard.policy.rungs import Rung, Standing
+from hopyard.policy.vocabulary import AmendRun, StartJob
+from hopyard_policies.halving.bracket import Bracket
+from hopyard_policies.halving.brackets import shortage
+from hopyard_policies.halving.rungs import MOST_RUNGS, extended, least, positions
+
+
+class HalvingPolicy(Policy):
+    """Trains jobs from rung to rung of brackets. Which bracket grows and who is promoted, subclasses say.
+
+    A machine that is free gets, in this order: a job that was on its way to a rung and lost its run, for its worker had been given it
+    already; a job to be promoted; a new configuration. A run ends at its rung with a snapshot, unless its own job is what its
+    machine would get next: then it goes on in memory.
+
+    A job's result at a rung is the first value that it reported at or beyond the rung's position. One that trains to its end before
+    has the last value that it reported, and one that fails has none, which is worst. A result at a rung counts once; what
+    happens to the job after that, such as the loss of its snapshot, does not change it.
+
+    Args:
+        eta: The reduction factor: of so many results one goes on. At least 2.
+        rungs: The most rungs, at least 1, if `r` is not given.
+        r: What a configuration of bracket 0 trains at least, in units; None: what gives `rungs` rungs.
+        brackets: Early-stopping rates: a bracket s begins at rung s of the ladder. None: the policy's own.
+        ahead: Jobs created beyond those that have a machine, at least 0.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    every_iteration = False
+    ends_jobs = False
+
+    def __init__(self, eta: int, rungs: int, r: int | None, brackets: Sequence[int] | None, ahead: int) -> None:
+        for name, value, lowest in (("eta", eta, 2), ("rungs", rungs, 1), ("r", r, 1), ("ahead", ahead, 0)):
+            if value is None and name == "r":
+                continue
+            if type(value) is not int or value < lowest:
+                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {lowest}")
+        if rungs != MOST_RUNGS and r is not None:
+            raise ValueError(f"rungs is {rungs} and r is {r}; give one of them: the other follows")
+        self._eta, self._most, self._r, self._ahead = eta, rungs, r, ahead
+        self._rates = _rates(brackets)
+        self._ladder: tuple[int, ...] = ()
+        self._configurations = 0
+        self._brackets: list[Bracket] = []
+        self._stops: list[int] = []
+        """Of each bracket its early-stopping rate s: its bottom rung is rung s of the ladder."""
+        self._home: dict[str, int] = {}
+        self._queue: dict[str, None] = {}
+        """Jobs on their way to a rung that have no run."""
+        self._fresh: deque[str] = deque()
+        """Jobs that have a configuration and belong to no bracket so far."""
+        self._amended: dict[str, str] = {}
+        self._started: dict[str, None] = {}
+        """Jobs that this answer starts: the view on which `demand` is asked does not show it."""
+
+    # ------------------------------------------------------------------------------------------------ what subclasses say
+
+    @abc.abstractmethod
+    def _set_up(self) -> None:
+        """The terms are known, or have changed: brackets may be made or widened."""
+
+    @abc.abstractmethod
+    def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
+        """How many configurations the first brackets get, and how many rungs they have."""
+
+    @abc.abstractmethod
+    def _standard(self) -> tuple[int, ...]:
+        """The early-stopping rates of the brackets if none are given, rising."""
+
+    @abc.abstractmethod
+    def _growing(self, cluster: Cluster) -> int | None:
+        """The bracket that the next new configuration belongs to; None: there is room in none."""
+
+    def _promotion(self, cluster: Cluster, staying: str) -> tuple[str, int] | None:
+        """The next job to be promoted and its rung, if it can go on now; `staying` has a run, which can."""
+        return None
+
+    def _settle(self, cluster: Cluster) -> None:
+        """Results have come; whoever decides on whole rungs does so now."""
+
+    # ---------------------------------------------------------------------------------------------------------- up-calls
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        """Gives idle machines what comes next."""
+        self._look(cluster)
+        self._fill(cluster)
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        """A run has come to its rung: its job goes on in memory if it is promoted at once, and otherwise leaves its machine."""
+        self._look(cluster)
+        job = cluster.jobs[event.job]
+        if not event.at_until:
+            return Decision.proceed(self._until(job))
+        self._arrive(cluster, job, finished=event.report.finished)
+        over = cluster.busy_machines() > cluster.share or not cluster.experiment.running
+        if over or event.report.finished or job.state is not JobState.RUNNING or not self._fill(cluster, job.id):
+            return CONTINUE
+        until = self._until(job)
+        self._amended[job.id] = cluster.amend_run(job.id, until=until)
+        return Decision.proceed(until)
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        """A job that has not come to its rung is queued for it again; one that never will has the worst result there."""
+        self._look(cluster)
+        self._amended.pop(run.job, None)
+        job = cluster.jobs[run.job]
+        if self._heading(job.id) is None:
+            return
+        self._queue[job.id] = None
+        self._arrive(cluster, job)
+
+    def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
+        """A new configuration waits for a bracket."""
+        self._look(cluster)
+        self._fresh.append(created.job)
+
+    def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
+        """There will be fewer configurations than was thought."""
+        self._look(cluster)
+        self._settle(cluster)
+
+    def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
+        """More configurations or longer training may make promotions possible that were not."""
+        self._look(cluster)
+        self._settle(cluster)
+
+    def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
+        """A run that was to go on and could not leaves its machine."""
+        job = next((job for job, ticket in self._amended.items() if ticket == answer.ticket), None)
+        if job is None:
+            return
+        del self._amended[job]
+        accepted = isinstance(answer.result, dict) and answer.result.get("accepted") is True
+        view = cluster.jobs[job]
+        if not accepted and view.state is JobState.RUNNING and view.parked:
+            cluster.suspend_job(job)
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """What could not be started is queued; a refused amendment ends the run, and its end queues the job."""
+        command = verdict.command
+        if isinstance(command, StartJob) and self._heading(command.job) is not None:
+            self._queue[command.job] = None
+            self._started.pop(command.job, None)
+        elif isinstance(command, AmendRun):
+            self._amended.pop(command.job, None)
+
+    def demand(self, cluster: Cluster) -> int:
+        """Machines that runs hold, that jobs on their way or to be promoted need, and that new configurations will need."""
+        queued = sum(cluster.jobs[job].state.idle for job in (*self._queue, *self._started))
+        new = len(self._fresh) + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
+        return cluster.busy_machines() + queued + self._promotable(cluster) + new
+
+    def _promotable(self, cluster: Cluster) -> int:
+        """Jobs that could be promoted now if there were machines."""
+        return 0
+
+    def review(self, terms: ExperimentView) -> str:
+        """Says when there are too few configurations to train one to the end.
+
+        Raises:
+            ValueError: There can be no such brackets.
+        """
+        self._plan(terms.max_position, terms.jobs_left)
+        return shortage(*self._beginnings(), self._eta)
+
+    def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
+        """Who stands where, by bracket, from the bottom."""
+        return tuple(
+            Rung(
+                bracket=index,
+                number=number,
+                position=self._ladder[self._stops[index] + number],
+                standings=tuple(Standing(job, rung.values[job], job in rung.promoted) for _, _, job in rung.results),
+                awaited=tuple(rung.awaited),
+                width=self._width(index, number),
+            )
+            for index, bracket in enumerate(self._brackets)
+            for number, rung in enumerate(bracket.rungs)
+        )
+
+    def _width(self, bracket: int, rung: int) -> int | None:
+        """The most jobs that may ever stand at a rung; None: any number."""
+        return None
+
+    # ------------------------------------------------------------------------------------------------------------- rungs
+
+    def _look(self, cluster: Cluster) -> None:
+        """Begins an up-call: takes note of the terms as they are now."""
+        self._started = {}
+        terms = cluster.experiment
+        if terms.running and self._plan(terms.max_position, terms.jobs_left + len(cluster.jobs)):
+            self._settle(cluster)
+
+    def _plan(self, R: int, n: int) -> bool:
+        """Sets up rungs and brackets for n configurations and R, as far as they have changed; returns whether they have.
+
+        Raises:
+            ValueError: There can be no such brackets.
+        """
+        if not self._ladder:
+            if self._r is None and R >= ENDLESS:
+                raise ValueError("the rungs follow from stop.max_iterations, which is not given: give it, or r")
+            r = least(R, self._eta, self._most) if self._r is None else min(self._r, R)
+            self._ladder = positions(R, r, self._eta)
+        elif self._ladder[-1] >= R and n == self._configurations:
+            return False
+        self._ladder = extended(self._ladder, R, self._eta)
+        self._configurations = n
+        self._set_up()
+        for bracket, s in zip(self._brackets, self._stops, strict=True):
+            bracket.heighten(len(self._ladder) - s)
+        return True
+
+    def _rates_here(self) -> tuple[int, ...]:
+        """The early-stopping rates of the brackets on this ladder.
+
+        Raises:
+            ValueError: The ladder has not so many rungs.
+        """
+        rates, most = self._rates or self._standard(), len(self._ladder) - 1
+        if rates[-1] > most:
+            at = ", ".join(map(str, self._ladder))
+            raise ValueError(
+                f"brackets is {list(rates)}, but the rungs are at {at}: the largest early-stopping rate is {most}"
+            )
+        return rates
+
+    def _open(self, bracket: Bracket, s: int) -> None:
+        self._brackets.append(bracket)
+        self._stops.append(s)
+
+    def _heading(self, job: str) -> int | None:
+        home = self._home.get(job)
+        return None if home is None else self._brackets[home].heading(job)
+
+    def _target(self, job: str) -> int:
+        """The position of the rung that a job is on its way to."""
+        home, rung = self._home[job], self._heading(job)
+        assert rung is not None
+        return self._ladder[self._stops[home] + rung]
+
+    def _until(self, job: JobView) -> int:
+        return min(self._target(job.id), job.max_position)
+
+    def _arrive(self, cluster: Cluster, job: JobView, finished: bool = False) -> bool:
+        """Notes the result of a job that has come to its rung, or will never come; returns whether it has."""
+        if self._heading(job.id) is None:
+            return False
+        target = self._target(job.id)
+        ends = finished or job.state is JobState.COMPLETED
+        if job.high_water < target and not ends and not job.state.ended:
+            return False
+        value = self._value(cluster, job.id, target, ends)
+        cost = -value if cluster.experiment.mode == "max" else value
+        self._brackets[self._home[job.id]].report(job.id, value, cost)
+        self._queue.pop(job.id, None)
+        self._settle(cluster)
+        return True
+
+    def _value(self, cluster: Cluster, job: str, target: int, ends: bool) -> float:
+        """The first value at or beyond a position; of a job that ends before, the last value; NaN without one."""
+        metric = cluster.experiment.metric
+        points = [p for p in cluster.curve(job) if metric in p.metrics]
+        found = next((p.metrics[metric] for p in points if p.position >= target), None)
+        if found is not None:
+            return found
+        return points[-1].metrics[metric] if points and ends else math.nan
+
+    # ---------------------------------------------------------------------------------------------------------- machines
+
+    def _fill(self, cluster: Cluster, staying: str = "") -> bool:
+        """Gives each idle machine what comes next; returns whether `staying` goes on, a job that waits in memory at its rung.
+
+        The machine of `staying` is free, too. If another job is to be promoted on it, that one is queued until it is left.
+        """
+        machines = deque(machine.id for machine in cluster.idle_machines())
+        self._settle(cluster)
+        waiting = self._resume(cluster, machines)
+        stays = staying in self._queue
+        self._queue.pop(staying, None)
+        # Machines that are being left are for those who wait already.
+        free = bool(staying) and not stays and waiting <= cluster.count(JobState.SUSPENDING)
+        while promotion := self._promotion(cluster, staying):
+            job, rung = promotion
+            if not free and (not machines or job == staying):
+                break
+            self._brackets[self._home[job]].promote(job, rung)
+            if self._arrive(cluster, cluster.jobs[job]):
+                continue  # It has trained so far already.
+            if job == staying:
+                stays, staying, free = True, "", False
+            elif machines:
+                self._start(cluster, job, machines.popleft())
+            else:
+                self._queue[job] = None
+                free = False
+        else:
+            self._grow(cluster, machines)
+        return stays
+
+    def _resume(self, cluster: Cluster, machines: deque[str]) -> int:
+        """Sends on those on their way that have no run, first come first; returns how many still wait for a machine."""
+        while ended := [job for job in self._queue if cluster.jobs[job].state.ended]:
+            for job in ended:
+                self._arrive(cluster, cluster.jobs[job])
+        if not self._queue:
+            return 0
+        idle = {job.id for job in cluster.idle_jobs()}
+        ready = [job for job in self._queue if job in idle]
+        for job, machine in zip(ready, list(machines), strict=False):
+            self._start(cluster, job, machine)
+            machines.popleft()
+        return sum(job in self._queue for job in ready)
+
+    def _grow(self, cluster: Cluster, machines: deque[str]) -> None:
+        """Starts new configurations on machines that nothing else needs, and has some made ahead."""
+        waiting: list[str] = []
+        while self._fresh and machines:
+            job = self._fresh.popleft()
+            state = cluster.jobs[job].state
+            if not state.idle:
+                waiting += [] if state.ended else [job]  # Paused by a person.
+                continue
+            home = self._growing(cluster)
+            if home is None:
+                waiting.append(job)
+                break
+            self._home[job] = home
+            self._brackets[home].add(job)
+            self._start(cluster, job, machines.popleft())
+        self._fresh.extendleft(reversed(waiting))
+        ready = len(self._fresh) + cluster.count(JobState.CREATING)
+        for _ in range(min(len(machines) + self._ahead - ready, cluster.experiment.jobs_left)):
+            cluster.create_job()
+
+    def _start(self, cluster: Cluster, job: str, machine: str) -> None:
+        self._queue.pop(job, None)
+        self._started[job] = None
+        until = self._until(cluster.jobs[job])
+        cluster.start_job(job, machine, until=until, allowed=until)
+
+
+def _rates(given: Sequence[int] | None) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    if not isinstance(given, list | tuple) or not given or any(type(s) is not int or s < 0 for s in given):
+        raise ValueError(f"brackets is {given!r}; it must be a list of early-stopping rates: 0, 1, 2, ...")
+    if len(set(given)) < len(given):
+        raise ValueError(f"brackets is {given!r}; an early-stopping rate can be there once")
+    return tuple(sorted(given))

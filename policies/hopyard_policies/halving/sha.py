@@ -1,0 +1,151 @@
+"""Synchronous successive halving: `sha`, `hyperband`, which loops through its brackets, and `bohb`, which learns what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hopyard.policy import Cluster, JobState
+from hopyard_policies.halving.bracket import Bracket, SynchronousBracket
+from hopyard_policies.halving.brackets import hyperband, needed
+from hopyard_policies.halving.policy import HalvingPolicy
+from hopyard_policies.halving.rungs import MOST_RUNGS
+
+
+class ShaPolicy(HalvingPolicy):
+    """SHA, Algorithm 1 of the ASHA paper, on several machines: a rung is decided when all its configurations have reported.
+
+    A bracket begins with `width` configurations; of each rung the best floor(k / eta) of k go on together, and the others end. When a
+    machine would idle, since all brackets wait for results, another bracket begins (as in BOHB), until the experiment has all its
+    jobs; the last bracket has what is left of them. A rung waits for lost runs until they have reported, for failed jobs not
+    at all: these are worst. Nor does it wait for jobs that a person has paused: what they report later comes too late.
+
+    Args:
+        eta: The reduction factor, at least 2.
+        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
+        r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
+        brackets: Early-stopping rates to loop through, in rising order: bracket s begins at rung s of the ladder. None: 0.
+        width: Configurations of a bracket, at least 1; None: as many as bring one to R, eta^(its rungs - 1).
+        ahead: Jobs created beyond those that have a machine, at least 0.
+
+    Raises:
+        ValueError: An argument is out of range, or two do not go together.
+    """
+
+    def __init__(
+        self,
+        eta: int = 4,
+        rungs: int = MOST_RUNGS,
+        r: int | None = None,
+        brackets: Sequence[int] | None = None,
+        width: int | None = None,
+        ahead: int = 2,
+    ) -> None:
+        super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead)
+        if width is not None and (type(width) is not int or width < 1):
+            raise ValueError(f"width is {width!r}; it must be a whole number of at least 1")
+        self._given_width = width
+        self._open_ones: list[SynchronousBracket] = []
+
+    def _set_up(self) -> None:
+        self._rates_here()
+        # Brackets that are decided are decided again when jobs may train further.
+        self._open_ones = [bracket for bracket in self._brackets if isinstance(bracket, SynchronousBracket)]
+
+    def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
+        left, widths, rungs = self._configurations, [], []
+        for s in self._rates_here():
+            widths.append(min(self._size(s), left))
+            rungs.append(len(self._ladder) - s)
+            left -= widths[-1]
+        return widths, rungs
+
+    def _standard(self) -> tuple[int, ...]:
+        return (0,)
+
+    def _size(self, s: int) -> int:
+        """Configurations of a whole bracket."""
+        return self._given_width or needed(len(self._ladder) - s, self._eta)
+
+    def _growing(self, cluster: Cluster) -> int:
+        newest = self._open_ones[-1] if self._open_ones else None
+        if newest is None or newest.size >= newest.width:
+            rates = self._rates_here()
+            s = rates[len(self._brackets) % len(rates)]
+            newest = SynchronousBracket(self._eta, len(self._ladder) - s, self._size(s))
+            self._open(newest, s)
+            self._open_ones.append(newest)
+        return len(self._brackets) - 1
+
+    def _settle(self, cluster: Cluster) -> None:
+        """Decides the rungs that are complete: who goes on is queued, and the others end."""
+        last = self._last(cluster)
+        for bracket in self._open_ones:
+            if last:
+                bracket.narrow()
+            if cluster.count(JobState.HELD):
+                for job in [job for rung in bracket.rungs for job in rung.awaited]:
+                    if cluster.jobs[job].state is JobState.HELD:
+                        bracket.set_aside(job)
+            while (decision := bracket.decide()) is not None:
+                winners, losers = decision
+                self._queue.update(dict.fromkeys(winners))
+                for job in losers:
+                    if not cluster.jobs[job].state.ended:
+                        cluster.terminate_job(job)
+        self._open_ones = [bracket for bracket in self._open_ones if not bracket.decided]
+
+    def _last(self, cluster: Cluster) -> bool:
+        """Whether no further configuration can come."""
+        terms = cluster.experiment
+        if not terms.running or terms.jobs_left or cluster.count(JobState.CREATING):
+            return False
+        states = (cluster.jobs[job].state for job in self._fresh)
+        return not any(state.idle for state in states)
+
+    def _width(self, bracket: int, rung: int) -> int | None:
+        found: Bracket = self._brackets[bracket]
+        return found.width // self._eta**rung if isinstance(found, SynchronousBracket) else None
+
+
+class HyperbandPolicy(ShaPolicy):
+    """Hyperband: loops through brackets of SHA, from the one that stops earliest to the one that does not stop any.
+
+    A bracket s of m rungs' ladder gets ceil(m / (m - s) * eta^(m - 1 - s)) configurations, so that all train about as much in
+    all. A bracket begins when a machine would idle, so several are under way at a time.
+
+    Args:
+        eta: The reduction factor, at least 2.
+        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
+        r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
+        brackets: Early-stopping rates to loop through, in rising order; None: all.
+        ahead: Jobs created beyond those that have a machine, at least 0.
+
+    Raises:
+        ValueError: An argument is out of range, or two do not go together.
+    """
+
+    def __init__(
+        self,
+        eta: int = 4,
+        rungs: int = MOST_RUNGS,
+        r: int | None = None,
+        brackets: Sequence[int] | None = None,
+        ahead: int = 2,
+    ) -> None:
+        super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead)
+
+    def _standard(self) -> tuple[int, ...]:
+        return tuple(range(len(self._ladder)))
+
+    def _size(self, s: int) -> int:
+        return hyperband(len(self._ladder), self._eta)[s]
+
+
+class BohbPolicy(ShaPolicy):
+    """BOHB: `sha` with a generator that learns from its results, `tpe` if the experiment names none.
+
+    The ASHA paper runs it like this, with the early-stopping rate of SHA. A list of `brackets` makes it loop as Hyperband does.
+    Its parameters are those of `sha`.
+    """
+
+    generator = "tpe"

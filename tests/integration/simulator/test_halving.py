@@ -1,0 +1,64 @@
+"""Successive halving on large simulated clusters, with the real core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, HyperbandPolicy, ShaPolicy
+from hopyard_scheduler.simulator import CurveWorkload, Faults, Result, simulate
+
+R = 16
+
+
+def searched(policy: type, *, slots: int, jobs: int, **more: Any) -> Result:
+    """Configurations whose rank no position changes, by chance that is always the same."""
+
+    def curve(job: Mapping[str, Any], position: int) -> float:
+        return float(job["x"]) * position / (position + 2)
+
+    workload = CurveWorkload(curve, [{"x": (number * 7919 % 10007) / 10007} for number in range(jobs)], R)
+    return simulate(workload, policy, slots=slots, details=True, **more)
+
+
+def busy_while_n_lasts(result: Result) -> tuple[float, float]:
+    """When the last configuration began, and which part of the machines' time until then had a run."""
+    began: dict[str, float] = {}
+    assert result.runs is not None
+    for run in sorted(result.runs, key=lambda run: run.start):
+        began.setdefault(run.job, run.start)
+    last = max(began.values())
+    used = sum(min(run.end, last) - run.start for run in result.runs if run.start < last)
+    return last, used / (last * result.slots)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("policy", [AshaPolicy, AsyncHyperbandPolicy])
+def test_500_machines_are_busy_and_the_first_is_at_R_after_its_own_training_time(policy: type) -> None:
+    result = searched(policy, slots=500, jobs=2500)
+    assert result.jobs_started == 2500
+    assert result.first_at_R == R
+    last, share = busy_while_n_lasts(result)
+    assert last > R / 2
+    assert share >= 0.99
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("policy", [AshaPolicy, ShaPolicy, HyperbandPolicy])
+def test_stragglers_and_drops_leave_no_machine_idle(policy: type) -> None:
+    """Lost runs are queued again: every configuration reports, and at least as many come to R as were meant to."""
+    result = searched(policy, slots=60, jobs=500, faults=Faults(straggling=1.0, drop=0.01))
+    assert result.jobs_started == 500
+    assert busy_while_n_lasts(result)[1] >= 0.99
+    assert result.jobs_at_R[-1][1] >= 500 // R
+
+
+def test_resumed_jobs_train_nothing_twice() -> None:
+    """Each configuration is trained as far as it came, once."""
+    result = searched(AshaPolicy, slots=7, jobs=100)
+    assert result.curves is not None
+    assert result.iterations == sum(len(curve) for curve in result.curves.values())
+    assert all(len(curve) == curve[-1][1] for curve in result.curves.values())
+    assert {len(curve) for curve in result.curves.values()} <= {1, 4, 16}

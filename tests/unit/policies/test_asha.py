@@ -1,0 +1,288 @@
+"""`asha` and `async_hyperband` on a virtual cluster: schedules worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hopyard.policy import ENDLESS, ExperimentView, JobState
+from hopyard.policy.rungs import Rung
+from hopyard.policy.testing import Delays, Step, TrainingFailed, UpCallView, VirtualCluster
+from hopyard.policy.vocabulary import RunEndReason
+from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, HyperbandPolicy, ShaPolicy
+from hopyard_policies.halving.policy import HalvingPolicy
+
+Row = tuple[str, str, float, float, int, int]
+
+VALUES = {1: 0.1, 2: 0.5, 3: 0.3, 4: 0.9, 5: 0.2, 6: 0.8, 7: 0.7, 8: 0.6, 9: 0.0, 10: 0.0, 11: 0.0, 12: 0.0}
+
+
+def cluster_of(policy: HalvingPolicy, values: Mapping[int, float] = VALUES, **terms: Any) -> VirtualCluster:
+    given: dict[str, Any] = {"machines": 2, "jobs": 8, "max_position": 4}
+    return VirtualCluster(policy, curve=lambda job, _: Step({"accuracy": values[job["x"]]}), **{**given, **terms})
+
+
+def rows(cluster: VirtualCluster) -> list[Row]:
+    """Job, machine, when, and from where to where, in the order of their ends."""
+    return [(run.job, run.machines[0], run.began, run.ended, run.start, run.position) for run in cluster.runs]
+
+
+def rungs_of(policy: HalvingPolicy, cluster: VirtualCluster) -> tuple[Rung, ...]:
+    """Who stands where at the end."""
+    last = cluster.history[-1]
+    return policy.rungs(UpCallView(last.moment, last.call))
+
+
+def standing(policy: HalvingPolicy, cluster: VirtualCluster) -> dict[tuple[int, int], list[str]]:
+    """Who has reported at each rung, the best first, by bracket and rung."""
+    return {(rung.bracket, rung.number): [s.job for s in rung.standings] for rung in rungs_of(policy, cluster)}
+
+
+def test_two_machines_eight_configurations() -> None:
+    """Eta 2, rungs at 1, 2 and 4. Job 4 is promoted twice in memory; job 6 waits at 2 until job 7's result lets it go on."""
+    policy = AshaPolicy(eta=2, brackets=[0])
+    cluster = cluster_of(policy)
+    cluster.run()
+    assert rows(cluster) == [
+        ("1", "m01", 0, 1, 0, 1),
+        ("2", "m02", 0, 2, 0, 2),  # The better one of two goes on in memory.
+        ("3", "m01", 1, 2, 0, 1),
+        ("5", "m01", 2, 3, 0, 1),
+        ("6", "m01", 3, 5, 0, 2),
+        ("4", "m02", 2, 6, 0, 4),
+        ("7", "m01", 5, 7, 0, 2),
+        ("8", "m02", 6, 8, 0, 2),  # Its own machine has nothing better to do: job 6 is for the one that job 7 leaves.
+        ("6", "m01", 7, 9, 2, 4),
+    ]
+    assert standing(policy, cluster) == {
+        (0, 0): ["4", "6", "7", "8", "2", "3", "5", "1"],
+        (0, 1): ["4", "6", "7", "8", "2"],
+        (0, 2): ["4", "6"],
+    }
+    # The others wait where they are: more configurations may still bring them on.
+    left = [job.id for job in cluster.jobs.values() if job.state is JobState.SUSPENDED]
+    assert left == ["1", "2", "3", "5", "7", "8"]
+
+
+def test_the_tail_hands_machines_over_at_once() -> None:
+    """All have begun when job 8 does; from then on it wants only what can be used."""
+    cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]))
+    history = cluster.run()
+    at_the_end_of_8 = [entry for entry in history if entry.moment.now == 8][-1]
+    assert at_the_end_of_8.demand == 1
+    assert history[-1].demand == 0
+    assert cluster.over == "the policy has nothing left to do"
+
+
+def test_an_extended_experiment_widens_its_brackets_and_promotes_who_waits() -> None:
+    """Four worse ones make twelve: 3 is the sixth of them, and then 7 the third of six at the next rung. Nothing is trained twice."""
+    policy = AshaPolicy(eta=2, brackets=[0])
+    cluster = cluster_of(policy)
+    cluster.run()
+    cluster.at(20, cluster.extend, 4)
+    cluster.run()
+    assert [row for row in rows(cluster)[9:] if int(row[0]) <= 8] == [
+        ("3", "m01", 22, 23, 1, 2),
+        ("7", "m01", 23, 25, 2, 4),
+    ]
+
+
+def test_a_lost_run_is_queued_again_before_anything_new() -> None:
+    policy = AshaPolicy(eta=2, brackets=[0])
+    cluster = cluster_of(policy, jobs=4)
+    cluster.at(0.5, cluster.lose_run, "2")
+    cluster.run()
+    assert [row for row in rows(cluster) if row[0] in "12"] == [
+        ("2", "m02", 0, 0.5, 0, 0),
+        ("1", "m01", 0, 1, 0, 1),
+        ("2", "m02", 0.5, 2.5, 0, 2),
+    ]
+
+
+def test_a_promoted_job_that_is_lost_goes_on_from_its_snapshot_at_the_rung() -> None:
+    """Job 2 leaves at 1 with a snapshot, is promoted by job 4's result, and lost before it comes to 2."""
+    values = {1: 0.1, 2: 0.5, 3: 0.3, 4: 0.2}
+    policy = AshaPolicy(eta=4, brackets=[0], r=2)
+    cluster = cluster_of(policy, values, jobs=4, max_position=8, machines=1)
+    cluster.at(9.5, cluster.lose_run, "2")
+    cluster.run()
+    assert [row for row in rows(cluster) if row[0] == "2"] == [
+        ("2", "m01", 2, 4, 0, 2),
+        ("2", "m01", 8, 9.5, 2, 3),
+        ("2", "m01", 9.5, 15.5, 2, 8),
+    ]
+
+
+def test_a_result_stands_though_the_run_is_lost_while_it_saves() -> None:
+    """What was reported counts once. The job has nothing more to do at its rung, and begins again only when it is promoted."""
+    values = {1: 0.9, 2: 0.1, 3: 0.1, 4: 0.1}
+    cluster = cluster_of(AshaPolicy(eta=4, brackets=[0]), values, machines=1, jobs=4, delays=Delays(save=1.0))
+    cluster.at(1.5, cluster.lose_run, "1")
+    cluster.run()
+    mine = [(run.start, run.position, run.reason) for run in cluster.runs if run.job == "1"]
+    assert mine == [(0, 1, RunEndReason.LOST), (0, 4, RunEndReason.UNTIL)]
+
+
+def test_a_failed_configuration_is_worst_and_counts() -> None:
+    def curve(job: Mapping[str, Any], position: int) -> Step:
+        if job["x"] == 1:
+            raise TrainingFailed("ValueError")
+        return Step({"accuracy": -5.0})
+
+    policy = AshaPolicy(eta=2, brackets=[0])
+    cluster = VirtualCluster(policy, machines=1, jobs=2, max_position=2, curve=curve, max_failures=0)
+    cluster.run()
+    assert standing(policy, cluster) == {(0, 0): ["2", "1"], (0, 1): ["2"]}
+
+
+def test_values_that_are_not_finite_are_never_promoted() -> None:
+    for value in (math.nan, math.inf, -math.inf):
+        cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]), dict.fromkeys(VALUES, value))
+        cluster.run()
+        assert {run.position for run in cluster.runs} == {1}
+
+
+@pytest.mark.parametrize("interval", [2, 3, 5])
+def test_reports_need_not_fall_on_rungs(interval: int) -> None:
+    """The result is the report at the rung or the first one beyond it; who has come as far as the next rung stands there at once."""
+    values = {(x, position): x + position / 100 for x in (1, 2, 3, 4) for position in range(1, 17)}
+    policy = AshaPolicy(eta=4, brackets=[0])
+    cluster = VirtualCluster(
+        policy,
+        machines=1,
+        jobs=4,
+        max_position=16,
+        interval=interval,
+        curve=lambda job, position: Step({"accuracy": values[job["x"], position]}),
+    )
+    cluster.run()
+    found = rungs_of(policy, cluster)
+    first = next(position for position in range(1, 17) if position >= 1 and position % interval == 0)
+    assert [s.value for s in found[0].standings] == [values[x, first] for x in (4, 3, 2, 1)]
+    second = next(position for position in range(4, 17) if position % interval == 0)
+    assert [(s.job, s.value) for s in found[1].standings] == [("4", values[4, second])]
+
+
+def test_training_that_ends_early_has_its_last_value_there() -> None:
+    """Job 2 says at 2 that it has no more to train: it is complete, and still the best of its rung and of the next."""
+    policy = AshaPolicy(eta=2, brackets=[0], r=2)
+    cluster = VirtualCluster(
+        policy,
+        machines=1,
+        jobs=4,
+        max_position=8,
+        curve=lambda job, position: Step({"accuracy": VALUES[job["x"]]}, finished=job["x"] == 2 and position == 2),
+    )
+    cluster.run()
+    assert cluster.jobs["2"].state is JobState.COMPLETED
+    assert standing(policy, cluster)[0, 1] == ["4", "2"]
+
+
+def test_without_parameters_it_runs_the_three_standard_brackets() -> None:
+    policy = AshaPolicy()
+    cluster = cluster_of(policy, {x: x / 100 for x in range(1, 17)}, machines=3, jobs=16, max_position=256)
+    cluster.run()
+    found = rungs_of(policy, cluster)
+    assert [(rung.bracket, rung.position) for rung in found] == [
+        *((0, position) for position in (1, 4, 16, 64, 256)),
+        *((1, position) for position in (4, 16, 64, 256)),
+        *((2, position) for position in (16, 64, 256)),
+    ]
+    assert [rung.width for rung in found if rung.number == 0] == [12, 3, 1]
+    assert [len(rung.standings) for rung in found if rung.number == 0] == [12, 3, 1]
+
+
+def test_brackets_grow_side_by_side_the_cheap_ones_first() -> None:
+    """The one that is furthest behind its part of 8, 3 and 1 gets the next configuration."""
+    policy = AshaPolicy()
+    cluster = cluster_of(policy, dict.fromkeys(range(1, 17), 0.5), machines=16, jobs=16, max_position=256)
+    history = cluster.run()
+    bottoms = [command.until for entry in history for command in entry.commands if hasattr(command, "until")]
+    assert bottoms[:16] == [1, 1, 1, 1, 4, 1, 1, 1, 1, 4, 1, 1, 1, 1, 4, 16]
+
+
+def test_infinite_horizon_goes_up_as_far_as_there_are_configurations() -> None:
+    policy = AshaPolicy(eta=2, infinite=True)
+    values = {x: 1 / x for x in range(1, 33)}
+    cluster = cluster_of(policy, values, machines=1, jobs=16, max_position=1_000)
+    cluster.run()
+    best = max(cluster.jobs.values(), key=lambda job: job.position)
+    assert (best.position, best.state) == (16, JobState.SUSPENDED)
+    cluster.at(cluster.now + 1, cluster.extend, 16)
+    cluster.run()
+    assert cluster.jobs["1"].position == 32
+
+
+def test_async_hyperband_loops_through_its_brackets() -> None:
+    """Eta 2 and rungs at 1, 2, 4: Hyperband's brackets have 4, 3 and 3 configurations."""
+    policy = AsyncHyperbandPolicy(eta=2)
+    values = dict.fromkeys(range(1, 31), 0.0)
+    cluster = cluster_of(policy, values, machines=25, jobs=25)
+    history = cluster.run()
+    bottoms = [command.until for entry in history for command in entry.commands if hasattr(command, "until")]
+    loop = [1, 1, 1, 1, 2, 2, 2, 4, 4, 4]
+    assert bottoms[:25] == loop + loop + loop[:5]
+    found = rungs_of(policy, cluster)
+    assert [rung.width for rung in found if rung.number == 0] == [12, 7, 6]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"eta": 1}, "eta is 1; it must be a whole number of at least 2"),
+        ({"eta": 2.5}, "eta is 2.5; it must be a whole number of at least 2"),
+        ({"rungs": 0}, "rungs is 0; it must be a whole number of at least 1"),
+        ({"r": 0}, "r is 0; it must be a whole number of at least 1"),
+        ({"r": 1, "rungs": 3}, "give one of them"),
+        ({"brackets": []}, "must be a list of early-stopping rates"),
+        ({"brackets": [0, 0]}, "can be there once"),
+        ({"brackets": 0}, "must be a list of early-stopping rates"),
+        ({"infinite": 1}, "it must be true or false"),
+        ({"ahead": -1}, "ahead is -1"),
+    ],
+)
+def test_impossible_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AshaPolicy(**parameters)
+
+
+def test_a_bracket_that_the_ladder_has_no_rung_for_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"brackets is \[0, 4\], but the rungs are at 1, 2, 4: .* is 2"):
+        cluster_of(AshaPolicy(eta=2, brackets=[0, 4])).run()
+
+
+@pytest.mark.parametrize(
+    ("policy", "jobs", "R", "widths"),
+    [
+        (AshaPolicy(), 16, 256, "12 + 3 + 1, and to bring one to the top they need 256 or 64 or 16"),
+        (AshaPolicy(), 256, 256, ""),
+        (AshaPolicy(rungs=3), 16, 256, ""),
+        (AshaPolicy(), 1, 1, ""),
+        (AshaPolicy(infinite=True), 16, 256, ""),
+        (AshaPolicy(), ENDLESS, 256, ""),
+        (AsyncHyperbandPolicy(), 300, 256, ""),
+        (AsyncHyperbandPolicy(), 255, 256, "255 + 0 + 0 + 0 + 0"),
+        (ShaPolicy(), 255, 256, "255 configurations are too few for 5 rungs at eta 4: the brackets get 255,"),
+        (ShaPolicy(), 256, 256, ""),
+        (HyperbandPolicy(eta=2), 3, 4, "3 + 0 + 0"),
+    ],
+)
+def test_too_few_configurations_for_the_rungs_are_told_of(
+    policy: HalvingPolicy, jobs: int, R: int, widths: str
+) -> None:
+    said = policy.review(ExperimentView("accuracy", "max", R, jobs_left=jobs))
+    assert widths in said
+    assert bool(said) is bool(widths)
+
+
+def test_an_experiment_that_does_not_say_R_is_refused() -> None:
+    terms = ExperimentView("accuracy", "max", ENDLESS, jobs_left=8)
+    for policy in (AshaPolicy(), ShaPolicy()):
+        with pytest.raises(ValueError, match=r"stop\.max_iterations, which is not given: give it, or r"):
+            policy.review(terms)
+    assert AshaPolicy(infinite=True).review(terms) == ""
+    assert AshaPolicy(r=3, brackets=[0]).review(replace(terms, jobs_left=ENDLESS)) == ""

@@ -1,0 +1,194 @@
+"""Hand-made sequences of results, which say what ASHA is and what it is not: three common mistakes are shown to fail them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hopyard_policies.halving.bracket import Bracket
+
+Make = Callable[[int, int], Bracket]
+
+
+def report(bracket: Bracket, **losses: float) -> None:
+    """New configurations report at the bottom rung, one after the other; those that are on their way already, at their rungs."""
+    for job in losses:
+        if bracket.heading(job) is None:
+            bracket.add(job)
+    for job, loss in losses.items():
+        bracket.report(job, loss, loss)
+
+
+def get_jobs(bracket: Bracket, times: int) -> list[tuple[str, int] | None]:
+    """So many free workers ask: who goes on from which rung, or None for a new configuration."""
+    found: list[tuple[str, int] | None] = []
+    for _ in range(times):
+        job = next(bracket.promotable(), None)
+        if job is not None:
+            bracket.promote(*job)
+        found.append(job)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------------ cases
+
+
+def rungs_are_scanned_from_the_top(make: Make) -> None:
+    bracket = make(2, 3)
+    report(bracket, a=1.0, b=2.0, c=3.0, d=4.0)
+    assert get_jobs(bracket, 2) == [("a", 0), ("b", 0)]
+    report(bracket, e=5.0, f=6.0, b=2.0, a=1.0)  # Both rungs have somebody now: a at the upper one, c at the bottom.
+    assert get_jobs(bracket, 3) == [("a", 1), ("c", 0), None]
+
+
+def results_count_and_jobs_on_their_way_do_not(make: Make) -> None:
+    bracket = make(2, 2)
+    bracket.add("w")
+    report(bracket, a=1.0)
+    assert get_jobs(bracket, 1) == [None]
+    report(bracket, w=2.0)
+    assert get_jobs(bracket, 2) == [("a", 0), None]
+
+
+def a_burst_is_promoted_best_first(make: Make) -> None:
+    bracket = make(4, 2)
+    losses = dict(zip("abcdefghijklmnop", (5, 3, 9, 1, 8, 7, 2, 6, 15, 14, 4, 13, 12, 11, 10, 16), strict=True))
+    report(bracket, **losses)
+    assert get_jobs(bracket, 5) == [("d", 0), ("g", 0), ("b", 0), ("k", 0), None]
+
+
+def a_paused_one_is_promoted_by_the_bad_result_of_another(make: Make) -> None:
+    bracket = make(4, 2)
+    report(bracket, a=1.0, b=2.0, c=3.0)
+    assert get_jobs(bracket, 1) == [None]
+    report(bracket, d=4.0)
+    assert get_jobs(bracket, 2) == [("a", 0), None]
+
+
+def a_paused_one_that_is_not_the_best_is_promoted_as_its_rung_fills(make: Make) -> None:
+    bracket = make(2, 2)
+    report(bracket, a=1.0, b=2.0)
+    assert get_jobs(bracket, 2) == [("a", 0), None]
+    report(bracket, c=3.0)
+    assert get_jobs(bracket, 1) == [None]
+    report(bracket, d=4.0)
+    assert get_jobs(bracket, 2) == [("b", 0), None]
+
+
+def who_was_promoted_too_early_keeps_nobody_back(make: Make) -> None:
+    """A promotion that proves wrong costs no place: those who are really among the best are promoted as well."""
+    bracket = make(2, 2)
+    report(bracket, a=5.0, b=6.0)
+    assert get_jobs(bracket, 1) == [("a", 0)]
+    report(bracket, c=1.0, d=2.0)
+    assert get_jobs(bracket, 3) == [("c", 0), ("d", 0), None]
+
+
+def of_equals_the_earlier_goes_on(make: Make) -> None:
+    bracket = make(2, 2)
+    report(bracket, a=1.0, b=1.0, c=1.0, d=1.0)
+    assert get_jobs(bracket, 3) == [("a", 0), ("b", 0), None]
+
+
+def nan_is_worst_and_counts(make: Make) -> None:
+    bracket = make(2, 2)
+    report(bracket, a=math.nan, b=7.0)
+    assert get_jobs(bracket, 2) == [("b", 0), None]
+    report(bracket, c=math.nan, d=math.inf)
+    assert get_jobs(bracket, 1) == [None]
+    report(bracket, e=8.0, f=-math.inf)
+    assert get_jobs(bracket, 2) == [("e", 0), None]
+
+
+def nobody_goes_on_from_the_top(make: Make) -> None:
+    bracket = make(2, 2)
+    report(bracket, a=1.0, b=2.0, c=3.0, d=4.0)
+    assert get_jobs(bracket, 2) == [("a", 0), ("b", 0)]
+    report(bracket, a=1.0, b=2.0)
+    assert get_jobs(bracket, 1) == [None]
+
+
+CASES: list[Callable[[Make], None]] = [
+    rungs_are_scanned_from_the_top,
+    results_count_and_jobs_on_their_way_do_not,
+    a_burst_is_promoted_best_first,
+    a_paused_one_is_promoted_by_the_bad_result_of_another,
+    a_paused_one_that_is_not_the_best_is_promoted_as_its_rung_fills,
+    who_was_promoted_too_early_keeps_nobody_back,
+    of_equals_the_earlier_goes_on,
+    nan_is_worst_and_counts,
+    nobody_goes_on_from_the_top,
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_asha(case: Callable[[Make], None]) -> None:
+    case(Bracket)
+
+
+# --------------------------------------------------------------------------------------------------------------- mistakes
+
+
+class BottomUp(Bracket):
+    """Looks at the rungs from the bottom."""
+
+    def promotable(self) -> Iterator[tuple[str, int]]:
+        yield from sorted(super().promotable(), key=lambda found: found[1])
+
+
+class _Remembers(Bracket):
+    """Knows who has just reported, and where."""
+
+    latest: tuple[str, int] | None = None
+
+    def report(self, job: str, value: float, cost: float) -> None:
+        rung = self.heading(job)
+        assert rung is not None
+        super().report(job, value, cost)
+        self.latest = (job, rung)
+
+
+class LatestOnly(_Remembers):
+    """Promotes the one that has just reported, if it is good enough, and nobody else."""
+
+    def promotable(self) -> Iterator[tuple[str, int]]:
+        yield from (found for found in super().promotable() if found == self.latest)
+
+
+class Stopping(_Remembers):
+    """The stopping variant: who reports goes on if it is among the best 1 / eta so far or there are too few to tell, or never."""
+
+    def promotable(self) -> Iterator[tuple[str, int]]:
+        if self.latest is None:
+            return
+        job, number = self.latest
+        rung = self.rungs[number]
+        better = next(index for index, result in enumerate(rung.results) if result[2] == job)
+        few = len(rung.results) < self.eta
+        if (
+            number < len(self.rungs) - 1
+            and job not in rung.promoted
+            and (few or better < len(rung.results) // self.eta)
+        ):
+            yield job, number
+
+
+@pytest.mark.parametrize("mistake", [BottomUp, LatestOnly, Stopping])
+def test_mistakes_are_found(mistake: type[Bracket]) -> None:
+    """Each fails some of the cases above, and not for another reason than its mistake: others it passes."""
+    found = []
+    for case in CASES:
+        try:
+            case(mistake)
+        except AssertionError:
+            found.append(case)
+    assert found, f"{mistake.__name__} passes them all"
+    assert nobody_goes_on_from_the_top not in found or mistake is not BottomUp
+    wrong = {
+        BottomUp: [rungs_are_scanned_from_the_top],
+        LatestOnly: [a_burst_is_promoted_best_first, a_paused_one_is_promoted_by_the_bad_result_of_another],
+        Stopping: [a_burst_is_promoted_best_first, a_paused_one_is_promoted_by_the_bad_result_of_another],
+    }[mistake]
+    assert set(wrong) <= set(found)

@@ -1,0 +1,122 @@
+"""`sha`, `hyperband` and `bohb` on a virtual cluster: schedules worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hopyard.policy import JobState
+from hopyard.policy.testing import Step, TrainingFailed, VirtualCluster
+from hopyard_policies.halving import BohbPolicy, HyperbandPolicy, ShaPolicy
+from tests.unit.policies.test_asha import VALUES, cluster_of, rows, rungs_of, standing
+
+
+def test_a_rung_waits_for_all_its_results_and_then_ends_who_does_not_go_on() -> None:
+    """Eta 2, rungs at 1, 2 and 4. Job 4 decides the first rung and goes on in memory; at the second it has to wait for job 2."""
+    policy = ShaPolicy(eta=2)
+    cluster = cluster_of(policy, jobs=4, max_position=4)
+    cluster.run()
+    assert rows(cluster) == [
+        ("1", "m01", 0, 1, 0, 1),
+        ("2", "m02", 0, 1, 0, 1),
+        ("3", "m01", 1, 2, 0, 1),
+        ("4", "m02", 1, 3, 0, 2),
+        ("2", "m01", 2, 3, 1, 2),
+        ("4", "m02", 3, 5, 2, 4),
+    ]
+    assert standing(policy, cluster) == {(0, 0): ["4", "2", "3", "1"], (0, 1): ["4", "2"], (0, 2): ["4"]}
+    ended = {job.id: job.state for job in cluster.jobs.values()}
+    assert ended == {"4": JobState.COMPLETED, **dict.fromkeys("123", JobState.TERMINATED)}
+    assert cluster.over == "all jobs ended"
+
+
+def test_a_new_bracket_begins_when_a_machine_would_idle() -> None:
+    """Job 1 is slow: while its rung waits for it, the other machine begins the next bracket."""
+
+    def curve(job: Mapping[str, Any], position: int) -> Step:
+        return Step({"accuracy": VALUES[job["x"]]}, seconds=5.0 if job["x"] == 1 else 1.0)
+
+    policy = ShaPolicy(eta=2)
+    cluster = VirtualCluster(policy, machines=2, jobs=4, max_position=2, curve=curve)
+    cluster.run()
+    assert rows(cluster) == [
+        ("2", "m02", 0, 1, 0, 1),
+        ("3", "m02", 1, 2, 0, 1),
+        ("4", "m02", 2, 4, 0, 2),  # The better one of the second bracket.
+        ("1", "m01", 0, 5, 0, 1),
+        ("2", "m01", 5, 6, 1, 2),
+    ]
+
+
+def test_a_failed_configuration_is_worst_and_nobody_waits_for_it() -> None:
+    def curve(job: Mapping[str, Any], position: int) -> Step:
+        if job["x"] == 1:
+            raise TrainingFailed("ValueError")
+        return Step({"accuracy": math.nan if job["x"] == 2 else -1.0})
+
+    policy = ShaPolicy(eta=2, width=4)
+    cluster = VirtualCluster(policy, machines=1, jobs=4, max_position=2, curve=curve, max_failures=0)
+    cluster.run()
+    assert standing(policy, cluster) == {
+        (0, 0): ["3", "4", "1", "2"],
+        (0, 1): ["4", "3"],
+    }  # 4 decided the rung and went on at once.
+
+
+def test_a_lost_run_is_trained_again_before_its_rung_is_decided() -> None:
+    cluster = cluster_of(ShaPolicy(eta=2), jobs=2, max_position=2)
+    cluster.at(0.5, cluster.lose_run, "2")
+    cluster.run()
+    assert rows(cluster) == [
+        ("2", "m02", 0, 0.5, 0, 0),
+        ("1", "m01", 0, 1, 0, 1),
+        ("2", "m02", 0.5, 2.5, 0, 2),
+    ]
+
+
+def test_the_last_bracket_has_what_is_left() -> None:
+    policy = ShaPolicy(eta=2)
+    cluster = cluster_of(policy, jobs=6, max_position=4)
+    cluster.run()
+    bottoms = [rung for rung in rungs_of(policy, cluster) if rung.number == 0]
+    assert [(rung.width, len(rung.standings)) for rung in bottoms] == [(4, 4), (2, 2)]
+    assert all(job.state.ended for job in cluster.jobs.values())
+
+
+def test_an_extended_experiment_gets_new_brackets_and_further_rungs() -> None:
+    policy = ShaPolicy(eta=2)
+    cluster = cluster_of(policy, jobs=2, max_position=2)
+    cluster.run()
+    assert cluster.jobs["2"].state is JobState.COMPLETED
+    cluster.at(10, cluster.extend, 2)
+    cluster.run()
+    assert {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED} == {"2", "4"}
+
+
+def test_hyperband_loops_through_brackets() -> None:
+    """Rungs at 1, 2 and 4, eta 2: brackets of 4, 3 and 3 that begin at 1, 2 and 4."""
+    policy = HyperbandPolicy(eta=2)
+    cluster = cluster_of(policy, dict.fromkeys(range(1, 15), 0.5), machines=14, jobs=14)
+    history = cluster.run()
+    bottoms = [command.until for entry in history for command in entry.commands if hasattr(command, "until")]
+    assert bottoms[:14] == [1, 1, 1, 1, 2, 2, 2, 4, 4, 4, 1, 1, 1, 1]
+    assert [(rung.position, rung.width) for rung in rungs_of(policy, cluster)] == [
+        *((1, 4), (2, 2), (4, 1)),
+        *((2, 3), (4, 1)),
+        (4, 3),
+        *((1, 4), (2, 2), (4, 1)),
+    ]
+
+
+def test_bohb_schedules_as_sha_does() -> None:
+    sha, bohb = (cluster_of(policy) for policy in (ShaPolicy(eta=2), BohbPolicy(eta=2)))
+    assert [entry.answer for entry in sha.run()] == [entry.answer for entry in bohb.run()]
+
+
+@pytest.mark.parametrize("width", [0, 1.5, "4"])
+def test_impossible_widths_are_refused(width: Any) -> None:
+    with pytest.raises(ValueError, match="it must be a whole number of at least 1"):
+        ShaPolicy(width=width)

@@ -38,7 +38,10 @@ def test_blocks_share_a_folder_and_named_files_are_written(tmp_path: Path) -> No
         ("<!-- docs: run -->\n```python\nraise SystemExit(4)\n```\n", "ended with 4"),
         ("`test_it.py`:\n\n```python\ndef test_it():\n    assert False\n```\n", "ended with 1"),
         ("<!-- docs: same as LICENSE -->\n```text\nnone\n```\n", "differs from LICENSE"),
-        ('<!-- docs: background until "up" -->\n```bash\ntrap "exit 5" INT; echo up; while true; do sleep 0.1; done\n```\n', "ended with 5"),
+        (
+            '<!-- docs: background until "up" -->\n```bash\ntrap "exit 5" INT; echo up; while true; do sleep 0.1; done\n```\n',
+            "ended with 5",
+        ),
     ],
 )
 def test_what_is_not_so_is_told(tmp_path: Path, page: str, said: str) -> None:

@@ -198,6 +198,7 @@ class Schedule:
             generator_reads=self._choices.choice(_READS),
             every_iteration=policy.every_iteration or not quiet,
             ends_jobs=not (quiet and self.probe in CONTENT_AT_THE_END),
+            space={"lr": {"int": [0, 1_000_003]}},
         )
         name = f"x{self.created + 1}"
         core = self.scheduler.core

@@ -2,7 +2,10 @@
 
 import pytest
 
+from hopyard.policy import Policy
 from hopyard_policies.bandit import BanditPolicy
+from hopyard_policies.median import MedianPolicy
+from hopyard_policies.pbt import PbtPolicy
 from tests.simulation.probes import PROBES
 from tests.simulation.schedule import run
 
@@ -14,9 +17,24 @@ class Bandit(BanditPolicy):
         super().__init__(evaluation_boundary=2, epsilon=0.2)
 
 
+class Median(MedianPolicy):
+    """Judges as early as that."""
+
+    def __init__(self) -> None:
+        super().__init__(evaluation_boundary=2, least_jobs=1)
+
+
+class Pbt(PbtPolicy):
+    """Small populations with an interval as short, so that many members are replaced."""
+
+    def __init__(self) -> None:
+        super().__init__(population=3, interval=2, truncation=0.5)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_bandit_survives_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROBES, "bandit", Bandit)
-    outcomes = [run("bandit", seed) for seed in range(20)]
+@pytest.mark.parametrize(("name", "policy"), [("bandit", Bandit), ("median", Median), ("pbt", Pbt)])
+def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROBES, name, policy)
+    outcomes = [run(name, seed) for seed in range(20)]
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []

@@ -124,4 +124,6 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         seed=spec.generator.seed,
         cpus=spec.resources.per_job.cpus,
         gpus=spec.resources.per_job.gpus,
+        space=spec.space.to_dict(),
+        constraints=tuple(spec.constraints),
     )

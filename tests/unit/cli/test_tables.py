@@ -52,6 +52,14 @@ def test_jobs_on_machines_are_shown_with_all_of_them() -> None:
     assert next(line for line in lines if line.startswith("4")).split()[-3:] == ["a/0", "b/1", "lr=0.3"]
 
 
+def test_forked_jobs_say_what_they_were_forked_from() -> None:
+    child = Job("e1", "4", JobState.RUNNING, "", {"lr": 0.12}, 8, parent="2", fork_position=6)
+    lines = shown(tables.jobs_table(EXPERIMENT, [*JOBS, child]))
+    assert lines[0].split()[-2:] == ["from", "hyperparameters"]
+    assert next(line for line in lines if line.startswith("4")).split()[-2:] == ["2@6", "lr=0.12"]
+    assert next(line for line in lines if line.startswith("1")).split()[-2:] == ["-", "lr=0.5"]
+
+
 def test_the_ranks_of_a_job_on_several_machines_are_shown_on_each() -> None:
     machines = (Machine("n/0", "n", "e1", "3", rank=1, world=2), Machine("n/1", "n", "e1", "4"))
     lines = shown(tables.nodes_table([Node("n", "a:1", NodeState.UP, machines)]))
@@ -84,7 +92,7 @@ def test_experiments_and_nodes() -> None:
         (tables.experiments_table([]), "no experiments yet"),
         (tables.nodes_table([]), "no nodes"),
         (tables.jobs_table(EXPERIMENT, []), "has no jobs yet"),
-        (tables.curve_text(EXPERIMENT, "1", "loss", []), "nothing reported yet"),
+        (tables.curve_text(EXPERIMENT, JOBS[0], "loss", []), "nothing reported yet"),
     ],
 )
 def test_nothing_is_said_too(renderable: RenderableType, expected: str) -> None:
@@ -92,9 +100,14 @@ def test_nothing_is_said_too(renderable: RenderableType, expected: str) -> None:
 
 
 def test_a_curve_has_its_ends_below_it() -> None:
-    lines = shown(tables.curve_text(EXPERIMENT, "1", "loss", [Point(1, 1.0), Point(9, 0.5)]))
+    lines = shown(tables.curve_text(EXPERIMENT, JOBS[0], "loss", [Point(1, 1.0), Point(9, 0.5)]))
     assert lines[0] == "digits, job 1: loss"
     assert lines[-1].split() == ["1", "9"]
+    child = dataclasses.replace(JOBS[0], id="4", parent="2", fork_position=6)
+    assert (
+        shown(tables.curve_text(EXPERIMENT, child, "loss", [Point(1, 1.0)]))[0]
+        == "digits, job 4 (from job 2 at 6): loss"
+    )
 
 
 def test_equal_reasons_are_told_once_and_what_the_state_says_not_at_all() -> None:

@@ -23,6 +23,7 @@ from hopyard.policy import (
 )
 from hopyard.policy.testing import (
     Delays,
+    IllegalCommand,
     SpinningError,
     StalledError,
     Step,
@@ -212,6 +213,9 @@ def test_fork_evaluate_and_answer() -> None:
     def evaluate(cluster: Cluster) -> None:
         assert [point.position for point in cluster.curve("3")] == [1, 2]
         assert cluster.jobs["3"].position == 2
+        assert cluster.snapshots("3") == (2,)  # It can start, from its parent's.
+        with pytest.raises(IllegalCommand, match="job '3' has no snapshot of its own at 2, which it was forked at"):
+            cluster.fork_job("3", 2, {})
         start("1", "m01", mode=RunMode.EVALUATE, inputs={"m01": "part-0"})(cluster)
 
     def finish(cluster: Cluster) -> None:

@@ -84,7 +84,7 @@ def jobs_table(
     with_reasons: bool = True,
     width: int = NARROW,
 ) -> RenderableType:
-    """An experiment's jobs, the best first; at most `most` of them.
+    """An experiment's jobs, the best first; at most `most` of them. If any was forked, with what from: parent@position.
 
     Why jobs failed or wait stands beside them if `width` has room, else below, equal reasons once.
     """
@@ -97,7 +97,8 @@ def jobs_table(
     longest = model.max_position
     placed = any(job.machines for job in found)
     columns = ["job", "state", "position", f"best {experiment.metric.name}", "at", "last"]
-    columns += [*(["on"] if placed else []), "hyperparameters"]
+    forked = any(job.parent for job in found)
+    columns += [*(["from"] if forked else []), *(["on"] if placed else []), "hyperparameters"]
     rows: list[Row] = []
     ordered = sorted(found, key=model.merit)
     for job in ordered[:most]:
@@ -111,6 +112,7 @@ def jobs_table(
                 Text(text.number(job.best_value), style=style.BEST if mine else ""),
                 str(job.best_position) if job.best_value is not None else text.NOTHING,
                 text.number(job.last_value),
+                *([f"{job.parent}@{job.fork_position}" if job.parent else text.NOTHING] if forked else []),
                 *([Text(" ".join(job.machines))] if placed else []),
                 Text(text.hyperparameters(job.hyperparameters)),
             ]
@@ -168,9 +170,10 @@ def best_text(experiment: Experiment, job: Job) -> RenderableType:
     return Group(*lines)
 
 
-def curve_text(experiment: Experiment, job: str, metric: str, points: Sequence[Point]) -> RenderableType:
+def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[Point]) -> RenderableType:
     """A curve as a plot."""
-    title = f"{experiment.name}, job {job}: {metric}"
+    origin = f" (from job {job.parent} at {job.fork_position})" if job.parent else ""
+    title = f"{experiment.name}, job {job.id}{origin}: {metric}"
     if not points:
         return Text(f"{title}: nothing reported yet")
     width = min(_PLOT_WIDTH, Console().width)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncGenerator, Collection
@@ -27,7 +28,7 @@ from hopyard.client.types import (
     Point,
     Statistic,
 )
-from hopyard.errors import InvalidInput, TimedOut, Unavailable
+from hopyard.errors import InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.rpc import DEFAULT_TIMEOUT_SECONDS, Backoff
 from hopyard.rpc.enums import JOB_STATES
 from hopyard.v1 import appstat_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
@@ -271,7 +272,7 @@ class Looking:
         return recorder.traces(present, await self.jobs(present))
 
     async def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
-        """A job's curve, in order of position.
+        """A job's curve, in order of position. That of a forked job begins with its ancestor's, up to the fork.
 
         Args:
             experiment: Which.
@@ -282,8 +283,27 @@ class Looking:
             NotFound: There is no such experiment or job.
         """
         present = await self.get(experiment)
-        await self.job(present.id, job)
-        return converters.curve(await self.statistics(present.id, job), metric or present.metric.name)
+        found: list[Point] = []
+        passed: set[str] = set()
+        upto: float = math.inf
+        one: Job | None = await self.job(present.id, job)
+        while one is not None and one.id not in passed:  # two jobs may each have taken a state of the other
+            passed.add(one.id)
+            begin = one.fork_position if one.parent is not None else -1
+            own = converters.curve(await self.statistics(present.id, one.id), metric or present.metric.name)
+            found[:0] = [point for point in own if begin < point.position <= upto]
+            upto = min(upto, begin)
+            one = await self._parent(present.id, one)
+        return found
+
+    async def _parent(self, experiment: str, job: Job) -> Job | None:
+        """What a job was forked from, if that is of the same experiment: in a group it may be another one's."""
+        if job.parent is None:
+            return None
+        try:
+            return await self.job(experiment, job.parent)
+        except NotFound:
+            return None
 
     async def logs(
         self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0

@@ -48,7 +48,6 @@ class Policy(abc.ABC):
             a class that overrides it. False: the run saves and ends by itself, and `on_run_end` tells of it.
         forks: Whether `allocate_jobs` is called also when a snapshot is there that was asked for with `snapshot_at`: another job
             may start from it, while its own trains on.
-
         generator: The generator of experiments that name none; empty: the usual one.
 
     All are read when the experiment is created.

@@ -28,6 +28,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
+from hopyard.space import Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ class ExperimentView:
         id: The experiment's id.
         weight: Its part of the group's share, relative to the others'.
         running: Whether its jobs may be created and started now: it is neither paused nor at its end.
+        space: What its configurations are taken from, with its constraints, for policies that change hyperparameters; None: not
+            known here, as in a simulation of recorded curves.
     """
 
     metric: str
@@ -110,6 +113,7 @@ class ExperimentView:
     id: str = ""
     weight: float = 1.0
     running: bool = True
+    space: Space | None = None
 
     def better(self, a: float, b: float) -> bool:
         """Whether `a` is better than `b`; NaN is worst, two NaNs are equal."""

@@ -7,6 +7,7 @@ are journalled there too, so that an experiment replays alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -75,6 +76,8 @@ class Settings:
         generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
         low: The smallest value that the metric can have; None: not known.
         high: The largest one; None: not known.
+        space: For policies: the search space in its written form; None: not known.
+        constraints: For policies: the constraints that go with it.
     """
 
     metric: str
@@ -105,6 +108,8 @@ class Settings:
     low: float | None = None
     high: float | None = None
     forks: bool = False
+    space: Mapping[str, Any] | None = None
+    constraints: tuple[str, ...] = ()
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

@@ -32,6 +32,7 @@ from hopyard.policy.vocabulary import (
     SuspendJob,
     TerminateJob,
 )
+from hopyard.space import Space
 from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
@@ -69,6 +70,14 @@ class JobViews:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[JobView, Run | None, SnapshotId | None]] = {}
+        self._spaces: dict[str, Space] = {}
+
+    def space(self, member: Member) -> Space | None:
+        """The search space of an experiment, which never changes."""
+        written, constraints = member.settings.space, member.settings.constraints
+        if written is not None and member.id not in self._spaces:
+            self._spaces[member.id] = Space.from_dict(written).constrained(constraints)
+        return self._spaces.get(member.id)
 
     def of(self, job: Job) -> JobView:
         """The view of a job as it is now."""
@@ -188,6 +197,7 @@ class CoreView(Cluster):
             id=member.id,
             weight=settings.weight,
             running=member.running,
+            space=self._views.space(member),
         )
 
     @property

@@ -14,6 +14,7 @@ from hopyard.generator import Result as Outcome
 from hopyard.plugins import parameter_names
 from hopyard.policy import Policy, hears_statistics
 from hopyard.predictor import Predictor
+from hopyard.space import Space
 from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import Settings
@@ -59,6 +60,7 @@ def simulate(
     costs: Costs | None = None,
     faults: Faults | None = None,
     generator: Generator | None = None,
+    space: Space | None = None,
     predictor: str | Predictor | None = DEFAULT_PREDICTOR,
     foreseen: Foreseen | None = None,
     from_scratch: bool = False,
@@ -82,6 +84,7 @@ def simulate(
         costs: What things cost; by default nothing.
         faults: What goes wrong; by default nothing.
         generator: Proposes configurations instead of the workload's own; with a workload that knows them all.
+        space: What the policy is told of the search space: policies that change hyperparameters need it.
         predictor: Answers what the policy asks about curves: a name as in an experiment file, by default what is the default
             there; or one that was made. None: every question is answered with an error.
         foreseen: Predictions that were made before, and those that will be: give several simulations the same.
@@ -124,6 +127,8 @@ def simulate(
         ends_jobs=made.ends_jobs,
         forks=made.forks,
         generator_reads=generator.reads if generator is not None else "nothing",
+        space=space.to_dict() if space is not None else None,
+        constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
     )
     seen = foreseen if foreseen is not None else Foreseen()
     questions = _Questions(configurations, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))

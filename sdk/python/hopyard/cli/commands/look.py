@@ -143,7 +143,8 @@ def curve(
 
     async def ask(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
-        job = given if given is not None else (await _best(client, chosen)).id
+        one = await client.job(chosen, given) if given is not None else await _best(client, chosen)
+        job = one.id
         points = await client.curve(chosen, job, metric)
         seen = {} if points else metrics_seen(await client.statistics(chosen, job))
         if seen:
@@ -152,6 +153,6 @@ def curve(
         if json:
             emit_json({"experiment": chosen.id, "job": job, "metric": metric or chosen.metric.name, "points": points})
         else:
-            emit(curve_text(chosen, job, metric or chosen.metric.name, points))
+            emit(curve_text(chosen, one, metric or chosen.metric.name, points))
 
     with_client(server, data, "hopyard curve", ask)

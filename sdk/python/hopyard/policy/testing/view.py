@@ -236,6 +236,9 @@ class UpCallView(Cluster):
     def _snapshot(self, command: Command, job: str, position: int) -> None:
         saves = self._moment.saves.get(job, ())
         self._demand(command, position in saves, f"job {job!r} has snapshots at {list(saves)} only")
+        view = self._moment.jobs[job]
+        own = not view.parent or position > view.fork_position
+        self._demand(command, own, f"job {job!r} has no snapshot of its own at {position}, which it was forked at")
 
     def _states_of(self, job: str) -> JobState:
         self._known("command", job)

@@ -31,6 +31,7 @@ from hopyard.policy.vocabulary import (
     StartJob,
     Verdict,
 )
+from hopyard.space import Space
 
 
 class StalledError(AssertionError):
@@ -65,6 +66,7 @@ class VirtualCluster(Commands):
         mode: Which direction is better.
         target: The experiment is over when a job reaches it.
         kill_threshold: Shown to the policy.
+        space: Shown to the policy; configurations come from `generator` all the same.
         seed: The experiment's seed.
         interval: Units in an iteration.
         snapshot_every: Save each so many units during a run; 0: only at its end and where the policy asks.
@@ -92,6 +94,7 @@ class VirtualCluster(Commands):
         mode: Literal["max", "min"] = "max",
         target: float | None = None,
         kill_threshold: float | None = None,
+        space: Space | None = None,
         seed: int = 0,
         interval: int = 1,
         snapshot_every: int = 0,
@@ -107,7 +110,7 @@ class VirtualCluster(Commands):
     ) -> None:
         self.policy = policy
         self.history: list[Entry] = []
-        terms = ExperimentView(metric, mode, max_position, target, kill_threshold, jobs, seed)
+        terms = ExperimentView(metric, mode, max_position, target, kill_threshold, jobs, seed, space=space)
         world = World(interval, snapshot_every, keep_latest, max_failures, max_losses, grace, delays or Delays())
         super().__init__(terms, world, curve, generator, respond)
         self._refuse, self._watch, self._max_calls = refuse, watch, max_calls
@@ -281,7 +284,7 @@ class VirtualCluster(Commands):
             reserved=frozenset(m.id for m in held if m.reserved),
             queue=() if self._paused else tuple(job.id for job in waiting),
             curves={job.id: job.points for job in jobs},
-            saves={job.id: tuple(sorted(job.saves)) for job in jobs},
+            saves={job.id: tuple(sorted(job.saves)) or job.origin() for job in jobs},
             incumbent=self._incumbent,
             next_job=self._ordinals + 1,
             next_ticket=self._tickets + 1,

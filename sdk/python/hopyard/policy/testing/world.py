@@ -154,6 +154,10 @@ class Job:
         """The position that it would go on from."""
         return max(self.saves, default=self.fork_position)
 
+    def origin(self) -> tuple[int, ...]:
+        """Where it was forked: the snapshot there is its parent's, which it can start from."""
+        return (self.fork_position,) if self.parent else ()
+
     def view(self, max_position: int) -> JobView:
         """The job as a policy sees it."""
         run = self.run

@@ -1,0 +1,302 @@
+"""Population based training: the worst members go on as changed copies of the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from hopyard.policy import (
+    CONTINUE,
+    TERMINATE,
+    Cluster,
+    Decision,
+    GeneratorExhausted,
+    IterationFinish,
+    JobState,
+    JobView,
+    Policy,
+    RunEnd,
+    Verdict,
+)
+from hopyard.policy.vocabulary import CreateJob, ForkJob
+from hopyard.space import below
+from hopyard_policies.pbt.explore import closure, explored
+from hopyard_policies.pbt.population import Population, rated
+
+_ROUNDS: Final = 30
+_ENDLESS: Final = 2**31 - 1
+"""The max position of jobs that train until their programs end."""
+
+
+class PbtPolicy(Policy):
+    """Population based training (Jaderberg et al., 2017) as the ASHA paper runs it (appendix A.3).
+
+    Jobs form populations of `population` members, whose configurations the experiment's generator proposes. At each multiple of
+    `interval` a member saves, and is held against the population's latest results: each two members are compared at the last
+    boundary that both have passed, so that nobody looks better for having trained longer. One of the worst part `truncation` is
+    replaced by a copy of a better one, drawn evenly from the best part:
+
+    * **exploit**: a new job is forked from the newest snapshot of the better one, and the member ends;
+    * **explore**: each hyperparameter of the copy is drawn anew with the chance `resample`, otherwise perturbed, by a factor of 0.8
+      or 1.2 or to an adjacent choice. Those that are `frozen` stay, as must all that shape the model, or the weights would not fit.
+
+    The copy trains on from the snapshot's position, and its curve begins with that of its parent: a job is complete at
+    `max_iterations` along its lineage.
+
+    No member trains more than `lag` ahead of the slowest of its population: it waits at a boundary. Machines go to the oldest
+    population first, in it to the member that is furthest behind. When a machine would idle, a further population begins, as
+    long as the experiment may have more jobs. Copies do not count as jobs of the experiment, so `stop.jobs` is how many members all
+    populations begin with, together.
+
+    With a `kill_threshold`, the value of random guessing, a member that is not better at its first boundary is replaced by a new
+    configuration, until at least half of the population is better; each of these counts as a job of the experiment.
+
+    A member that fails leaves its population smaller; a copy whose snapshot was lost before it could save is made once more.
+
+    Args:
+        population: Members of a population, at least 2.
+        interval: Units between two boundaries, at least 1; None: a thirtieth of `max_iterations`.
+        lag: In units, at least `interval`; None: twice the interval.
+        truncation: In 0..0.5.
+        resample: In 0..1.
+        frozen: Names of hyperparameters, or of groups of them, that copies inherit as they are.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    # Runs end at boundaries, and all that it has to say it says there.
+    every_iteration = False
+    ends_jobs = False
+
+    def __init__(
+        self,
+        population: int = 20,
+        interval: int | None = None,
+        lag: int | None = None,
+        truncation: float = 0.2,
+        resample: float = 0.25,
+        frozen: Sequence[str] = (),
+    ) -> None:
+        for name, value, least in (
+            ("population", population, 2),
+            ("interval", interval, 1),
+            ("lag", lag, interval if type(interval) is int else 1),
+        ):
+            if value is not None and (type(value) is not int or value < least):
+                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+        for name, chance, most in (("truncation", truncation, 0.5), ("resample", resample, 1)):
+            if type(chance) not in (int, float) or not 0 <= chance <= most:
+                raise ValueError(f"{name} is {chance!r}; it must be in 0..{most}")
+        if isinstance(frozen, str) or not all(isinstance(name, str) for name in frozen):
+            raise ValueError(f"frozen is {frozen!r}; it must be a list of names of hyperparameters")
+        self._size = population
+        self._interval = interval
+        self._lag = lag
+        self._part = truncation
+        self._resample = resample
+        self._frozen = tuple(frozen)
+        self._populations: list[Population] = []
+        self._seats: dict[str, Population] = {}
+        self._barren: set[tuple[str, int]] = set()  # snapshots that no fork could be made of
+
+    # ---------------------------------------------------------------------------------------------------------- up-calls
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        """Idle machines go to members that may train on; if one is left over, a population begins."""
+        for job in cluster.idle_jobs():
+            if job.id not in self._seats:  # It was replaced, but its run was over before it heard of it.
+                cluster.terminate_job(job.id)
+        startable, machines = self._startable(cluster), cluster.idle_machines()
+        for job, machine in zip(startable, machines, strict=False):
+            until = min(self._seats[job.id].next_boundary(job.position), job.max_position)
+            cluster.start_job(job.id, machine.id, until=until, allowed=until)
+        coming = cluster.count(JobState.CREATING)
+        if not self._fill(cluster) and len(machines) > len(startable) + coming:
+            self._begin(cluster)
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        """At a boundary a member saves and leaves its machine, or is replaced."""
+        job, population = cluster.jobs[event.job], self._seats.get(event.job)
+        if population is None:
+            return TERMINATE
+        if not event.at_until:
+            return Decision.proceed(job.max_position)
+        founds = not job.parent and job.id not in population.results
+        passed = population.passes(job.id, event.position, self._result(cluster, job.id))
+        ends = event.report.finished or event.position >= job.max_position or job.state is JobState.SUSPENDING
+        if ends or not passed:
+            return CONTINUE
+        if founds and self._is_drawn_again(cluster, population, job.id):
+            self._leave(job.id)
+            population.wanted += 1
+            return TERMINATE
+        self._tidy(cluster, population)
+        if population.is_last(job.id, self._part) and self._copy(cluster, population, job.id):
+            return TERMINATE
+        return CONTINUE
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        """A copy that has nothing to go on from is made once more."""
+        job, population = cluster.jobs[run.job], self._seats.get(run.job)
+        if population is None or job.state is not JobState.FAILED:
+            return
+        bereft = job.parent and not cluster.snapshots(job.id)
+        if not (bereft and self._copy(cluster, population, job.id, anew=True)):
+            self._leave(job.id)
+
+    def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
+        """The population stays smaller."""
+        self._leave(exhausted.job)
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """What was not made is no member; another one is."""
+        command = verdict.command
+        if not isinstance(command, CreateJob | ForkJob) or command.job not in self._seats:
+            return
+        if isinstance(command, CreateJob):
+            self._leave(command.job).wanted += 1
+            return
+        self._barren.add((command.parent, command.position))
+        if not self._copy(cluster, self._seats[command.job], command.job, anew=True):
+            self._leave(command.job)
+
+    def demand(self, cluster: Cluster) -> int:
+        """Machines that runs hold, that members need which may train on, and that those to be created will need."""
+        coming = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
+        return cluster.busy_machines() + len(self._startable(cluster)) + coming
+
+    # -------------------------------------------------------------------------------------------------------- populations
+
+    def _begin(self, cluster: Cluster) -> None:
+        """A population begins, in the experiment that has the fewest for its weight."""
+        able = [terms for terms in cluster.experiments.values() if terms.running and terms.jobs_left]
+        if not able:
+            return
+        begun = [population.experiment for population in self._populations]
+        terms = min(able, key=lambda terms: begun.count(terms.id) / terms.weight)
+        if terms.space is None:
+            raise ValueError(
+                "pbt changes hyperparameters, so it must know the search space, and here is none: to simulate it, give "
+                "simulate() curves from a function (CurveWorkload), and the space they are of (space=...)"
+            )
+        if terms.max_position >= _ENDLESS and self._interval is None:
+            raise ValueError("pbt needs stop.max_iterations, or policy.interval: the units between two adaptations")
+        interval = self._interval or max(terms.max_position // _ROUNDS, 1)
+        lag = self._lag or 2 * interval
+        if lag < interval:
+            raise ValueError(f"lag is {lag}; it must be at least the interval, which is {interval}")
+        size = min(self._size, terms.jobs_left)
+        frozen = closure(terms.space, self._frozen)
+        self._populations.append(Population(len(begun), terms.id, size, interval, lag, frozen, wanted=size))
+        self._fill(cluster)
+
+    def _fill(self, cluster: Cluster) -> bool:
+        """Creates the members that are wanted, as far as the experiments may have more jobs; whether there were any."""
+        left = {terms.id: terms.jobs_left for terms in cluster.experiments.values() if terms.running}
+        made, grouped = False, len(cluster.experiments) > 1
+        for population in self._populations:
+            if population.wanted and population.experiment in left:
+                for _ in range(min(population.wanted, left[population.experiment])):
+                    job = cluster.create_job(experiment=population.experiment if grouped else "")
+                    population.members[job] = None
+                    self._seats[job] = population
+                    left[population.experiment] -= 1
+                    made = True
+                population.wanted = 0
+        return made
+
+    def _leave(self, job: str) -> Population:
+        population = self._seats.pop(job)
+        population.leave(job)
+        return population
+
+    def _tidy(self, cluster: Cluster, population: Population) -> None:
+        """Those that somebody has ended are no members any more."""
+        for job in [job for job in population.members if job in cluster.jobs]:
+            if cluster.jobs[job].state in (JobState.FAILED, JobState.TERMINATED):
+                self._leave(job)
+
+    def _startable(self, cluster: Cluster) -> list[JobView]:
+        """Members that wait and may train on: the oldest population first, in it those that are furthest behind."""
+        slowest: dict[int, int] = {}
+        found: list[tuple[int, int, JobView]] = []
+        for job in cluster.idle_jobs():
+            population = self._seats.get(job.id)
+            if population is None or job.position >= job.max_position:
+                continue
+            if population.number not in slowest:
+                slowest[population.number] = self._slowest(cluster, population)
+            until = population.next_boundary(job.position)
+            if until - slowest[population.number] <= population.lag:
+                found.append((population.number, until, job))
+        return [job for _, _, job in sorted(found, key=lambda each: each[:2])]
+
+    def _slowest(self, cluster: Cluster, population: Population) -> int:
+        """The last boundary of the member that is furthest behind. What a lost run had reached counts."""
+        reached = [
+            job.high_water
+            for member in population.members
+            if (job := cluster.jobs.get(member)) is not None and not job.state.ended and job.state is not JobState.HELD
+        ]
+        return population.boundary(min(reached, default=0)) * population.interval
+
+    # --------------------------------------------------------------------------------------------------------- adaptation
+
+    def _result(self, cluster: Cluster, job: str) -> float:
+        """What a job reported last."""
+        terms = cluster.experiment
+        points = reversed(cluster.curve(job))
+        found = next((point.metrics[terms.metric] for point in points if terms.metric in point.metrics), math.nan)
+        return rated(terms, found)
+
+    def _is_drawn_again(self, cluster: Cluster, population: Population, job: str) -> bool:
+        """Whether a member that begins no better than random guessing gives its place to another configuration."""
+        terms = cluster.experiments[population.experiment]
+        if terms.kill_threshold is None or population.results[job][0] > rated(terms, terms.kill_threshold):
+            return False
+        if len(population.poor) < population.size // 2:
+            population.poor.add(job)
+            return False
+        return terms.jobs_left > 0
+
+    def _copy(self, cluster: Cluster, population: Population, replaced: str, *, anew: bool = False) -> bool:
+        """A changed copy of one of the best takes a member's place.
+
+        Args:
+            cluster: Where.
+            population: Which.
+            replaced: Who gives way: to a better one, or if that was to be a copy itself (`anew`) to any of the best.
+            anew: Whether it is made once more.
+
+        Returns:
+            Whether there is one; if not, no such member has a snapshot.
+        """
+        sources = [
+            (better, source)
+            for better in population.best(self._part)
+            if (population.is_better(better, replaced) or (anew and better != replaced))
+            and (source := self._source(cluster, better)) is not None
+        ]
+        if not sources:
+            return False
+        better, (parent, position) = sources[below(cluster.rng, len(sources))]
+        space = cluster.experiments[population.experiment].space
+        assert space is not None  # Or the population had not begun.
+        inherited = cluster.jobs[better].hyperparameters
+        changed = explored(space, inherited, population.frozen, self._resample, cluster.rng)
+        child = cluster.fork_job(parent, position, changed)
+        del self._seats[replaced]
+        self._seats[child] = population
+        population.replace(replaced, child, better, position)
+        return True
+
+    def _source(self, cluster: Cluster, job: str) -> tuple[str, int] | None:
+        """The newest snapshot that a job can be forked from: its own, or for want of one that of its parent."""
+        view = cluster.jobs[job]
+        found = [(job, at) for at in cluster.snapshots(job) if view.fork_position < at < view.max_position]
+        if not found and view.parent and view.fork_position in cluster.snapshots(view.parent):
+            found = [(view.parent, view.fork_position)]
+        able = [source for source in found if source not in self._barren]
+        return able[-1] if able else None

@@ -1,0 +1,142 @@
+"""Schedules of the median stopping rule, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pytest
+
+from hopyard.policy import IterationFinish, JobState
+from hopyard.policy.testing import Step, VirtualCluster
+from hopyard.policy.vocabulary import Hyperparameters, StartJob
+from hopyard_policies.median import MedianPolicy
+
+Levels = Mapping[int, float | Sequence[float]]
+
+
+def levels(values: Levels) -> Any:
+    """A curve on which configuration x reports `values[x]`: always, or one value after the other."""
+
+    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+        found = values[int(hyperparameters["x"])]
+        return Step({"accuracy": found[position - 1] if isinstance(found, Sequence) else found})
+
+    return curve
+
+
+def searched(policy: MedianPolicy, values: Levels, **changes: Any) -> VirtualCluster:
+    """The jobs of `values` on one machine, one after the other, four units each; run to its end."""
+    terms: dict[str, Any] = {"machines": 1, "jobs": len(values), "max_position": 4}
+    cluster = VirtualCluster(policy, curve=levels(values), **{**terms, **changes})
+    cluster.run()
+    return cluster
+
+
+def trained(cluster: VirtualCluster) -> dict[str, int]:
+    """How far each job came; those that were ended, negative."""
+    return {
+        job.id: -job.high_water if job.state is JobState.TERMINATED else job.high_water for job in cluster.jobs.values()
+    }
+
+
+def rule(**changes: Any) -> MedianPolicy:
+    return MedianPolicy(**{"evaluation_boundary": 2, "least_jobs": 1, **changes})
+
+
+def test_the_best_is_held_against_the_median_of_the_running_averages() -> None:
+    # At 2 the averages are 0.3, 0.5 and 0.6. Job 4 has an average of 0.35, but was at 0.5 once, which is the median and not worse.
+    # Job 5 never was; the median of 0.3, 0.35, 0.5, 0.6 is 0.425, which 0.42 is below.
+    values: Levels = {
+        1: (0.2, 0.4, 0.5, 0.6),
+        2: (0.4, 0.6, 0.7, 0.8),
+        3: (0.6, 0.6, 0.6, 0.6),
+        4: (0.5, 0.2, 0.9, 0.9),
+        5: (0.42, 0.4, 0.9, 0.9),
+    }
+    assert trained(searched(rule(), values)) == {"1": 4, "2": 4, "3": 4, "4": 4, "5": -2}
+
+
+def test_the_last_boundary_is_the_end_and_judges_nobody() -> None:
+    values: Levels = {1: 0.5, 2: (0.5, 0.5, 0.1, 0.1)}
+    assert trained(searched(rule(evaluation_boundary=4), values)) == {"1": 4, "2": 4}
+
+
+def test_one_that_was_ended_still_counts_where_it_was_judged() -> None:
+    # Job 2 ends at 2, with 0.1. For job 3 the median is that of 0.5 and 0.1: 0.3; without job 2 it would be 0.5.
+    assert trained(searched(rule(), {1: 0.5, 2: 0.1, 3: 0.3, 4: 0.29})) == {"1": 4, "2": -2, "3": 4, "4": -2}
+
+
+def test_later_boundaries_have_medians_of_their_own() -> None:
+    values: Levels = {1: (0.1, 0.1, 0.9, 0.9, 0.9, 0.9), 2: 0.4}
+    # At 2 the median is 0.1, at 4 it is (0.1 + 0.1 + 0.9 + 0.9) / 4 = 0.5.
+    assert trained(searched(rule(), values, max_position=6)) == {"1": 6, "2": -4}
+
+
+def test_nobody_is_judged_before_enough_others_came_as_far() -> None:
+    values = {1: 0.9, 2: 0.1, 3: 0.1, 4: 0.05, 5: 0.05}
+    # For job 4 it is the first time that three are there: 0.9, 0.1, 0.1.
+    assert trained(searched(rule(least_jobs=3), values)) == {"1": 4, "2": 4, "3": 4, "4": -2, "5": -2}
+
+
+def test_nobody_is_judged_in_the_grace() -> None:
+    assert trained(searched(rule(evaluation_boundary=1, grace=3), {1: 0.9, 2: 0.1})) == {"1": 4, "2": -3}
+    assert trained(searched(rule(grace=3), {1: 0.9, 2: 0.1})) == {"1": 4, "2": 4}
+
+
+def test_minimising_is_the_mirror_image() -> None:
+    values = {1: 0.5, 2: 0.9, 3: 0.7, 4: 0.71}
+    assert trained(searched(rule(), values, mode="min")) == {"1": 4, "2": -2, "3": 4, "4": -2}
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("worst", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_worst(mode: Literal["max", "min"], worst: float) -> None:
+    # The averages of jobs 1 and 4 are worst. With two such and two of 0.5 the middle is not finite and ends nobody; for job 6 it is
+    # the third 0.5, which it never had. Job 4 has a best, the one finite value that it had.
+    values: Levels = {1: worst, 2: 0.5, 3: 0.5, 4: (0.5, worst, 0.5, 0.5), 5: 0.5, 6: worst}
+    assert trained(searched(rule(), values, mode=mode)) == {"1": 4, "2": 4, "3": 4, "4": 4, "5": 4, "6": -2}
+
+
+@pytest.mark.parametrize("value", [0.1, 0.7, -0.1, 1e308, -1e308, 5e-324])
+def test_equal_jobs_are_never_worse_than_each_other(value: float) -> None:
+    found = searched(rule(evaluation_boundary=3), dict.fromkeys(range(1, 7), value), max_position=7)
+    assert set(trained(found).values()) == {7}
+
+
+def test_no_report_between_boundaries_waits() -> None:
+    cluster = searched(rule(evaluation_boundary=3), {1: 0.5, 2: 0.5}, max_position=8)
+    starts = [c for entry in cluster.history for c in entry.commands if isinstance(c, StartJob)]
+    assert [(start.until, start.allowed) for start in starts] == [(8, 3), (8, 3)]
+    finishes = [entry for entry in cluster.history if isinstance(entry.call, IterationFinish)]
+    assert [entry.decision.up_to for entry in finishes if entry.decision is not None] == [6, 8, 6, 8]
+
+
+def test_a_boundary_that_no_report_meets_is_judged_at_the_next_report() -> None:
+    found = searched(rule(evaluation_boundary=4), {1: 0.9, 2: 0.1}, interval=3, max_position=12)
+    assert trained(found) == {"1": 12, "2": -6}
+
+
+def test_a_job_that_trains_again_is_not_judged_again() -> None:
+    # Job 1 passes its boundary at 2 first of all, and is lost at 3.5; when it comes back there, job 2 is better.
+    cluster = VirtualCluster(rule(), machines=2, jobs=2, max_position=4, curve=levels({1: 0.5, 2: 0.9}))
+    cluster.at(3.5, cluster.lose_run, "1")
+    cluster.run()
+    assert trained(cluster) == {"1": 4, "2": 4}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"evaluation_boundary": 0}, "evaluation_boundary is 0; it must be a whole number of at least 1"),
+        ({"evaluation_boundary": True}, "evaluation_boundary is True"),
+        ({"grace": -1}, "grace is -1; it must be a whole number of at least 0"),
+        ({"least_jobs": 0}, "least_jobs is 0; it must be a whole number of at least 1"),
+        ({"least_jobs": 2.5}, "least_jobs is 2.5"),
+        ({"ahead": -1}, "ahead is -1"),
+    ],
+)
+def test_impossible_arguments(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        MedianPolicy(**given)

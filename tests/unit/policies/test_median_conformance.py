@@ -1,0 +1,32 @@
+"""The median stopping rule passes the suite, with boundaries that jobs meet, never reach, and jump over."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from hopyard.policy import Policy
+from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.testing import VirtualCluster
+from hopyard_policies.median import MedianPolicy
+
+
+class TestDefaults(PolicyConformance):
+    max_position: ClassVar[int] = 25
+
+    def make_policy(self) -> Policy:
+        return MedianPolicy()
+
+
+class TestEachUnit(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return MedianPolicy(evaluation_boundary=1, least_jobs=1, ahead=0)
+
+
+class TestReportsBetweenBoundaries(PolicyConformance):
+    max_position: ClassVar[int] = 12
+
+    def make_policy(self) -> Policy:
+        return MedianPolicy(evaluation_boundary=5, grace=6, least_jobs=2)
+
+    def cluster(self, policy: Policy | None = None, **changes: Any) -> VirtualCluster:
+        return super().cluster(policy, **{"interval": 3, **changes})

@@ -1,0 +1,70 @@
+"""What population based training makes of lost snapshots, on the core itself."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard_policies.pbt import PbtPolicy
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import Answered, PolicyAnswered, Started
+from hopyard_scheduler.policyhost.host import PolicyHost
+from tests.unit.core.rig import Rig, snapshot
+
+
+class Live(Rig):
+    """A core whose experiment has a population of four on a node each, of which the better two are copied."""
+
+    def __init__(self) -> None:
+        self._host = PolicyHost(PbtPolicy(population=4, interval=2, resample=0, truncation=0.5))
+        quiet = {"every_iteration": False, "ends_jobs": False, "statistics": False}
+        super().__init__(machines=1, jobs=4, space={"lr": {"uniform": [0, 100]}}, **quiet)
+        for node in ("n2", "n3", "n4"):
+            self.join(node)
+        for number in range(1, 5):
+            self.feed(Answered(self.now, "x", f"create/{number}", {"lr": float(number)}))
+        for number in range(1, 5):
+            self.say(self.key(str(number)), Started(0))
+
+    def answer(self, call: UpCall) -> PolicyAnswered:
+        answered = self._host.answer(self.x, call)
+        assert isinstance(answered, PolicyAnswered), answered
+        return answered
+
+    def passes(self, name: str, score: float) -> None:
+        """A member comes to its first boundary, saves, and goes on."""
+        self.report(2, score, name, at_until=True)
+        self.ended(RunEndReason.UNTIL, 2, snapshot(2, f"of{name}"), name)
+        assert self.job(name).attempt == 2
+
+
+def test_a_copy_whose_parents_snapshot_is_lost_before_it_starts_is_made_once_more_from_another() -> None:
+    rig = Live()
+    for name, score in (("3", 0.3), ("1", 0.9), ("2", 0.8)):
+        rig.passes(name, score)
+    rig.report(2, 0.1, "4", at_until=True)
+    first = rig.job("5")
+    assert (rig.job("4").state, first.state) == (JobState.SUSPENDING, JobState.PENDING)
+    assert first.origin is not None
+    parent, other = first.origin[0], {"1": "2", "2": "1"}[first.origin[0]]
+    rig.expire(rig.run(parent).ranks[0].node)
+    assert (first.state, first.reason) == (
+        JobState.FAILED,
+        "the snapshot it was forked from was lost before it was stored",
+    )
+    assert rig.job("6").origin == (other, 2)
+    # The next machine goes to the one that is furthest behind now.
+    rig.ended(RunEndReason.TERMINATED, 2, None, "4")
+    assert (rig.job(parent).state, rig.job("6").state) == (JobState.STARTING, JobState.PENDING)
+
+
+def test_when_no_snapshot_of_a_better_one_is_left_the_population_is_smaller() -> None:
+    rig = Live()
+    for name, score in (("3", 0.3), ("1", 0.9), ("2", 0.8)):
+        rig.passes(name, score)
+    rig.report(2, 0.1, "4", at_until=True)
+    for name in ("1", "2"):
+        rig.expire(rig.run(name).ranks[0].node)
+    copies = [job for job in rig.x.jobs.values() if job.forked]
+    assert {job.state for job in copies} == {JobState.FAILED}
+    # The two go on from the beginning, the third is not held up by them.
+    assert [rig.job(name).position for name in ("1", "2", "3")] == [0, 0, 2]
+    assert rig.job("3").state is JobState.STARTING

@@ -1,0 +1,44 @@
+"""Policies see the search space of their experiment: that of the journal, read once."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from hopyard.policy.vocabulary import AllocateJobs
+from hopyard.space import Space
+from hopyard_scheduler.codec import decode, encode
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import ExperimentCreated, Settings
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.policyhost.view import CoreView, JobViews
+
+PLAIN = Settings(metric="x", mode="max", max_position=4, jobs=2)
+SPACE = Space.from_dict(
+    {"lr": {"loguniform": [1e-4, 1.0]}, "net": {"space": {"depth": {"int": [1, 4]}, "width": {"choice": [8, 16]}}}}
+).constrained(["net.depth * net.width <= 32"])
+
+
+def viewed(settings: Settings, views: JobViews) -> Space | None:
+    """What a policy sees of an experiment that was journalled with these settings."""
+    event = ExperimentCreated(0.0, "e", settings)
+    recorded = decode("ExperimentCreated", encode(event))
+    assert recorded == event
+    assert isinstance(recorded, ExperimentCreated)
+    call = UpCall("e", 1, 0.0, 0, AllocateJobs())
+    return CoreView(Experiment(recorded), call, views).experiment.space
+
+
+def test_the_space_comes_from_the_journal_with_its_constraints() -> None:
+    settings = replace(PLAIN, space=SPACE.to_dict(), constraints=("net.depth * net.width <= 32",))
+    views = JobViews()
+    found = viewed(settings, views)
+    assert found == SPACE
+    assert found is viewed(settings, views)
+    assert found is not None
+    assert found.sample(random.Random(3)) == SPACE.sample(random.Random(3))
+
+
+def test_a_journal_of_an_earlier_version_has_none() -> None:
+    assert b"space" not in encode(ExperimentCreated(0.0, "e", PLAIN))
+    assert viewed(PLAIN, JobViews()) is None

@@ -144,8 +144,10 @@ class Dispatch:
         return again
 
     def _serves(self, trial: str) -> bool:
-        """Whether others may still start from a trial's snapshots: those of a terminated job are deleted."""
-        for position in self._cluster.snapshots(trial):
+        """Whether others may start from what a trial has saved or will: the snapshots of a terminated job are deleted."""
+        run = self._books.runs.get(trial)
+        coming = {*run.saves, self._jobs[trial].position} if run is not None else set[int]()
+        for position in coming.union(self._cluster.snapshots(trial)):
             if 0 < position <= self._plan[trial].limit:
                 node = self._plan.node(trial, position)
                 if id(node) in self._open and node.saves.get(position, [trial]) == [trial]:
@@ -178,8 +180,9 @@ class Dispatch:
         run.saves |= saves
 
     def _dropped(self, trial: str) -> bool:
-        """Whether a trial's job can be terminated: its tuner has, and nobody will start from its snapshots."""
-        return self._tuning.states[trial].ended is JobState.TERMINATED and not self._serves(trial)
+        """Whether a trial's job can be terminated: its tuner has, and nobody will start from what it has saved or will."""
+        ended = self._tuning.states[trial].ended is JobState.TERMINATED
+        return ended and trial not in self._needed and not self._serves(trial)
 
     def _branches(self, trial: str, start: int, until: int) -> set[int]:
         """Where a run is to save: where trials that have not ended branch off, and as often as is wanted beside that."""

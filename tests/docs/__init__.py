@@ -20,6 +20,7 @@ A comment right before a block says more about it:
     <!-- docs: shows "TEXT" -->                   what it prints has TEXT in it
     <!-- docs: compared -->                       the samples of output are what is printed; `...` stands for anything
     <!-- docs: run -->                            Python: run it
+    <!-- docs: whole -->                          a written experiment file: with all its jobs and iterations
     <!-- docs: same as FILE -->                   the text of this file of the repository
 
 and two stand for themselves:

@@ -21,6 +21,7 @@ _FORMS: Final = {
     "shows": re.compile(r'shows "(.+)"'),
     "compared": re.compile(r"(compared)"),
     "run": re.compile(r"(run)"),
+    "whole": re.compile(r"(whole)"),
     "same as": re.compile(r"same as (\S+)"),
     "is": re.compile(r'in tests ("[^"]+" is "[^"]*")'),
     "before": re.compile(r"before\n(.+)", re.DOTALL),

@@ -163,7 +163,8 @@ class Run:
         if block.file:
             path = self._folder / block.file
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(smaller(block.text) if block.language == "yaml" else block.text)
+            shrunk = block.language == "yaml" and "whole" not in block.marks
+            path.write_text(smaller(block.text) if shrunk else block.text)
         if "not run" in block.marks:
             return
         match block.language:

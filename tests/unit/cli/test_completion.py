@@ -50,7 +50,7 @@ def bash(line: str, folder: Path, **environment: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("hopyard pl", ["plot", "plugins"]),
+        ("hopyard pl", ["plan", "plot", "plugins"]),
         ("hopyard set --conc", ["--concurrency"]),
         ("hopyard plugins ra", ["random"]),
         ("hopyard replay --un", ["--until"]),

@@ -149,7 +149,9 @@ class PrefixTree:
             if isinstance(value, Mapping) and not is_written(value):
                 yield from self._flat(value, f"{group}{name}.")
                 continue
-            text = json.dumps(value, sort_keys=True) if isinstance(value, Mapping) else f"{type(value).__name__} {value!r}"
+            text = (
+                json.dumps(value, sort_keys=True) if isinstance(value, Mapping) else f"{type(value).__name__} {value!r}"
+            )
             if text not in self._read:
                 self._read[text] = as_sequence(value)
             yield f"{group}{name}", self._read[text]

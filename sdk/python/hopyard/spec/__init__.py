@@ -1,7 +1,7 @@
 """The experiment file: its fields, its errors and its canonical form."""
 
 from hopyard.spec.errors import SpecError, SpecProblem
-from hopyard.spec.load import canonical_json, load_spec, parse_spec, spec_from_json
+from hopyard.spec.load import canonical_json, load_search, load_spec, parse_spec, spec_from_json
 from hopyard.spec.models import (
     ExperimentSpec,
     GeneratorSpec,
@@ -31,6 +31,7 @@ __all__ = [
     "StopSpec",
     "canonical_json",
     "configuration_seed",
+    "load_search",
     "load_spec",
     "parse_spec",
     "spec_from_json",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -13,13 +14,32 @@ from hopyard.spec.errors import SpecError, SpecProblem
 from hopyard.spec.messages import Path, problems_of
 from hopyard.spec.models import ExperimentSpec, program_problems
 
+_SEARCH: Final = {
+    "name": "search",
+    "command": ["true"],
+    "metric": {"name": "metric", "mode": "max"},
+    "generator": "grid",
+}
 
-def load_spec(text: str, source: str = "experiment") -> ExperimentSpec:
+
+def load_search(text: str, source: str = "experiment") -> ExperimentSpec:
+    """Read an experiment file, or one that says only what is searched: without a program, its metric may be missing, too.
+
+    What such a file leaves out is a name, a program and a metric that mean nothing, and the generator `grid`.
+
+    Raises:
+        SpecError: as `load_spec` does.
+    """
+    return load_spec(text, source, missing=_SEARCH)
+
+
+def load_spec(text: str, source: str = "experiment", *, missing: Mapping[str, object] | None = None) -> ExperimentSpec:
     """Read an experiment file.
 
     Args:
         text: YAML 1.2 (so JSON as well), at most 1 MiB.
         source: how messages call the file.
+        missing: stands for fields that are missing in a file without any program.
 
     Raises:
         SpecError: all mistakes, each with file, line, field, what was found and what is allowed.
@@ -28,7 +48,10 @@ def load_spec(text: str, source: str = "experiment") -> ExperimentSpec:
     problems: list[tuple[int | None, Problem]] = list(document.problems)
     spec: ExperimentSpec | None = None
     if document.data is not None or not problems:
-        spec, mistakes = _validate(document.data)
+        data: object = document.data
+        if missing is not None and isinstance(data, dict) and not data.keys() & {"trainer", "command", "log"}:
+            data = {**missing, **data}
+        spec, mistakes = _validate(data)
         # What could not be read is told once: its place holds nothing, which would be a second mistake.
         unread = {problem.path for _, problem in problems if problem.path}
         problems += [(document.line(found.path), found) for found in mistakes if found.path not in unread]

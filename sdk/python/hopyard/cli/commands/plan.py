@@ -1,0 +1,74 @@
+"""`plan`: what a search would train, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hopyard.cli.options import Json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hopyard.cli.planning import Plan
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="Train")(plan)
+
+
+def plan(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Experiment files, or files with a space and stop.", show_default=False),
+    ],
+    slots: Annotated[
+        int | None,
+        typer.Option("--slots", min=1, metavar="N", help="Machines. [default: the file's]", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tell what a search would train, before it runs.
+
+    Trials whose sequences have the same values from the beginning up to a position have the same training up to there. The
+    plan counts trials, steps if each is trained alone, steps if what trials have in common is trained once, and the rate
+    between them; the longest way from the beginning to an end; and how many steps must follow one another on N machines.
+
+    All trials of the file's generator are taken to `stop.max_iterations`; steps are units of the position. A file without a
+    program needs only `space` and `stop`, and is searched as a grid. With several files it tells of each and of all together.
+
+    **Examples:** `hopyard plan experiment.yaml --slots 8`, `hopyard plan a.yaml b.yaml --json | jq .merge_rate`
+    """
+    from hopyard.cli.output import emit, emit_json, plain
+    from hopyard.cli.planning import planned
+
+    alone, together = planned(files, slots)
+    if json:
+        emit_json({**plain(together), "files": [{"file": file, **plain(one)} for file, one in alone]})
+    else:
+        emit(_table([(str(file), one) for file, one in alone], together))
+
+
+def _table(alone: list[tuple[str, Plan]], together: Plan) -> RenderableType:
+    from rich.table import Table
+
+    rows = alone if len(alone) == 1 else [*alone, ("all together", together)]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("file")
+    for column in (
+        "trials",
+        "total steps",
+        "unique steps",
+        "merge rate",
+        "critical path",
+        f"least on {together.slots}",
+    ):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, one in rows:
+        counts = (one.critical_path, one.makespan_lower_bound)
+        rate = f"{one.merge_rate:.3f}"
+        table.add_row(name, str(one.trials), str(one.total_steps), str(one.unique_steps), rate, *map(str, counts))
+    return table

@@ -1,0 +1,106 @@
+"""`hopyard plan`: what searches would train, together and alone; among them the spaces of the Hippo paper."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard.cli.main import run
+
+SPACES = Path(__file__).parents[3] / "benchmarks" / "stage_tree"
+SPACE = """
+space:
+  lr: {sequence: [{constant: 0.1}, {multi_step: {initial: 0.1, milestones: [6], gamma: 0.1}}]}
+  momentum: {choice: [0.9, 0.8]}
+stop: {max_iterations: 10}
+"""
+
+
+def _planned(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
+    assert run(["plan", *map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("name", "trials", "total", "unique"),
+    [
+        # If only identical functions merged, and not equal values, these would be 10140, 980 and 66000.
+        ("resnet56", 120, 14400, 10128),
+        ("mobilenetv2", 20, 2400, 978),
+        ("bert", 4, 108000, 66000),
+    ],
+)
+def test_the_tables_of_the_paper(
+    name: str, trials: int, total: int, unique: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = _planned(capsys, SPACES / f"{name}.yaml", "--slots", "40")
+    assert (found["trials"], found["total_steps"], found["unique_steps"]) == (trials, total, unique)
+    assert found["merge_rate"] == total / unique
+    assert found["critical_path"] == total // trials
+    assert found["makespan_lower_bound"] >= max(total // trials, unique / 40)
+
+
+@pytest.mark.parametrize(
+    ("name", "trials", "rate"), [("resnet56", 448, 2.447), ("mobilenetv2", 240, 3.144), ("bert", 40, 2.045)]
+)
+def test_the_enlarged_spaces(name: str, trials: int, rate: float, capsys: pytest.CaptureFixture[str]) -> None:
+    found = _planned(capsys, SPACES / f"{name}_large.yaml")
+    assert found["trials"] == trials
+    assert found["merge_rate"] == pytest.approx(rate, abs=0.01)
+
+
+def test_several_files_share_what_they_have_in_common(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other, foreign = tmp_path / "one.yaml", tmp_path / "other.yaml", tmp_path / "foreign.yaml"
+    one.write_text(SPACE)
+    other.write_text(SPACE.replace("[6]", "[3]").replace("0.8]", "0.7]"))
+    foreign.write_text(SPACE + "seed: 5\n")
+    alone = _planned(capsys, one)
+    assert (alone["trials"], alone["total_steps"], alone["unique_steps"]) == (4, 40, 28)
+    # With momentum 0.9 the other one adds a way from 3 on; with 0.7 it is all new.
+    both = _planned(capsys, one, other)
+    assert (both["total_steps"], both["unique_steps"]) == (80, 28 + 7 + 17)
+    assert [part["unique_steps"] for part in both["files"]] == [28, 34]
+    assert both["merge_rate"] == 80 / 52
+    assert _planned(capsys, one, foreign)["unique_steps"] == 56
+    assert run(["plan", str(one), str(other), "--slots", "3"]) == 0
+    text = capsys.readouterr().out
+    assert "all together" in text
+    assert "least on 3" in text
+
+
+def test_an_experiments_own_generator_proposes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "search.yaml"
+    file.write_text(
+        "name: x\ntrainer: t.py:T\nmetric: {name: m, mode: max}\nspace: {lr: {sequence: {linear: {start: {uniform: [0, 1]}, "
+        "total_iters: 9}}}}\ngenerator: {name: random, seed: 3}\nstop: {jobs: 7, max_iterations: 5}\n"
+    )
+    found = _planned(capsys, file)
+    assert (found["trials"], found["unique_steps"]) == (7, 35)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SPACE.replace("stop: {max_iterations: 10}", ""), "stop.max_iterations is missing"),
+        (SPACE.replace("gamma", "gama"), ":3: space.lr.sequence[1].multi_step.gama: no such field (did you mean gamma?)"),
+        (SPACE.replace("[0.9, 0.8]", "[1]") + "constraints: [momentum < 0]\n", "proposes nothing"),
+        ("space: {x: {uniform: [0, 1]}}\nstop: {max_iterations: 3}\ngenerator: random\n", "stop: needs jobs or max_time"),
+        ("space: {x: {uniform: [0, 1]}}\nstop: {max_iterations: 3, max_time: 1h}\ngenerator: random\n", "stop.jobs is missing"),
+        ("space: {x: {uniform: [0, 1]}}\nstop: {max_iterations: 3}\n", "uniform needs count or step"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_planned_is_told(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(text)
+    assert run(["plan", str(file)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", str(tmp_path / "none.yaml")]) != 0
+    assert "none.yaml" in capsys.readouterr().err

@@ -327,9 +327,8 @@ class HalvingPolicy(Policy):
 
     def _resume(self, cluster: Cluster, machines: deque[str]) -> int:
         """Sends on those on their way that have no run, first come first; returns how many still wait for a machine."""
-        while ended := [job for job in self._queue if cluster.jobs[job].state.ended]:
-            for job in ended:
-                self._arrive(cluster, cluster.jobs[job])
+        while any(self._arrive(cluster, cluster.jobs[job]) for job in list(self._queue)):
+            pass  # Some have trained so far already, or ended. What they bring may decide a rung, and queue others.
         if not self._queue:
             return 0
         idle = {job.id for job in cluster.idle_jobs()}

@@ -96,6 +96,15 @@ def test_an_extended_experiment_gets_new_brackets_and_further_rungs() -> None:
     assert {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED} == {"2", "4"}
 
 
+def test_who_has_trained_beyond_the_next_rung_stands_there_at_once() -> None:
+    """Reports come at 3, 6 and 8 only: of rungs at 1, 2, 4 and 8, the first two are passed at once."""
+    policy = ShaPolicy(eta=2)
+    cluster = cluster_of(policy, machines=1, interval=3, max_position=8)
+    cluster.run()
+    assert standing(policy, cluster)[0, 1] == ["4", "6", "7", "8"]
+    assert {job.id: job.high_water for job in cluster.jobs.values()} == {**dict.fromkeys("123578", 3), "6": 6, "4": 8}
+
+
 def test_hyperband_loops_through_brackets() -> None:
     """Rungs at 1, 2 and 4, eta 2: brackets of 4, 3 and 3 that begin at 1, 2 and 4."""
     policy = HyperbandPolicy(eta=2)

@@ -45,6 +45,7 @@ class Books:
         runs: Runs under way, by trial.
         amends: Amendments under way, by ticket: the run's trial, its `until` before, the save points asked for.
         machines: The machine of each trial's last run.
+        completed: Jobs that were trained to their ends, as far as is known: the experiment may have been extended.
         could_use: Machines that could be used now.
     """
 
@@ -55,6 +56,7 @@ class Books:
     runs: dict[str, Run] = field(default_factory=dict)
     amends: dict[str, tuple[str, int, set[int]]] = field(default_factory=dict)
     machines: dict[str, str] = field(default_factory=dict)
+    completed: set[str] = field(default_factory=set)
     could_use: int = 0
 
     def amended(self, ticket: str, accepted: bool) -> None:

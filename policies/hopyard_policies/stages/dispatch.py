@@ -18,6 +18,7 @@ from hopyard.policy import (
 from hopyard_policies.stages.books import Books, Run
 from hopyard_policies.stages.plan import Node
 from hopyard_policies.stages.tree import Point, Request, Running, Stage, StageTree
+from hopyard_policies.stages.trials import TrialState
 
 
 class _Start(NamedTuple):
@@ -130,9 +131,11 @@ class Dispatch:
         """Ends the jobs of trials that have ended for the tuner. Answers what must be trained once more for that."""
         again = []
         for state in self._tuning.states.values():
-            if state.ended is None or self._jobs[state.id].state.ended or state.id not in self._idle:
+            if state.over or state.id not in self._idle:
                 continue
-            if state.ended is JobState.COMPLETED:
+            if state.ended is None:
+                self._tell(state)
+            elif state.ended is JobState.COMPLETED:
                 reached, by = self._plan.known(state.id, state.position)
                 if by != state.id and reached >= state.position:
                     self._cluster.answer_job(state.id, by, state.position)
@@ -142,6 +145,13 @@ class Dispatch:
                 self._cluster.terminate_job(state.id)
                 self._idle.discard(state.id)
         return again
+
+    def _tell(self, state: TrialState) -> None:
+        """A waiting trial's job has the results that others' runs have brought it."""
+        if state.errand is None and state.position > self._jobs[state.id].high_water:
+            reached, by = self._plan.known(state.id, state.position)
+            if by != state.id and reached >= state.position:
+                self._cluster.answer_job(state.id, by, state.position, completes=False)
 
     def _serves(self, trial: str) -> bool:
         """Whether others may start from what a trial has saved or will: the snapshots of a terminated job are deleted."""

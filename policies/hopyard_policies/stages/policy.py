@@ -99,7 +99,10 @@ class StageTreePolicy(Policy):
         known = self._books.over(run.job)
         if known is not None:
             self._books.times.run_over(run.job, known.began, cluster.now, known.start, cluster.curve(run.job))
-        self._look(cluster, cluster.jobs[run.job])
+        job = cluster.jobs[run.job]
+        if job.state is JobState.COMPLETED:
+            self._books.completed.add(job.id)
+        self._look(cluster, job)
         self._turn(cluster)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
@@ -153,6 +156,7 @@ class StageTreePolicy(Policy):
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
         """The tuner hears of it; trials may be longer now."""
         self._replan(cluster)
+        self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
         self._tuning.hear(change)
         self._turn(cluster)
 
@@ -194,24 +198,28 @@ class StageTreePolicy(Policy):
         jobs = cluster.jobs
         for trial in self._books.runs:
             self._look(cluster, jobs[trial])
-        self._tuning.turn(cluster, _Progress(self._books.plan, cluster))
+        self._tuning.turn(cluster, _Progress(self._books, cluster))
         return Dispatch(self._books, cluster, event).decide()
 
 
 class _Progress:
     """What is known of trials at the moment of an up-call."""
 
-    def __init__(self, plan: SearchPlan, cluster: Cluster) -> None:
-        self._plan, self._cluster, self._jobs = plan, cluster, cluster.jobs
+    def __init__(self, books: Books, cluster: Cluster) -> None:
+        self._plan, self._completed = books.plan, books.completed
+        self._cluster, self._jobs = cluster, cluster.jobs
         self._curves: dict[str, Sequence[CurvePoint]] = {}
 
     def reached(self, trial: str) -> tuple[int, bool]:
         """How far a trial is trained, by whomever, and whether there is nothing more to train."""
         reached, by = self._plan.known(trial, self._plan[trial].limit)
-        done = self._jobs[trial].state is JobState.COMPLETED
-        if by and not done and self._jobs[by].state is JobState.COMPLETED and self._jobs[by].position <= reached:
+        done = self._complete(trial)
+        if not done and by and self._complete(by) and self._jobs[by].position <= reached:
             done = self._plan.leaf(trial) is self._plan.leaf(by)  # The same training has come to its end elsewhere.
         return reached, done
+
+    def _complete(self, job: str) -> bool:
+        return job in self._completed and self._jobs[job].state is JobState.COMPLETED
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
         """A trial's curve, at least as far as it is trained."""

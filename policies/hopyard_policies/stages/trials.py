@@ -44,6 +44,7 @@ class TrialState:
         position: How far the tuner knows that it was trained.
         errand: Its run.
         ended: How it ended for the tuner; None while it has not. `limit`: where it would have been complete then.
+        over: Whether its job has ended, too: nothing more will happen to it unless the experiment is extended.
         attempt: Errands so far.
         saves: Where the tuner wants snapshots.
     """
@@ -53,6 +54,7 @@ class TrialState:
     errand: Errand | None = None
     ended: JobState | None = None
     limit: int = 0
+    over: bool = False
     attempt: int = 0
     saves: set[int] = field(default_factory=set)
 

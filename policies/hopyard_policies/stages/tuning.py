@@ -10,6 +10,7 @@ from hopyard.policy import (
     Cluster,
     CurvePoint,
     Decision,
+    ExperimentChange,
     IterationFinish,
     JobCreated,
     JobState,
@@ -43,6 +44,10 @@ _RESTLESS: Final = 100_000
 """So many up-calls within one: the tuner comes to no rest."""
 
 
+_TELLING: Final = (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED, JobState.HELD)
+"""States in which a job may be although its tuner has not heard of it."""
+
+
 class Progress(Protocol):
     """What is known of trials at a moment."""
 
@@ -74,6 +79,7 @@ class Tuning:
         self._attention = True
         self._hears_each = tuner.every_iteration or hears_statistics(tuner)
         self._created: list[str] = []
+        self._counts: tuple[int, ...] = (-1,)
         self._jobs_left = 0
 
     # ------------------------------------------------------------------------------------------------- what is asked of it
@@ -102,6 +108,8 @@ class Tuning:
         """Something happened that concerns the tuner, too. It is told in its next turn."""
         if isinstance(call, JobCreated):
             self.states[call.job] = TrialState(call.job)
+        if isinstance(call, ExperimentChange):
+            self._counts = (-1,)
         self._attention = True
         self._calls.append(call)
 
@@ -250,10 +258,17 @@ class Tuning:
     # ------------------------------------------------------------------------------------------------------- what is new
 
     def _reconcile(self, cluster: Cluster) -> None:
-        """What became of the jobs themselves."""
+        """What became of the jobs themselves, if something has."""
+        counts = tuple(cluster.count(state) for state in _TELLING)
+        if counts == self._counts:
+            return
+        extended, self._counts = self._counts == (-1,), counts
         jobs = cluster.jobs
         for name, state in self.states.items():
+            if state.over and not extended:
+                continue
             job = jobs[name]
+            state.over = state.ended is not None and job.state.ended
             if state.ended is JobState.COMPLETED and not job.state.ended and state.limit < job.max_position:
                 state.ended = None  # The experiment was extended.
                 self._attention = True

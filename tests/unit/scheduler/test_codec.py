@@ -92,6 +92,7 @@ def test_commands_that_look_alike_stay_apart() -> None:
         AmendRun("1", "t", None, (7,)),
         ForkJob("4", "1", 2, {"lr": 1}),
         AnswerJob("5", "1", 2),
+        AnswerJob("5", "1", 2, completes=False),
         WakeAt("w", 1.5),
     )
     event = PolicyAnswered(1.0, "x", Answer(3, CONTINUE, commands), 2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +21,14 @@ Configuration = Mapping[str, Any]
 def prefix(configuration: Configuration, position: int) -> tuple[object, ...]:
     """All values in force before a position, one by one: equal exactly where the states at the position are."""
     return tuple(
-        (name, tuple(as_sequence(value).value(p) for p in range(position)))
+        (name, tuple(_at(json.dumps(value), p) for p in range(position)))
         for name, value in sorted(configuration.items())
     )
+
+
+@functools.cache
+def _at(written: str, position: int) -> object:
+    return as_sequence(json.loads(written)).value(position)
 
 
 def value(configuration: Configuration, position: int) -> float:
@@ -37,7 +44,7 @@ def steps(milestones: Sequence[int], values: Sequence[float]) -> Configuration:
 
 def random_space(rng: random.Random, trials: int, length: int) -> list[Configuration]:
     """Configurations with much in common; some may be equal, written alike or not."""
-    found = []
+    found: list[Configuration] = []
     for _ in range(trials):
         marks = sorted(rng.sample(range(1, length), rng.randint(1, min(3, length - 1))))
         values = [rng.choice((0.1, 0.2)) for _ in range(len(marks) + 1)]
@@ -85,10 +92,12 @@ def search(
         workload, policy, slots=slots, costs=costs, faults=faults, seed=seed, parameters=parameters, details=True
     )
     assert result.curves is not None
-    trained = {
+    trained: set[object] = {
         (position, prefix(configurations[int(job) - 1], int(position or 0)))
         for job, reports in result.curves.items()
         for _, position, _ in reports
     }
-    whole = {(p, prefix(configuration, p)) for configuration in configurations for p in range(1, length + 1)}
+    whole: set[object] = {
+        (p, prefix(configuration, p)) for configuration in configurations for p in range(1, length + 1)
+    }
     return Search(result, trained, whole)

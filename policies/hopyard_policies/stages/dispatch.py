@@ -219,7 +219,7 @@ class Dispatch:
         if errand is None or way is None or len(self._cluster.machines) > self._cluster.share:
             return False
         left = self._tree.length_of(way)
-        if waiting >= left + self._quantum > self._quantum and waiting > 0:
+        if waiting and waiting >= left + self._quantum:
             return False
         self._amend(run, until=self._far(run.trial, position, errand.until, left, highest))
         for save in self._branches(run.trial, position - 1, run.until) - run.saves:

@@ -28,6 +28,7 @@ from hopyard.policy import (
     hears_statistics,
 )
 from hopyard.policy.vocabulary import AmendRun, AnswerJob, StartJob, SuspendJob, TerminateJob
+from hopyard_policies.pbt import PbtPolicy
 from hopyard_policies.stages.books import Books
 from hopyard_policies.stages.dispatch import Dispatch
 from hopyard_policies.stages.plan import SearchPlan, Trial
@@ -51,7 +52,7 @@ class StageTreePolicy(Policy):
     Args:
         tuner: The name of a policy, or a mapping of `name` and its parameters.
         share: False: every trial trains alone.
-        width: Trials that the tuner may train at a time, at least 1; None: all.
+        width: Trials that the tuner may train at a time, at least 1; None: all, at most 1000.
         save_every: Save every so many units, at least 1, so that trials which are not known yet find a snapshot near where
             they branch off; None: only where known ones do.
 
@@ -241,6 +242,10 @@ def _made(tuner: str | Mapping[str, Any]) -> Policy:
     if isinstance(found, type) and issubclass(found, StageTreePolicy):
         raise ValueError("tuner is stage_tree itself; name the policy that decides what is trained, such as asha")
     assert isinstance(found, type)
+    if issubclass(found, PbtPolicy):
+        raise ValueError(
+            f"tuner {name}: it copies trials and changes their hyperparameters, which a stage tree cannot train yet"
+        )
     try:
         made = found(**given)
     except TypeError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from hopyard.policy.vocabulary import Hyperparameters
@@ -24,36 +26,37 @@ class BySequences:
 
     def __init__(self) -> None:
         self._read: dict[int, tuple[Hyperparameters, dict[str, Sequence]]] = {}
+        self._known: dict[str, Sequence] = {}
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
         """See `Sameness`."""
-        if one.keys() != other.keys():
-            return 0
-        differing = [name for name, value in one.items() if value is not other[name]]
         mine, theirs = self._sequences(one), self._sequences(other)
-        for name in differing:
-            if name not in mine and name not in theirs and not _equal(one[name], other[name]):
-                return 0
-        for name in differing:
-            if until and (name in mine or name in theirs):
-                first = mine.get(name) or as_sequence(one[name])
-                second = theirs.get(name) or as_sequence(other[name])
-                until = common_prefix(first, second, until)
+        if mine.keys() != theirs.keys():
+            return 0
+        for name, sequence in mine.items():
+            if until and sequence is not theirs[name]:
+                until = common_prefix(sequence, theirs[name], until)
         return until
 
     def _sequences(self, given: Hyperparameters) -> dict[str, Sequence]:
         known = self._read.get(id(given))
         if known is None or known[0] is not given:
-            found = {name: as_sequence(value) for name, value in given.items() if is_written(value)}
-            known = self._read[id(given)] = (given, found)
+            known = self._read[id(given)] = (given, dict(self._flat(given, "")))
         return known[1]
+
+    def _flat(self, given: Hyperparameters, group: str) -> Iterator[tuple[str, Sequence]]:
+        """All values as sequences, those in groups, too; equal ones are the same object."""
+        for name in sorted(given):
+            value = given[name]
+            if isinstance(value, Mapping) and not is_written(value):
+                yield from self._flat(value, f"{group}{name}.")
+            else:
+                text = f"{type(value).__name__} {json.dumps(value, sort_keys=True)}"
+                if text not in self._known:
+                    self._known[text] = as_sequence(value)
+                yield f"{group}{name}", self._known[text]
 
 
 def nothing_shared(one: Hyperparameters, other: Hyperparameters, until: int) -> int:
     """Every trial for itself."""
     return 0
-
-
-def _equal(one: object, other: object) -> bool:
-    """Whether two values are the same: true is not 1."""
-    return one == other and isinstance(one, bool) is isinstance(other, bool)

@@ -40,6 +40,11 @@ from hopyard.policy.vocabulary import (
 from hopyard_policies.stages.bench import Bench, Scene
 from hopyard_policies.stages.trials import Errand, Trials, TrialState
 
+MOST: Final = 1000
+"""Trials that a tuner may train at a time, unless it is told otherwise: a search may be endless."""
+
+_AHEAD: Final = 16
+
 _RESTLESS: Final = 100_000
 """So many up-calls within one: the tuner comes to no rest."""
 
@@ -65,7 +70,7 @@ class Tuning:
 
     Args:
         tuner: Decides which trials are wanted how far.
-        width: Trials that it may train at a time; None: as many as there are.
+        width: Trials that it may train at a time; None: as many as there are, at most `MOST`.
     """
 
     def __init__(self, tuner: Policy, width: int | None) -> None:
@@ -154,9 +159,12 @@ class Tuning:
         return Bench(Scene(cluster, trials, self._busy, frozenset(self._reserved), width, self.jobs_left, curve))
 
     def _width_now(self, cluster: Cluster) -> int:
-        if self._width is not None:
-            return max(self._width, len(self._busy))
-        return max(len(cluster.jobs) + self._jobs_left, len(self._busy), 1)
+        width = self._width
+        if width is None:
+            # A search without a limit of jobs may have a generator that is exhausted soon: it is not asked for a thousand at once.
+            endless = self._jobs_left > MOST
+            width = min(len(self.states) + _AHEAD if endless else len(cluster.jobs) + self._jobs_left, MOST)
+        return max(width, len(self._busy), 1)
 
     def _make(self, cluster: Cluster, progress: Progress, call: Call | Verdict) -> None:
         if isinstance(call, IterationFinish) and self.states[call.job].errand is None:

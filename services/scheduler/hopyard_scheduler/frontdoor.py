@@ -99,6 +99,7 @@ class FrontDoor:
             statistics=hears_statistics(policy),
             every_iteration=policy.every_iteration,
             ends_jobs=policy.ends_jobs,
+            forks=policy.forks,
         )
         if bundle:
             await self._need_bundle(bundle)

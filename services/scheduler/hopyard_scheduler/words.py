@@ -115,7 +115,8 @@ def command(given: Command) -> str:
             values = hyperparameters(given.hyperparameters)
             return f"forks job {given.job}{_for(given)} from job {given.parent} at {given.position} with {values}"
         case AnswerJob():
-            return f"completes job {given.job} from job {given.source}'s results up to {given.position}"
+            does = "completes" if given.completes else "answers"
+            return f"{does} job {given.job} from job {given.source}'s results up to {given.position}"
         case LabelJob():
             return f"gives job {given.job} priority {given.priority:g}"
         case Predict():

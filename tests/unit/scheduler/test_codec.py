@@ -93,6 +93,7 @@ def test_commands_that_look_alike_stay_apart() -> None:
         AmendRun("1", "t", None, (7,)),
         ForkJob("4", "1", 2, {"lr": 1}),
         AnswerJob("5", "1", 2),
+        AnswerJob("5", "1", 2, completes=False),
         WakeAt("w", 1.5),
         EndExperiment("enough", "3", "x"),
     )

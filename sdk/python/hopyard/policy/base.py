@@ -47,7 +47,8 @@ class Policy(abc.ABC):
             its `until`; then reports below `allowed` cost next to nothing.
         ends_jobs: Whether `on_iteration_finish` is called for a run that has trained its job to the end; so it is, likewise, for
             a class that overrides it. False: the run saves and ends by itself, and `on_run_end` tells of it.
-
+        forks: Whether `allocate_jobs` is called also when a snapshot is there that was asked for with `snapshot_at`: another job
+            may start from it, while its own trains on.
         generator: The generator of experiments that name none; empty: the usual one.
 
     All are read when the experiment is created.
@@ -55,6 +56,7 @@ class Policy(abc.ABC):
 
     every_iteration: bool = False
     ends_jobs: bool = False
+    forks: bool = False
     generator: str = ""
 
     def __init_subclass__(cls, **options: object) -> None:

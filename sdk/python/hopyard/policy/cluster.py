@@ -332,9 +332,16 @@ class Cluster(abc.ABC):
         self.submit(ForkJob(job, parent, position, hyperparameters, experiment))
         return job
 
-    def answer_job(self, job: str, source: str, position: int) -> None:
-        """Completes a job from another's results up to a position, without a run."""
-        self.submit(AnswerJob(job, source, position))
+    def answer_job(self, job: str, source: str, position: int, *, completes: bool = True) -> None:
+        """Completes a job from another's results up to a position, without a run.
+
+        Args:
+            job: A waiting job.
+            source: Whose results are its own, too.
+            position: Up to where.
+            completes: False: it has the results, and goes on waiting; a run that is to continue from there needs a snapshot.
+        """
+        self.submit(AnswerJob(job, source, position, completes))
 
     def label_job(self, job: str, priority: float) -> None:
         """Gives a job a priority; idle jobs are ordered by it, higher first."""

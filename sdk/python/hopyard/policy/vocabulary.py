@@ -368,11 +368,15 @@ class ForkJob:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob:
-    """Complete a job from another's results up to `position`, without a run."""
+    """Complete a job from another's results up to `position`, without a run.
+
+    With `completes` False the job has these results from now on, and goes on waiting.
+    """
 
     job: str
     source: str
     position: int
+    completes: bool = True
 
 
 @dataclass(frozen=True, slots=True)

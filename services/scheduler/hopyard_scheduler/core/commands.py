@@ -29,6 +29,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_scheduler.core import losses, predicting
 from hopyard_scheduler.core.channels import Channel
+from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
@@ -223,14 +224,26 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
         )
     if source.high_water < command.position:
         raise RefusedError(f"job {source.id!r} has reported up to {source.high_water}, not {command.position}")
+    if not command.completes:
+        if job.high_water < command.position:
+            x.set_origin(job, (source.id, command.position))
+            job.high_water = command.position
+            _rate(x, job)
+            x.changed(job)
+        return
     x.unpin_fork(job)
     x.set_origin(job, (source.id, command.position))
     job.forked = False
     job.position = job.high_water = command.position
+    _rate(x, job)
+    x.move(job, JobState.COMPLETED, f"answered from job {source.id} at {command.position}")
+
+
+def _rate(x: Experiment, job: Job) -> None:
+    """A job's best is the last value that it was answered with."""
     point = next((p for p in reversed(x.curve(job)) if x.settings.metric in p.metrics), None)
     if point is not None:
         job.best = (point.metrics[x.settings.metric], point.position)
-    x.move(job, JobState.COMPLETED, f"answered from job {source.id} at {command.position}")
 
 
 def terminate(x: Experiment, job: Job, why: str) -> None:
@@ -339,7 +352,7 @@ def _start(x: Experiment, command: StartJob) -> None:
     job.run = x.live[job.id] = run
     if training:
         job.position = start
-        if source is not None and source[0] != job.id and job.origin != source:
+        if source is not None and source[0] != job.id and job.origin != source and not _continues(x, job, source):
             x.set_origin(job, source)
             job.high_water = max(job.high_water, start)
     if source is not None:
@@ -350,6 +363,18 @@ def _start(x: Experiment, command: StartJob) -> None:
     saves = tuple(s for s in command.snapshot_at if s > start)
     job.asked.update(saves)
     _send_start(x, job, run, entry, saves)
+
+
+def _continues(x: Experiment, job: Job, source: tuple[str, int]) -> bool:
+    """Whether a job has the results up to another's snapshot already, as that one has: its curve goes on beyond and stays as it is."""
+    if job.high_water < source[1]:
+        return False
+    mine, theirs = (
+        [point for point in x.curve(each) if point.position <= source[1]] for each in (job, x.jobs[source[0]])
+    )
+    return [p.position for p in mine] == [p.position for p in theirs] and all(
+        same_metrics(one.metrics, other.metrics) for one, other in zip(mine, theirs, strict=True)
+    )
 
 
 def _gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:

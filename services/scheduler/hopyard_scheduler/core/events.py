@@ -73,6 +73,7 @@ class Settings:
         statistics: Whether its policy is told of each report (`ApplicationStat`).
         every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
         ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
+        forks: Whether its policy is told that machines are idle also when a snapshot that it asked for is there (`AllocateJobs`).
         generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
         low: The smallest value that the metric can have; None: not known.
         high: The largest one; None: not known.
@@ -109,6 +110,7 @@ class Settings:
     high: float | None = None
     target_over: int = 1
     space: Mapping[str, Any] | None = field(default=None, hash=False)
+    forks: bool = False
     constraints: tuple[str, ...] = ()
 
 

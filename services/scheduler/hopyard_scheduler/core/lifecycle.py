@@ -338,7 +338,7 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
     extended = longer or event.more_jobs > 0 or event.more_seconds > 0
     if longer:
         for job in list(x.jobs.values()):
-            if job.member is member and job.state is JobState.COMPLETED and (job.origin is None or job.forked):
+            if job.member is member and job.state is JobState.COMPLETED and not _answered(job):
                 _reopen(x, job)
     if extended and member.phase.over:
         over = x.phase.over
@@ -358,6 +358,11 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
     if event.target is not None:
         check_best(x, member, at)
     x.emit(ExperimentChanged(member.id))
+
+
+def _answered(job: Job) -> bool:
+    """Whether a completed job has only another's results: it trained nothing behind them, so that nothing is there to go on from."""
+    return job.origin is not None and not job.forked and job.high_water == job.origin[1]
 
 
 def _reopen(x: Experiment, job: Job) -> None:

@@ -235,6 +235,9 @@ def taken(x: Experiment, job: Job, snapshot: SnapshotInfo, node: str, attempt: i
     x.drop(x.snapshots.taken(job.id, snapshot, node, attempt))
     x.collect(job)
     x.changed(job)
+    if x.settings.forks and snapshot.position in job.asked:
+        x.wake()
+        x.outdated = x.demand is not None
 
 
 def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:

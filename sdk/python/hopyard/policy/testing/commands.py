@@ -76,8 +76,10 @@ class Commands(Running):
             case AnswerJob():
                 job = self.jobs[command.job]
                 job.inherit(self.jobs[command.source], command.position)
-                job.position = job.high_water = command.position
-                job.state = JobState.COMPLETED
+                job.high_water = max(job.high_water, command.position)
+                if command.completes:
+                    job.position = job.high_water = command.position
+                    job.state = JobState.COMPLETED
             case AmendRun():
                 self._amend(self.jobs[command.job], command)
             case SuspendJob(name) | TerminateJob(name):

@@ -51,6 +51,7 @@ class Running:
         self._incumbent: Incumbent | None = None
         self._paused = self._at_rest = False
         self._attention = True
+        self._outdated = False
         self._cap: int | None = None
         self._demand: int | None = None
         self._gang = 1
@@ -225,6 +226,9 @@ class Running:
     def _save(self, job: Job, run: Run) -> None:
         run.saved = run.position
         job.saves[run.position] = (self.now + self._world.delays.store, run.command.machines[0])
+        if self.policy.forks and run.position in run.saves:
+            self._wake()
+            self._outdated = True
         if self._world.keep_latest:
             job.saves = {p: job.saves[p] for p in sorted(job.saves)[-self._world.keep_latest :]}
 

@@ -185,7 +185,7 @@ class UpCallView(Cluster):
                 top = self._known(command, command.source).high_water
                 fits = command.source != command.job and command.position <= top
                 self._demand(command, fits, f"another job's results up to {top} are there")
-                self._states[command.job] = JobState.COMPLETED
+                self._states[command.job] = JobState.COMPLETED if command.completes else state
             case LabelJob():
                 self._known(command, command.job)
                 self._demand(command, not math.isnan(command.priority), "a priority is a number, not NaN")

@@ -246,7 +246,7 @@ class VirtualCluster(Commands):
                 self._make(call, run)
                 continue
             self._look_for_the_end()
-            if self.over or not self._attention or self._paused or not self._placeable():
+            if self.over or not self._attention or self._paused or not (self._placeable() or self._outdated):
                 break
             self._attention = False
             self._make(AllocateJobs(), None)
@@ -294,7 +294,7 @@ class VirtualCluster(Commands):
         moment, refused = self._moment(), tuple(self._verdicts)
         if moment.number > self._max_calls:
             raise SpinningError(f"{self._max_calls} up-calls were made; the last: {self.history[-1]}")
-        self._verdicts = []
+        self._verdicts, self._outdated = [], False
         given = repr((moment, call, refused)) if self._watch else ""
         entry, view = answer(self.policy, moment, call, refused)
         if self._watch and given != repr((moment, call, refused)):

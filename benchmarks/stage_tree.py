@@ -1,0 +1,158 @@
+"""What does training common beginnings once save? Simulated, on the spaces of the Hippo paper.
+
+    python benchmarks/stage_tree.py [--spaces resnet56_large,...] [--slots 40] [--snapshot 0.01] [--json]
+
+Each search is simulated trial by trial (`default`, `sha`, ...) and on a stage tree with the same tuner, on the same machines and
+with the same costs: a snapshot, and a start from one, cost a part of an epoch each. Metrics depend on the state alone, so
+that both searches see the same values. `saved` is the ratio of their machine-hours, `p` the space's merge rate, `bound` the
+time below which nobody can train what was trained (Hu's level bound), `again` what was trained more than once, in positions.
+
+The figures are machine-hours and times of the simulator, in epochs; for bert an epoch is 1,000 steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from hopyard.generator import Generator
+from hopyard.plugins import GENERATORS, load_plugin
+from hopyard.sequences import PrefixTree, Request, as_sequence
+from hopyard.spec import load_search
+from hopyard_scheduler.simulator import Costs, Lesson, Result, Workload, simulate
+
+SPACES = Path(__file__).parent / "stage_tree"
+TUNERS: Mapping[str, Mapping[str, Any]] = {
+    "grid": {"name": "default"},
+    "sha": {"name": "sha", "eta": 4, "r": 15},
+    "asha": {"name": "asha", "eta": 4, "r": 15},
+}
+STEPS = 1000
+"""Steps in an epoch, where positions are steps."""
+
+
+class Space(Workload):
+    """A space of sequences as something to simulate: a metric in 0..1 that depends on the state alone."""
+
+    metric = "accuracy"
+
+    def __init__(self, name: str) -> None:
+        spec = load_search((SPACES / f"{name}.yaml").read_text(encoding="utf-8"), name)
+        kind = cast("type[Generator]", load_plugin(GENERATORS, spec.generator.name, Generator))
+        generator = kind(spec.search_space, spec.generator.seed, **spec.generator.parameters)
+        found: list[Mapping[str, Any]] = []
+        while len(found) != spec.stop.jobs and (made := generator.create(str(len(found)), len(found))) is not None:
+            found.append(made)
+        assert spec.stop.max_iterations is not None
+        self.every = STEPS if spec.stop.max_iterations > 10 * STEPS else 1
+        self.max_position = spec.stop.max_iterations
+        self.found = found
+        self.tree = PrefixTree(Request(each, self.max_position) for each in found)
+        self._lessons = {json.dumps(each, sort_keys=True): self._lesson(each) for each in found}
+
+    def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
+        """All of them; `order_seed` shuffles them."""
+        order = list(self.found)
+        if order_seed is not None:
+            random.Random(order_seed).shuffle(order)
+        return order
+
+    def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
+        """How a configuration trains."""
+        return self._lessons[json.dumps(hyperparameters, sort_keys=True)]
+
+    def _lesson(self, given: Mapping[str, Any]) -> Lesson:
+        """The metric drifts towards a goal that the values in force set: the past counts, the future does not."""
+        sequences = {name: as_sequence(value) for name, value in sorted(given.items())}
+        positions = range(self.every, self.max_position + 1, self.every)
+        level, values = 0.0, []
+        for position in positions:
+            in_force = json.dumps({name: s.value(position - self.every) for name, s in sequences.items()})
+            level += (random.Random(in_force).random() - level) * 0.05
+            values.append(level)
+        return Lesson(values, [1.0] * len(values), positions)
+
+
+def measure(space: Space, tuner: str, slots: int, cost: float) -> dict[str, Any]:
+    """One search, trial by trial and on a stage tree."""
+    costs = Costs(snapshot=cost, resume=cost)
+    given = dict(TUNERS[tuner])
+    if "r" in given:
+        given["r"] = given["r"] * space.max_position // 120
+    name = given.pop("name")
+    begun = time.perf_counter()
+    alone = simulate(space, name, slots=slots, costs=costs, parameters=given)
+    between = time.perf_counter()
+    tree = simulate(
+        space, "stage_tree", slots=slots, costs=costs, parameters={"tuner": {"name": name, **given}}, details=True
+    )
+    known = _trained(space, tree)
+    unique, bound = known.unique // space.every, math.ceil(known.makespan_lower_bound(slots) / space.every)
+    return {
+        "trials": len(space.found),
+        "p": space.tree.total / space.tree.unique,
+        "tuner": tuner,
+        "slots": slots,
+        "snapshot": cost,
+        "hours_alone": alone.job_seconds,
+        "hours": tree.job_seconds,
+        "saved": alone.job_seconds / tree.job_seconds,
+        "time_alone": alone.time,
+        "time": tree.time,
+        "faster": alone.time / tree.time,
+        "bound": bound,
+        "over_bound": tree.time / bound,
+        "trained": tree.iterations,
+        "unique": unique,
+        "unique_of_space": space.tree.unique // space.every,
+        "again": tree.iterations - unique,
+        "best_alone": alone.best,
+        "best": tree.best,
+        "simulated_in": [round(between - begun, 1), round(time.perf_counter() - between, 1)],
+    }
+
+
+def _trained(space: Space, result: Result) -> PrefixTree:
+    """What was trained, each state once."""
+    assert result.curves is not None
+    reached = {int(job): max(int(p or 0) for _, p, _ in reports) for job, reports in result.curves.items() if reports}
+    return PrefixTree(Request(space.found[job - 1], position) for job, position in reached.items())
+
+
+def main() -> int:
+    """Prints a table, or JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--spaces", default=",".join(sorted(file.stem for file in SPACES.glob("*.yaml"))))
+    parser.add_argument("--tuners", default=",".join(TUNERS))
+    parser.add_argument("--slots", type=int, default=40)
+    parser.add_argument("--snapshot", type=float, default=0.01, help="cost of a snapshot, in epochs")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    rows = []
+    if not given.json:
+        sys.stdout.write("space            tuner trials    p  saved faster    time  bound  ratio  again\n")
+    for name in given.spaces.split(","):
+        space = Space(name)
+        for tuner in given.tuners.split(","):
+            row = {"space": name, **measure(space, tuner, given.slots, given.snapshot)}
+            rows.append(row)
+            if not given.json:
+                sys.stdout.write(
+                    "{space:<16} {tuner:<5} {trials:>6} {p:>4.2f} {saved:>6.2f} {faster:>6.2f} {time:>7.1f} {bound:>6} "
+                    "{over_bound:>6.3f} {again:>6}\n".format(**row)
+                )
+                sys.stdout.flush()
+    if given.json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Stage trees: what trials have in common is trained once."""

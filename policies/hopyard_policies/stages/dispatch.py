@@ -1,0 +1,348 @@
+"""One decision of the policy `stage_tree`: which runs go on, which give way, and what starts on the idle machines."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from hopyard.policy import (
+    CONTINUE,
+    SUSPEND,
+    TERMINATE,
+    Cluster,
+    Decision,
+    IterationFinish,
+    JobState,
+    MachineView,
+)
+from hopyard_policies.stages.books import Books, Run
+from hopyard_policies.stages.plan import Node
+from hopyard_policies.stages.tree import Point, Request, Running, Stage, StageTree
+from hopyard_policies.stages.trials import TrialState
+
+
+class _Start(NamedTuple):
+    """A run to be started: the first stage of its way, the trial that runs, and where that is to get."""
+
+    stage: Stage
+    trial: str
+    goal: int
+
+
+class Dispatch:
+    """Makes a decision, for the moment of one up-call.
+
+    Args:
+        books: What is remembered; brought up to date.
+        cluster: Shows the moment and takes the commands.
+        event: The run that waits for a decision; None: none does.
+    """
+
+    def __init__(self, books: Books, cluster: Cluster, event: IterationFinish | None) -> None:
+        self._books, self._cluster, self._event = books, cluster, event
+        self._plan, self._tuning, self._times = books.plan, books.tuning, books.times
+        self._jobs = cluster.jobs
+        # A job whose run is over is idle before its `RunEnd` is here; that comes first.
+        self._idle = {job.id for job in cluster.idle_jobs() if job.id not in books.runs}
+        self._saved: dict[str, frozenset[int]] = {}
+        self._open = {
+            id(node)
+            for state in self._tuning.states.values()
+            if state.ended is None and state.id in self._plan
+            for node in self._plan.leaf(state.id).path()
+        }
+        requests = [*self._ended(), *((state.id, errand.until) for state, errand in self._tuning.errands())]
+        self._tree = StageTree(self._plan, requests, self._running(), self._available, self._times.unit)
+        self._needed: dict[str, int] = {}
+        for point in self._tree.points():
+            if point.run is not None:
+                self._needed[point.run] = max(point.position, self._needed.get(point.run, 0))
+        self._quantum = self._worth_while()
+
+    def decide(self) -> Decision:
+        """Gives all commands, and answers the decision on the event's run."""
+        for run in self._books.runs.values():
+            if self._goes_on(run) and not self._is_event(run):
+                self._govern(run)
+        matched, unmatched = self._match()
+        waiting = [self._tree.length_of(start.stage) for start in unmatched]
+        highest = self._contended(waiting, len(self._cluster.idle_machines()) - len(matched))
+        leaves = self._event is not None and not self._event_goes_on(self._event, max(waiting, default=0.0), highest)
+        for machine, start in matched:
+            self._register(machine, start, highest)
+        decisions = self._next_decisions()
+        for _, start in matched:
+            self._submit(start, decisions)
+        going = sum(not run.leaving for run in self._books.runs.values())
+        self._books.could_use = going + len(self._tree.ready()) - len(matched) + self._coming()
+        if self._event is None:
+            return CONTINUE
+        if leaves:
+            return self._leave(self._event)
+        return Decision.proceed(decisions[self._event.job])
+
+    # -------------------------------------------------------------------------------------------------- what there is
+
+    def _running(self) -> dict[str, Running]:
+        """The runs, each with what it will still pass."""
+        found = {}
+        for run in self._books.runs.values():
+            job = self._jobs[run.trial]
+            if not job.state.live:
+                continue
+            stands = run.leaving or job.state is JobState.SUSPENDING or (self._is_event(run) and self._at_until)
+            until = job.position if stands else max(run.until, job.position)
+            found[run.trial] = Running(run.trial, job.position, until, job.position in run.saves)
+        return found
+
+    @property
+    def _at_until(self) -> bool:
+        return self._event is not None and self._event.at_until
+
+    def _is_event(self, run: Run) -> bool:
+        return self._event is not None and run.trial == self._event.job
+
+    def _goes_on(self, run: Run) -> bool:
+        """Whether a run may be told something: it is neither ending nor still to begin."""
+        return not run.leaving and self._jobs[run.trial].state in (JobState.STARTING, JobState.RUNNING)
+
+    def _available(self, trial: str, position: int) -> bool:
+        if trial not in self._saved:
+            self._saved[trial] = frozenset(self._cluster.snapshots(trial))
+        return position in self._saved[trial]
+
+    def _worth_while(self) -> float:
+        """The quantum: how much longer another stage's way must be for a run to give way to it.
+
+        With T seconds of work left for each machine, changing every q seconds costs T/q changes, and the last runs end up to q
+        apart: the sum is least at the root of T times the cost of a change.
+        """
+        left = sum(stage.length * self._times.unit(stage.end.node.member) for stage in self._tree.stages())
+        return math.sqrt(self._times.beside * left / max(self._cluster.share, 1))
+
+    def _coming(self) -> int:
+        """Trials that the tuner could train beside those that it does: they are being made, or will be."""
+        wanted = self._tuning.demand(self._cluster)
+        return max(wanted - self._tuning.busy, 0) if wanted is not None else self._tuning.jobs_left
+
+    # ---------------------------------------------------------------------------------------------- trials that have ended
+
+    def _ended(self) -> list[Request]:
+        """Ends the jobs of trials that have ended for the tuner. Answers what must be trained once more for that."""
+        again = []
+        for state in self._tuning.states.values():
+            if state.over or state.id not in self._idle:
+                continue
+            if state.ended is None:
+                self._tell(state)
+            elif state.ended is JobState.COMPLETED:
+                reached, by = self._plan.known(state.id, state.position)
+                if by != state.id and reached >= state.position:
+                    self._cluster.answer_job(state.id, by, state.position)
+                else:  # It was lost after its last report.
+                    again.append((state.id, state.position))
+            elif state.ended is JobState.TERMINATED and not self._serves(state.id):
+                self._cluster.terminate_job(state.id)
+                self._idle.discard(state.id)
+        return again
+
+    def _tell(self, state: TrialState) -> None:
+        """A waiting trial's job has the results that others' runs have brought it."""
+        if state.errand is None and state.position > self._jobs[state.id].high_water:
+            reached, by = self._plan.known(state.id, state.position)
+            if by != state.id and reached >= state.position:
+                self._cluster.answer_job(state.id, by, state.position, completes=False)
+
+    def _serves(self, trial: str) -> bool:
+        """Whether others may start from what a trial has saved or will: the snapshots of a terminated job are deleted."""
+        run = self._books.runs.get(trial)
+        coming = {*run.saves, self._jobs[trial].position} if run is not None else set[int]()
+        for position in coming.union(self._cluster.snapshots(trial)):
+            if 0 < position <= self._plan[trial].limit:
+                node = self._plan.node(trial, position)
+                if id(node) in self._open and node.saves.get(position, [trial]) == [trial]:
+                    return True
+        return False
+
+    # ------------------------------------------------------------------------------------------------------ runs under way
+
+    def _govern(self, run: Run) -> None:
+        """Ends a run that nobody needs, shortens one that goes further than anybody needs, and has it save where others branch off."""
+        position = self._jobs[run.trial].position
+        need = self._needed.get(run.trial)
+        if need is None or need <= position:
+            if self._dropped(run.trial):
+                self._cluster.terminate_job(run.trial)
+            else:
+                self._cluster.suspend_job(run.trial)
+            run.leaving = True
+            return
+        if need < run.until:
+            self._amend(run, until=need)
+        for save in self._branches(run.trial, position, run.until) - run.saves - run.late:
+            self._amend(run, save=save)
+
+    def _amend(self, run: Run, until: int | None = None, save: int | None = None) -> None:
+        saves = {save} if save is not None else set()
+        ticket = self._cluster.amend_run(run.trial, until=until, snapshot_at=saves)
+        self._books.amends[ticket] = (run.trial, run.until, saves)
+        run.until = run.until if until is None else until
+        run.saves |= saves
+
+    def _dropped(self, trial: str) -> bool:
+        """Whether a trial's job can be terminated: its tuner has, and nobody will start from what it has saved or will."""
+        ended = self._tuning.states[trial].ended is JobState.TERMINATED
+        return ended and trial not in self._needed and not self._serves(trial)
+
+    def _branches(self, trial: str, start: int, until: int) -> set[int]:
+        """Where a run is to save: where trials that have not ended branch off, and as often as is wanted beside that."""
+        found = set()
+        path = {id(node) for node in self._plan.leaf(trial).path()}
+        for node in self._plan.leaf(trial).path():
+            if start < node.end <= until and any(id(c) in self._open and id(c) not in path for c in node.children):
+                found.add(node.end)
+        if self._books.save_every is not None:
+            first = start - start % self._books.save_every + self._books.save_every
+            found.update(range(first, until + 1, self._books.save_every))
+        return found
+
+    def _event_goes_on(self, event: IterationFinish, waiting: float, highest: float) -> bool:
+        """Whether the event's run trains on; if so, it is told how far."""
+        run, position = self._books.runs[event.job], event.position
+        if not event.at_until:
+            if (self._needed.get(run.trial) or 0) <= position:
+                return False
+            self._govern(run)
+            return True
+        errand = self._tuning.states[run.trial].errand
+        way = self._way_on(run.trial, position)
+        if errand is None or way is None or len(self._cluster.machines) > self._cluster.share:
+            return False
+        left = self._tree.length_of(way)
+        if waiting and waiting >= left + self._quantum:
+            return False
+        self._amend(run, until=self._far(run.trial, position, errand.until, left, highest))
+        for save in self._branches(run.trial, position - 1, run.until) - run.saves:
+            self._amend(run, save=save)
+        return True
+
+    def _way_on(self, trial: str, position: int) -> Stage | None:
+        """The stage that a parked run would go on with; None: its own trial is wanted no further."""
+        for point in self._tree.roots():
+            if point.run == trial and point.position == position:
+                for child in point.children:
+                    if self._on_path(child, trial):
+                        return Stage(point, child)
+        return None
+
+    def _on_path(self, point: Point, trial: str) -> bool:
+        node: Node | None = self._plan.leaf(trial)
+        while node is not None and node is not point.node:
+            node = node.parent
+        return node is not None
+
+    def _leave(self, event: IterationFinish) -> Decision:
+        """The event's run leaves its machine."""
+        self._books.runs[event.job].leaving = True
+        if self._dropped(event.job):
+            return TERMINATE
+        return CONTINUE if event.at_until else SUSPEND
+
+    # ---------------------------------------------------------------------------------------------------------- new runs
+
+    def _match(self) -> tuple[list[tuple[MachineView, _Start]], list[_Start]]:
+        """The stages that start on the idle machines, and those that must wait, each by the longest way to go."""
+        machines = list(self._cluster.idle_machines())
+        matched, unmatched = [], []
+        for stage in self._tree.ready():
+            start = self._runner(stage)
+            if start is None:
+                continue
+            if machines:
+                machine = self._nearest(machines, start)
+                machines.remove(machine)
+                matched.append((machine, start))
+            else:
+                unmatched.append(start)
+        return matched, unmatched
+
+    def _runner(self, stage: Stage) -> _Start | None:
+        """Who trains a stage and what follows: of the trials behind it that wait, the one with the longest way, then the first."""
+        best: tuple[float, int] | None = None
+        found = None
+        stack = [(stage.end, stage.length * self._times.unit(stage.end.node.member))]
+        while stack:
+            point, far = stack.pop()
+            for trial in point.requests:
+                rank = (far, -self._jobs[trial].ordinal)
+                if trial in self._idle and (best is None or rank > best):
+                    best, found = rank, _Start(stage, trial, point.position)
+            for child in point.children:
+                seconds = (child.position - point.position) * self._times.unit(child.node.member)
+                stack.append((child, far + seconds))
+        return found
+
+    def _nearest(self, machines: list[MachineView], start: _Start) -> MachineView:
+        """The machine on which the state was made that a run starts from, or one of its node; else the first."""
+        maker = start.stage.start.save or start.trial
+        last = self._books.machines.get(maker, "")
+        held = self._cluster.machines.get(last)
+        for machine in machines:
+            if machine.id == last:
+                return machine
+        return next((m for m in machines if held is not None and m.node == held.node), machines[0])
+
+    def _contended(self, waiting: list[float], spare: int) -> float:
+        """The longest way that finds no machine; 0: there is none. Those that begin where runs pass, which go on, count, too."""
+        behind = [
+            self._tree.length_of(Stage(point, child))
+            for point in self._tree.roots()
+            if point.run is not None
+            for child in point.children
+            if not self._on_path(child, point.run)
+        ]
+        return max(sorted([*waiting, *behind], reverse=True)[max(spare, 0) :], default=0.0)
+
+    def _far(self, trial: str, position: int, goal: int, left: float, highest: float) -> int:
+        """How far a run trains before it asks again: to its goal, or to where another way becomes longer by a quantum."""
+        if highest <= 0:
+            return goal
+        unit = self._times.unit(trial)
+        least = max(math.ceil(self._quantum / unit), 1)
+        units = max(math.ceil((left - highest + self._quantum) / unit), least)
+        return goal if position + units + least // 2 >= goal else position + units
+
+    def _register(self, machine: MachineView, start: _Start, highest: float) -> None:
+        begins = start.stage.start.position
+        until = self._far(start.trial, begins, start.goal, self._tree.length_of(start.stage), highest)
+        run = Run(start.trial, machine.id, begins, self._cluster.now, until)
+        run.saves = self._branches(start.trial, begins, until)
+        self._books.runs[start.trial] = run
+
+    def _submit(self, start: _Start, decisions: dict[str, int]) -> None:
+        run, begins = self._books.runs[start.trial], start.stage.start
+        source = (begins.save, begins.position) if begins.save is not None else None
+        self._cluster.start_job(
+            start.trial,
+            run.machine,
+            until=run.until,
+            allowed=decisions[start.trial],
+            snapshot_at=run.saves,
+            from_snapshot=source,
+        )
+
+    def _next_decisions(self) -> dict[str, int]:
+        """For each run, where the tuner next decides on a trial that it trains; its end, if nowhere before."""
+        passing: dict[int, list[tuple[Run, int]]] = {}
+        found = {}
+        for run in self._books.runs.values():
+            found[run.trial] = run.until
+            job = self._jobs[run.trial]
+            for node in self._plan.leaf(run.trial).path():
+                passing.setdefault(id(node), []).append((run, job.position if job.state.live else run.start))
+        for state, errand in self._tuning.errands():
+            due = errand.next_decision(state.position)
+            for run, position in passing.get(id(self._plan.node(state.id, due)), ()):
+                if position < due:
+                    found[run.trial] = min(found[run.trial], due)
+        return found

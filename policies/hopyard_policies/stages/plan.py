@@ -1,0 +1,203 @@
+"""The search plan: a tree of what trials have in common, and what was trained and saved along its paths (Hippo, section 3.2).
+
+A node is a range of positions that the same trials pass through. Two trials share a node exactly where their trainings are
+the same; where they part, the node ends. Nodes are never removed. A new trial splits the node within which it leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from hopyard.policy.vocabulary import Hyperparameters
+from hopyard_policies.stages.sameness import Sameness
+
+Available = Callable[[str, int], bool]
+"""Whether a job's snapshot at a position can be loaded now."""
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """What the same trials train from `start` (exclusive) up to `end`.
+
+    Attributes:
+        start: Where it begins: its parent's end.
+        end: Where its trials part, or the last position of any.
+        parent: The node before it; None for the root, which is position 0.
+        children: The nodes behind it, in the order in which they came.
+        member: A trial that passes through it.
+        saves: Who has a snapshot, by position.
+        reached: How far it was trained, `start` for not at all, and by whom.
+    """
+
+    start: int
+    end: int
+    parent: Node | None
+    member: str
+    children: list[Node] = field(default_factory=list)
+    saves: dict[int, list[str]] = field(default_factory=dict)
+    reached: int = 0
+    by: str = ""
+
+    def path(self) -> list[Node]:
+        """The nodes from here back to the root, which is left out."""
+        found, node = [], self
+        while node.parent is not None:
+            found.append(node)
+            node = node.parent
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A configuration, trained up to `limit`. One that was forked trains as its parent did up to a position.
+
+    Attributes:
+        id: Its job.
+        pieces: (where it ends, configuration in force up to there), rising; the last ends at `limit`.
+        family: Trials of different families have nothing in common, such as those of different experiments.
+    """
+
+    id: str
+    pieces: tuple[tuple[int, Hyperparameters], ...]
+    family: str = ""
+
+    @property
+    def limit(self) -> int:
+        """Where it is complete."""
+        return self.pieces[-1][0]
+
+    def forked(self, job: str, position: int, hyperparameters: Hyperparameters, limit: int) -> Trial:
+        """Another trial that begins with this one's training up to a position."""
+        before = tuple((min(end, position), given) for end, given in self.pieces if end < position)
+        within = next(given for end, given in self.pieces if end >= position)
+        return Trial(job, (*before, (position, within), (limit, hyperparameters)), self.family)
+
+
+class SearchPlan:
+    """All trials, and along their paths what was trained and saved.
+
+    Args:
+        sameness: Says how far two configurations train alike.
+    """
+
+    def __init__(self, sameness: Sameness) -> None:
+        self._sameness = sameness
+        self._trials: dict[str, Trial] = {}
+        self._leaves: dict[str, Node] = {}
+        self.root = Node(0, 0, None, "")
+
+    # -------------------------------------------------------------------------------------------------------- structure
+
+    def __contains__(self, trial: str) -> bool:
+        return trial in self._trials
+
+    def __getitem__(self, trial: str) -> Trial:
+        return self._trials[trial]
+
+    def add(self, trial: Trial) -> None:
+        """Takes a trial into the tree; splits the node in which it parts from the others."""
+        self._trials[trial.id] = trial
+        node = self.root
+        while True:
+            child, same = self._next(node, trial)
+            if child is None:
+                child = Node(node.end, trial.limit, node, trial.id, reached=node.end)
+                node.children.append(child)
+                break
+            if same < child.end:
+                child = self._split(child, same)
+            if same == trial.limit:
+                break
+            node = child
+        self._leaves[trial.id] = child
+
+    def _next(self, node: Node, trial: Trial) -> tuple[Node | None, int]:
+        for child in node.children:
+            same = min(self._common(self._trials[child.member], trial), child.end)
+            if same > node.end:
+                return child, same
+        return None, node.end
+
+    def _common(self, one: Trial, other: Trial) -> int:
+        """How far two trials are the same."""
+        if one.family != other.family:
+            return 0
+        at = first = second = 0
+        until = min(one.limit, other.limit)
+        while at < until:
+            stop = min(one.pieces[first][0], other.pieces[second][0])
+            mine, theirs = one.pieces[first][1], other.pieces[second][1]
+            same = stop if mine is theirs else self._sameness(mine, theirs, stop)
+            if same < stop:
+                return max(same, at)
+            at = stop
+            first += one.pieces[first][0] == stop
+            second += other.pieces[second][0] == stop
+        return until
+
+    def _split(self, node: Node, at: int) -> Node:
+        """Cuts a node in two; answers the upper one. The lower one stays what it is to its children and trials."""
+        assert node.parent is not None
+        upper = Node(node.start, at, node.parent, node.member, [node])
+        upper.saves = {p: who for p, who in node.saves.items() if p <= at}
+        upper.reached, upper.by = min(node.reached, at), node.by
+        node.parent.children[node.parent.children.index(node)] = upper
+        node.parent, node.start = upper, at
+        node.saves = {p: who for p, who in node.saves.items() if p > at}
+        if node.reached <= at:
+            node.reached, node.by = at, ""
+        return upper
+
+    def leaf(self, trial: str) -> Node:
+        """Where a trial ends."""
+        return self._leaves[trial]
+
+    def node(self, trial: str, position: int) -> Node:
+        """The node on a trial's path that a position (> 0) lies in: start < position <= end."""
+        node = self._leaves[trial]
+        while node.start >= position:
+            assert node.parent is not None
+            node = node.parent
+        return node
+
+    def common(self, one: str, other: str) -> int:
+        """How far two trials are the same."""
+        mine = {id(node) for node in self._leaves[one].path()}
+        node: Node | None = self._leaves[other]
+        while node is not None and id(node) not in mine:
+            node = node.parent
+        return node.end if node is not None else 0
+
+    # --------------------------------------------------------------------------------------------------------- progress
+
+    def trained(self, trial: str, position: int) -> None:
+        """A trial was trained, by its own job, up to a position."""
+        for node in self._leaves[trial].path():
+            reached = min(position, node.end)
+            if reached > node.reached:
+                node.reached, node.by = reached, trial
+            elif node.start < position:
+                return
+
+    def saved(self, trial: str, position: int) -> None:
+        """A trial's job has a snapshot at a position (> 0)."""
+        owners = self.node(trial, position).saves.setdefault(position, [])
+        if trial not in owners:
+            owners.append(trial)
+
+    def known(self, trial: str, limit: int) -> tuple[int, str]:
+        """How far at most up to `limit` anybody has trained what a trial trains, and who did (empty: nobody)."""
+        for node in self._leaves[trial].path():
+            if node.start < limit and node.reached > node.start:
+                return min(node.reached, limit), node.by
+        return 0, ""
+
+    def saves(self, node: Node, available: Available) -> Iterator[tuple[int, str]]:
+        """Snapshots in a node that can be loaded: position, and the first who has it. What is gone is forgotten."""
+        for position, owners in list(node.saves.items()):
+            owners[:] = [owner for owner in owners if available(owner, position)]
+            if owners:
+                yield position, owners[0]
+            else:
+                del node.saves[position]

@@ -1,0 +1,258 @@
+"""The policy `stage_tree`: what trials have in common is trained once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hopyard.plugins import POLICIES, load_plugin
+from hopyard.policy import (
+    CONTINUE,
+    AnswerReady,
+    Cluster,
+    CurvePoint,
+    Decision,
+    ExperimentChange,
+    GeneratorExhausted,
+    IterationFinish,
+    JobCreated,
+    JobState,
+    JobView,
+    MachinesChange,
+    Policy,
+    PredictionReady,
+    RunEnd,
+    ShareChange,
+    TimerFired,
+    Verdict,
+    hears_statistics,
+)
+from hopyard.policy.vocabulary import AmendRun, AnswerJob, StartJob, SuspendJob, TerminateJob
+from hopyard_policies.pbt import PbtPolicy
+from hopyard_policies.stages.books import Books
+from hopyard_policies.stages.dispatch import Dispatch
+from hopyard_policies.stages.plan import SearchPlan, Trial
+from hopyard_policies.stages.sameness import BySequences, nothing_shared
+from hopyard_policies.stages.tuning import Tuning
+
+_OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob)
+
+
+class StageTreePolicy(Policy):
+    """Trains what trials have in common once (Hippo): each stage of their tree by one run, the others go on from its snapshot.
+
+    A tuner, which is a policy like any other, decides which trials are wanted how far. It sees a machine for each trial, and
+    what it starts there becomes a request. How requests are served is decided here, anew each time: the stages of the tree
+    are what is wanted, less what is trained and saved or being trained.
+
+    Stages go by level: the time of the longest way from a stage to an end behind it. A run trains the whole way of one
+    trial, saves where others branch off, and gives way when another stage's level is higher by more than a quantum: that
+    is as long as what a change costs makes worth while, so that dear snapshots lead to the paper's critical paths.
+
+    Args:
+        tuner: The name of a policy, or a mapping of `name` and its parameters.
+        share: False: every trial trains alone.
+        width: Trials that the tuner may train at a time, at least 1; None: all, at most 1000.
+        save_every: Save every so many units, at least 1, so that trials which are not known yet find a snapshot near where
+            they branch off; None: only where known ones do.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    forks = True
+
+    def __init__(
+        self,
+        tuner: str | Mapping[str, Any] = "default",
+        share: bool = True,
+        width: int | None = None,
+        save_every: int | None = None,
+    ) -> None:
+        for name, value in (("width", width), ("save_every", save_every)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1, or none")
+        if not isinstance(share, bool):
+            raise ValueError(f"share is {share!r}; it must be true or false")
+        self._tuning = Tuning(_made(tuner), width)
+        self.every_iteration = self._tuning.tuner.every_iteration or hears_statistics(self._tuning.tuner)
+        self.ends_jobs = False
+        self._share = share
+        self._books = Books(self._new_plan(), self._tuning, save_every)
+
+    # ---------------------------------------------------------------------------------------------------------- up-calls
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        """Machines are idle, or a snapshot is there from which something can start."""
+        self._turn(cluster)
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        """A run came to where something is decided: it goes on, or gives way."""
+        job = cluster.jobs[event.job]
+        run = self._books.runs.get(event.job)
+        if run is None or run.leaving or job.state is JobState.SUSPENDING or event.report.finished:
+            self._turn(cluster)
+            return CONTINUE if event.at_until else Decision.proceed(event.position + 1)
+        return self._turn(cluster, event)
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        """A machine is idle."""
+        known = self._books.over(run.job)
+        if known is not None:
+            self._books.times.run_over(run.job, known.began, cluster.now, known.start, cluster.curve(run.job))
+        job = cluster.jobs[run.job]
+        if job.state is JobState.COMPLETED:
+            self._books.completed.add(job.id)
+        self._look(cluster, job)
+        self._turn(cluster)
+
+    def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
+        """A trial has its configuration: its place in the tree is known."""
+        self._books.plan.add(_trial(cluster.jobs[created.job]))
+        self._tuning.hear(created)
+        self._turn(cluster)
+
+    def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
+        """The tuner hears of it."""
+        self._tuning.hear(exhausted)
+        self._turn(cluster)
+
+    def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
+        """The tuner hears of it."""
+        self._tuning.hear(prediction)
+        self._turn(cluster)
+
+    def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
+        """The tuner hears of it."""
+        self._tuning.hear(timer)
+        self._turn(cluster)
+
+    def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
+        """A run was amended, or it was too late; or the tuner asked."""
+        if self._tuning.owns(answer.ticket):
+            self._tuning.hear(answer)
+        elif answer.ticket in self._books.amends:
+            accepted = isinstance(answer.result, dict) and answer.result.get("accepted") is True
+            self._books.amended(answer.ticket, accepted)
+        self._turn(cluster)
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """What the core's state does not allow (any more) did not happen."""
+        command = verdict.command
+        if isinstance(command, StartJob):
+            self._books.runs.pop(command.job, None)
+        elif isinstance(command, AmendRun):
+            self._books.amended(command.ticket, False)
+        elif not isinstance(command, _OWN):
+            self._tuning.hear(verdict)
+
+    def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
+        """There may be room for more."""
+        self._turn(cluster)
+
+    def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
+        """Snapshots may have gone with a machine."""
+        self._turn(cluster)
+
+    def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
+        """The tuner hears of it; trials may be longer now."""
+        self._replan(cluster)
+        self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
+        self._tuning.hear(change)
+        self._turn(cluster)
+
+    def demand(self, cluster: Cluster) -> int:
+        """Machines that have runs, that stages which could start need, and that trials to come will."""
+        return self._books.could_use
+
+    # --------------------------------------------------------------------------------------------------------- the plan
+
+    def _new_plan(self) -> SearchPlan:
+        return SearchPlan(BySequences() if self._share else nothing_shared)
+
+    def _replan(self, cluster: Cluster) -> None:
+        """Makes the tree anew if trials may be trained further than before: what was the same may part there."""
+        jobs = [job for job in cluster.jobs.values() if job.id in self._books.plan]
+        if all(self._books.plan[job.id].limit == job.max_position for job in jobs):
+            return
+        self._books.plan = self._new_plan()
+        for job in jobs:
+            self._books.plan.add(_trial(job))
+        for job in jobs:
+            self._look(cluster, job)
+
+    def _look(self, cluster: Cluster, job: JobView) -> None:
+        """Notes how far a job has come and what it has saved."""
+        plan = self._books.plan
+        if job.id not in plan:
+            return
+        limit = plan[job.id].limit
+        plan.trained(job.id, min(job.high_water, limit))
+        for position in cluster.snapshots(job.id):
+            if 0 < position <= limit:
+                plan.saved(job.id, position)
+
+    # ---------------------------------------------------------------------------------------------------------- a turn
+
+    def _turn(self, cluster: Cluster, event: IterationFinish | None = None) -> Decision:
+        """Looks at everything anew: what is known, what the tuner wants, what is to be trained where."""
+        jobs = cluster.jobs
+        for trial in self._books.runs:
+            self._look(cluster, jobs[trial])
+        self._tuning.turn(cluster, _Progress(self._books, cluster))
+        return Dispatch(self._books, cluster, event).decide()
+
+
+class _Progress:
+    """What is known of trials at the moment of an up-call."""
+
+    def __init__(self, books: Books, cluster: Cluster) -> None:
+        self._plan, self._completed = books.plan, books.completed
+        self._cluster, self._jobs = cluster, cluster.jobs
+        self._curves: dict[str, Sequence[CurvePoint]] = {}
+
+    def reached(self, trial: str) -> tuple[int, bool]:
+        """How far a trial is trained, by whomever, and whether there is nothing more to train."""
+        reached, by = self._plan.known(trial, self._plan[trial].limit)
+        done = self._complete(trial)
+        if not done and by and self._complete(by) and self._jobs[by].position <= reached:
+            done = self._plan.leaf(trial) is self._plan.leaf(by)  # The same training has come to its end elsewhere.
+        return reached, done
+
+    def _complete(self, job: str) -> bool:
+        return job in self._completed and self._jobs[job].state is JobState.COMPLETED
+
+    def curve(self, trial: str) -> Sequence[CurvePoint]:
+        """A trial's curve, at least as far as it is trained."""
+        _, by = self._plan.known(trial, self._plan[trial].limit)
+        if by not in self._curves:
+            self._curves[by] = self._cluster.curve(by) if by else ()
+        return self._curves[by]
+
+
+def _made(tuner: str | Mapping[str, Any]) -> Policy:
+    """The tuner that parameters describe."""
+    given: dict[str, Any] = (
+        {"name": tuner} if isinstance(tuner, str) else dict(tuner) if isinstance(tuner, Mapping) else {}
+    )
+    name = given.pop("name", None)
+    if not isinstance(name, str):
+        raise ValueError(f"tuner is {tuner!r}; it must be a policy's name, or a mapping with `name` and its parameters")
+    found = load_plugin(POLICIES, name, Policy)
+    if isinstance(found, type) and issubclass(found, StageTreePolicy):
+        raise ValueError("tuner is stage_tree itself; name the policy that decides what is trained, such as asha")
+    assert isinstance(found, type)
+    if issubclass(found, PbtPolicy):
+        raise ValueError(
+            f"tuner {name}: it copies trials and changes their hyperparameters, which a stage tree cannot train yet"
+        )
+    try:
+        made = found(**given)
+    except TypeError as error:
+        raise ValueError(f"tuner {name}: {error}") from error
+    assert isinstance(made, Policy)
+    return made
+
+
+def _trial(job: JobView) -> Trial:
+    return Trial(job.id, ((job.max_position, job.hyperparameters),), job.experiment)

@@ -1,0 +1,40 @@
+"""What training and saving take: measured while the trials train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hopyard.policy import CurvePoint
+
+
+class Times:
+    """Seconds of a unit of training by trial, and of all else that a run costs."""
+
+    def __init__(self) -> None:
+        self._units: dict[str, float] = {}
+        self._seconds = 0.0
+        self._trained = 0
+        self._beside = 0.0
+        self._runs = 0
+
+    def run_over(self, trial: str, began: float, ended: float, start: int, curve: Sequence[CurvePoint]) -> None:
+        """A run has left its machine: when it began and ended, where it started, and the trial's curve."""
+        points = [point for point in curve if point.position > start]
+        if not points:
+            return
+        seconds, units = sum(point.seconds for point in points), points[-1].position - start
+        self._seconds += seconds
+        self._trained += units
+        self._units[trial] = max(seconds / units, 0.0)
+        self._beside += max(ended - began - seconds, 0.0)
+        self._runs += 1
+
+    def unit(self, trial: str) -> float:
+        """Seconds of a unit of a trial, > 0: its own, else those of all; 1 while nothing is known."""
+        found = self._units.get(trial, self._seconds / self._trained if self._trained else 1.0)
+        return found if found > 0 else 1e-9
+
+    @property
+    def beside(self) -> float:
+        """Seconds that a run costs beside its training: starting, loading, saving."""
+        return self._beside / self._runs if self._runs else 0.0

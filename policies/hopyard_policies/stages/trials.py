@@ -1,0 +1,125 @@
+"""Trials as their tuner sees them: jobs that run on machines of its own, which are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hopyard.policy import CurvePoint, ExperimentView, JobState, JobView
+
+Known = Callable[[str, int], Sequence[CurvePoint]]
+"""A trial's curve up to a position, whoever trained it."""
+
+
+@dataclass(slots=True)
+class Errand:
+    """A run of a trial as the tuner sees it: it wants the trial trained up to `until`.
+
+    Attributes:
+        machine: Where the tuner thinks that it runs.
+        until: Where it parks.
+        allowed: Reports below it need no decision.
+        parked: Whether it waits at `until`; `held`: by the tuner's PARK.
+        finished: Whether the training has nothing more to train.
+    """
+
+    machine: str
+    until: int
+    allowed: int
+    parked: bool = False
+    held: bool = False
+    finished: bool = False
+
+    def next_decision(self, position: int) -> int:
+        """The next position at which the tuner decides something."""
+        return min(max(self.allowed, position + 1), self.until)
+
+
+@dataclass(slots=True)
+class TrialState:
+    """A trial as its tuner knows it.
+
+    Attributes:
+        id: Its job.
+        position: How far the tuner knows that it was trained.
+        errand: Its run.
+        ended: How it ended for the tuner; None while it has not. `limit`: where it would have been complete then.
+        over: Whether its job has ended, too: nothing more will happen to it unless the experiment is extended.
+        attempt: Errands so far.
+        saves: Where the tuner wants snapshots.
+    """
+
+    id: str
+    position: int = 0
+    errand: Errand | None = None
+    ended: JobState | None = None
+    limit: int = 0
+    over: bool = False
+    attempt: int = 0
+    saves: set[int] = field(default_factory=set)
+
+
+class Trials(Mapping[str, JobView]):
+    """The jobs of an experiment as its tuner sees them, made when they are looked at."""
+
+    def __init__(
+        self,
+        jobs: Mapping[str, JobView],
+        states: Mapping[str, TrialState],
+        coming: Sequence[str],
+        terms: ExperimentView,
+    ) -> None:
+        self._jobs, self._states, self._coming, self._terms = jobs, states, coming, terms
+
+    def __len__(self) -> int:
+        return len(self._jobs) + len(self._coming)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._jobs
+        yield from self._coming
+
+    def __getitem__(self, job: str) -> JobView:
+        if job not in self._jobs and job in self._coming:
+            return JobView(
+                job,
+                JobState.CREATING,
+                ordinal=int(job),
+                experiment=self._terms.id,
+                max_position=self._terms.max_position,
+            )
+        real, state = self._jobs[job], self._states.get(job)
+        if state is None:
+            return real
+        errand = state.errand
+        return replace(
+            real,
+            state=self.state(job),
+            position=state.position,
+            high_water=state.position,
+            attempt=state.attempt,
+            machines=(errand.machine,) if errand is not None else (),
+            parked=errand is not None and errand.parked,
+        )
+
+    def idle(self) -> Iterator[JobView]:
+        """Those that wait for the tuner to start them, while their experiments run."""
+        if not self._terms.running:
+            return
+        for job in self._states:
+            if self.state(job).idle and job in self._jobs:
+                yield self[job]
+
+    def state(self, job: str) -> JobState:
+        """Where a trial stands for the tuner."""
+        if job not in self._jobs:
+            return JobState.CREATING
+        found, state = self._jobs[job].state, self._states.get(job)
+        if state is None or found is JobState.CREATING:
+            return found
+        if state.ended is not None:
+            return state.ended
+        if found is JobState.HELD:
+            return found
+        if state.errand is not None:
+            return JobState.RUNNING
+        return JobState.SUSPENDED if state.position else JobState.PENDING

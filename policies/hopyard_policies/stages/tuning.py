@@ -1,0 +1,337 @@
+"""Drives a tuner, which is a policy like any other, on trials that are trained as a stage tree."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from hopyard.policy import (
+    Cluster,
+    CurvePoint,
+    Decision,
+    ExperimentChange,
+    IterationFinish,
+    JobCreated,
+    JobState,
+    Policy,
+    Report,
+    RunEnd,
+    RunEndReason,
+    Verdict,
+    hears_statistics,
+    make_up_call,
+)
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    AmendRun,
+    AnswerJob,
+    AnswerReady,
+    ApplicationStat,
+    Call,
+    Command,
+    DecisionKind,
+    ReleaseMachine,
+    ReserveMachine,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+)
+from hopyard_policies.stages.bench import Bench, Scene
+from hopyard_policies.stages.trials import Errand, Trials, TrialState
+
+MOST: Final = 1000
+"""Trials that a tuner may train at a time, unless it is told otherwise: a search may be endless."""
+
+_AHEAD: Final = 16
+
+_RESTLESS: Final = 100_000
+"""So many up-calls within one: the tuner comes to no rest."""
+
+
+_TELLING: Final = (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED, JobState.HELD)
+"""States in which a job may be although its tuner has not heard of it."""
+
+
+class Progress(Protocol):
+    """What is known of trials at a moment."""
+
+    def reached(self, trial: str) -> tuple[int, bool]:
+        """How far a trial is trained, by whomever, and whether there is nothing more to train."""
+        ...
+
+    def curve(self, trial: str) -> Sequence[CurvePoint]:
+        """A trial's curve, at least as far as it is trained."""
+        ...
+
+
+class Tuning:
+    """A tuner and what it knows of its trials.
+
+    Args:
+        tuner: Decides which trials are wanted how far.
+        width: Trials that it may train at a time; None: as many as there are, at most `MOST`.
+    """
+
+    def __init__(self, tuner: Policy, width: int | None) -> None:
+        self.tuner = tuner
+        self.states: dict[str, TrialState] = {}
+        self._width = width
+        self._busy: dict[str, str] = {}
+        self._reserved: set[str] = set()
+        self._calls: deque[Call | Verdict] = deque()
+        self._tickets: set[str] = set()
+        self._attention = True
+        self._hears_each = tuner.every_iteration or hears_statistics(tuner)
+        self._created: list[str] = []
+        self._counts: tuple[int, ...] = (-1,)
+        self._jobs_left = 0
+
+    # ------------------------------------------------------------------------------------------------- what is asked of it
+
+    def errands(self) -> Iterator[tuple[TrialState, Errand]]:
+        """The trials that are wanted further than they are known, and how far."""
+        for state in self.states.values():
+            if state.errand is not None and not state.errand.parked:
+                yield state, state.errand
+
+    @property
+    def busy(self) -> int:
+        """How many trials it trains."""
+        return len(self._busy)
+
+    @property
+    def jobs_left(self) -> int:
+        """How many trials it may still make."""
+        return max(self._jobs_left - len(self._created), 0)
+
+    def owns(self, ticket: str) -> bool:
+        """Whether a question was the tuner's."""
+        return ticket in self._tickets
+
+    def hear(self, call: Call | Verdict) -> None:
+        """Something happened that concerns the tuner, too. It is told in its next turn."""
+        if isinstance(call, JobCreated):
+            self.states[call.job] = TrialState(call.job)
+        if isinstance(call, ExperimentChange):
+            self._counts = (-1,)
+        self._attention = True
+        self._calls.append(call)
+
+    def turn(self, cluster: Cluster, progress: Progress) -> None:
+        """Tells the tuner all that it does not know yet, and lets it decide until it comes to rest.
+
+        Raises:
+            RuntimeError: It does not.
+        """
+        self._created.clear()
+        self._jobs_left = cluster.experiment.jobs_left
+        self._reconcile(cluster)
+        for _ in range(_RESTLESS):
+            if not self._calls:
+                self._calls.extend(self._news(cluster, progress))
+            if self._calls:
+                self._make(cluster, progress, self._calls.popleft())
+            elif self._attention and cluster.experiment.running and self._width_now(cluster) > len(self._busy):
+                self._attention = False
+                self._make(cluster, progress, AllocateJobs())
+            else:
+                return
+        raise RuntimeError(
+            f"the tuner {type(self.tuner).__name__} wants something new {_RESTLESS} times in one up-call"
+        )
+
+    def demand(self, cluster: Cluster) -> int | None:
+        """Trials that the tuner could train, those that it trains included; None: any number. To be asked after its turn."""
+        return self.tuner.demand(self._bench(cluster, None))
+
+    # -------------------------------------------------------------------------------------------------------- up-calls
+
+    def _bench(self, cluster: Cluster, progress: Progress | None) -> Bench:
+        trials = Trials(cluster.jobs, self.states, tuple(self._created), cluster.experiment)
+
+        def curve(job: str) -> list[CurvePoint]:
+            position = self.states[job].position if job in self.states else 0
+            known = progress.curve(job) if progress is not None and position else ()
+            return [point for point in known if point.position <= position]
+
+        width = self._width_now(cluster)
+        return Bench(Scene(cluster, trials, self._busy, frozenset(self._reserved), width, self.jobs_left, curve))
+
+    def _width_now(self, cluster: Cluster) -> int:
+        width = self._width
+        if width is None:
+            # A search without a limit of jobs may have a generator that is exhausted soon: it is not asked for a thousand at once.
+            endless = self._jobs_left > MOST
+            width = min(len(self.states) + _AHEAD if endless else len(cluster.jobs) + self._jobs_left, MOST)
+        return max(width, len(self._busy), 1)
+
+    def _make(self, cluster: Cluster, progress: Progress, call: Call | Verdict) -> None:
+        if isinstance(call, IterationFinish) and self.states[call.job].errand is None:
+            return
+        bench = self._bench(cluster, progress)
+        decision = None
+        if isinstance(call, Verdict):
+            self.tuner.on_refused(bench, call)
+        else:
+            decision = make_up_call(self.tuner, bench, call)
+        self._created += bench.created
+        self._tickets.update(bench.tickets)
+        for command in bench.commands:
+            self._carry_out(cluster, command)
+        if isinstance(call, IterationFinish) and decision is not None:
+            self._decide(cluster, call, decision)
+
+    def _carry_out(self, cluster: Cluster, command: Command) -> None:
+        match command:
+            case StartJob():
+                self._start(cluster, command)
+            case AmendRun():
+                self._amend(command)
+            case SuspendJob(job):
+                self._end(cluster, self.states[job], RunEndReason.SUSPENDED)
+            case TerminateJob(job):
+                self._terminate(cluster, self.states[job])
+            case AnswerJob():
+                state = self.states[command.job]
+                state.position, state.ended = command.position, JobState.COMPLETED
+            case ReserveMachine(machine):
+                self._reserved.add(machine)
+            case ReleaseMachine(machine):
+                self._reserved.discard(machine)
+                self._attention = True
+
+    def _start(self, cluster: Cluster, command: StartJob) -> None:
+        state = self.states[command.job]
+        until = cluster.jobs[command.job].max_position if command.until is None else command.until
+        (machine,) = command.machines
+        state.attempt += 1
+        state.saves.update(command.snapshot_at)
+        state.errand = Errand(machine, until, max(command.allowed or 0, state.position))
+        self._reserved.discard(machine)
+        self._busy[machine] = state.id
+
+    def _amend(self, command: AmendRun) -> None:
+        state = self.states[command.job]
+        errand = state.errand
+        until = command.until
+        fits = errand is not None and (
+            until is None or until > state.position or (until == state.position and errand.parked)
+        )
+        if errand is not None and fits:
+            state.saves.update(command.snapshot_at)
+            errand.until = errand.until if until is None else until
+            if errand.parked and errand.held and errand.until > state.position and not errand.finished:
+                errand.parked = errand.held = False
+        self._calls.append(AnswerReady(command.ticket, {"accepted": fits, "position": state.position}))
+
+    def _terminate(self, cluster: Cluster, state: TrialState) -> None:
+        if state.errand is not None:
+            self._end(cluster, state, RunEndReason.TERMINATED)
+        state.ended = state.ended or JobState.TERMINATED
+
+    def _decide(self, cluster: Cluster, call: IterationFinish, decision: Decision) -> None:
+        state = self.states[call.job]
+        errand = state.errand
+        if errand is None:
+            return
+        match decision.kind:
+            case DecisionKind.SUSPEND:
+                self._end(cluster, state, RunEndReason.SUSPENDED)
+            case DecisionKind.TERMINATE:
+                self._terminate(cluster, state)
+            case DecisionKind.PARK:
+                errand.held = True
+            case DecisionKind.CONTINUE:
+                errand.allowed = max(errand.allowed, decision.up_to or 0)
+                if errand.parked and (errand.until <= state.position or errand.finished):
+                    self._end(cluster, state, RunEndReason.UNTIL)
+                elif errand.parked:
+                    errand.parked = errand.held = False
+
+    def _end(self, cluster: Cluster, state: TrialState, reason: RunEndReason) -> None:
+        """An errand is over; the trial waits, or has ended."""
+        errand = state.errand
+        if errand is None:
+            return
+        state.errand = None
+        del self._busy[errand.machine]
+        if reason is RunEndReason.TERMINATED:
+            state.ended = JobState.TERMINATED
+        elif errand.finished or state.position >= cluster.jobs[state.id].max_position:
+            state.ended, state.limit = JobState.COMPLETED, cluster.jobs[state.id].max_position
+        self._attention = True
+        self._calls.append(RunEnd(state.id, state.attempt, reason, state.position, state.position))
+
+    # ------------------------------------------------------------------------------------------------------- what is new
+
+    def _reconcile(self, cluster: Cluster) -> None:
+        """What became of the jobs themselves, if something has."""
+        counts = tuple(cluster.count(state) for state in _TELLING)
+        if counts == self._counts:
+            return
+        extended, self._counts = self._counts == (-1,), counts
+        jobs = cluster.jobs
+        for name, state in self.states.items():
+            if state.over and not extended:
+                continue
+            job = jobs[name]
+            state.over = state.ended is not None and job.state.ended
+            if state.ended is JobState.COMPLETED and not job.state.ended and state.limit < job.max_position:
+                state.ended = None  # The experiment was extended.
+                self._attention = True
+            elif state.ended is not None:
+                continue
+            elif job.state in (JobState.FAILED, JobState.TERMINATED):
+                failed = job.state is JobState.FAILED
+                self._end(cluster, state, RunEndReason.FAILED if failed else RunEndReason.TERMINATED)
+                state.ended = job.state
+            elif job.state is JobState.HELD:
+                self._end(cluster, state, RunEndReason.SUSPENDED)
+            elif job.state is JobState.COMPLETED and state.errand is None:
+                state.ended, state.limit = job.state, job.max_position
+
+    def _news(self, cluster: Cluster, progress: Progress) -> list[Call]:
+        """The next report of each trial that has one which its tuner is to hear of."""
+        found: list[Call] = []
+        for state, errand in list(self.errands()):
+            reached, finished = progress.reached(state.id)
+            reached = min(reached, errand.until)
+            if not self._hears_each and reached < errand.next_decision(state.position) and not finished:
+                state.position = max(state.position, reached)
+            elif reached > state.position or finished:
+                found += self._next_report(cluster, state, errand, reached, progress.curve(state.id), finished)
+        return found
+
+    def _next_report(
+        self,
+        cluster: Cluster,
+        state: TrialState,
+        errand: Errand,
+        reached: int,
+        curve: Sequence[CurvePoint],
+        finished: bool,
+    ) -> list[Call]:
+        new = [point for point in curve if state.position < point.position <= reached]
+        if not self._hears_each:  # What lies before the next decision is passed over.
+            due = errand.next_decision(state.position)
+            new = [point for point in new if point.position >= due] or new[-1:]
+        last = finished and len(new) <= 1
+        if not new and not last:
+            return []
+        limit = cluster.jobs[state.id].max_position
+        point = new[0] if new else next((p for p in reversed(curve) if p.position <= reached), None)
+        if point is None:
+            return []
+        state.position = max(state.position, point.position)
+        errand.parked = last or state.position >= errand.until
+        errand.finished = last and state.position < limit
+        report = Report(state.position, point.metrics, point.seconds, at_until=errand.parked, finished=errand.finished)
+        calls: list[Call] = []
+        if hears_statistics(self.tuner):
+            calls.append(ApplicationStat(state.id, report))
+        if errand.parked and state.position >= limit and not self.tuner.ends_jobs:
+            self._end(cluster, state, RunEndReason.UNTIL)
+        elif errand.parked or self.tuner.every_iteration or state.position >= errand.allowed:
+            calls.append(IterationFinish(state.id, report))
+        return calls

@@ -1,0 +1,99 @@
+"""Jobs that go on from others' snapshots and results: what a stage tree needs of the core."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.policy.vocabulary import AllocateJobs, AnswerJob, JobState, RunEndReason
+from hopyard_scheduler.core.events import Updated
+from tests.unit.core.rig import Rig, snapshot
+
+
+def trained(rig: Rig, *positions: int) -> None:
+    """Job 1 trains, with a snapshot at each position."""
+    rig.start("1", "n1/0", snapshot_at=positions)
+    for position in positions:
+        rig.report(position, position / 10)
+        rig.taken(position)
+
+
+def curve(rig: Rig, job: str) -> list[tuple[int, float]]:
+    return [(point.position, point.metrics["score"]) for point in rig.x.curve(rig.job(job))]
+
+
+@pytest.fixture
+def pair() -> Rig:
+    """Two jobs on two machines."""
+    rig = Rig(machines=2)
+    rig.create()
+    rig.create()
+    return rig
+
+
+def test_a_job_that_is_answered_on_its_way_waits_and_then_trains_behind_that(pair: Rig) -> None:
+    trained(pair, 1, 2, 3)
+    pair.command(AnswerJob("2", "1", 2, completes=False))
+    answered = pair.job("2")
+    assert (answered.state, answered.position, answered.high_water) == (JobState.PENDING, 0, 2)
+    assert curve(pair, "2") == [(1, 0.1), (2, 0.2)]
+    pair.start("2", "n1/1", from_snapshot=("1", 3))
+    pair.report(4, 0.7, "2")
+    assert curve(pair, "2") == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.7)]
+
+
+def test_a_snapshot_of_the_same_training_leaves_no_hole_in_the_curve(pair: Rig) -> None:
+    """The job had results further than the snapshot reaches: what it then reports again is not recorded again."""
+    trained(pair, 1, 2, 3)
+    pair.command(AnswerJob("2", "1", 3, completes=False))
+    pair.start("2", "n1/1", from_snapshot=("1", 1))
+    for position in (2, 3, 4):
+        pair.report(position, position / 10, "2")
+    assert curve(pair, "2") == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4)]
+
+
+def test_a_snapshot_of_another_training_begins_another_curve(pair: Rig) -> None:
+    trained(pair, 1, 2)
+    pair.start("2", "n1/1")
+    pair.report(1, 0.9, "2")
+    pair.ended(RunEndReason.SUSPENDED, 1, snapshot(1, "other"), name="2")
+    pair.start("2", "n1/1", from_snapshot=("1", 2))
+    assert curve(pair, "2") == [(1, 0.1), (2, 0.2)]
+
+
+def test_results_that_it_has_already_change_nothing(pair: Rig) -> None:
+    trained(pair, 1, 2)
+    pair.command(AnswerJob("2", "1", 2, completes=False))
+    pair.command(AnswerJob("2", "1", 1, completes=False))
+    assert curve(pair, "2") == [(1, 0.1), (2, 0.2)]
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_snapshot_that_was_asked_for_wakes_a_policy_that_forks(forks: bool) -> None:
+    rig = Rig(machines=2, forks=forks)
+    rig.create()
+    rig.start("1", "n1/0", snapshot_at=(2,))
+    woken = []
+    for position in (1, 2):
+        rig.report(position)
+        before = len(rig.called(AllocateJobs))
+        rig.taken(position)
+        woken.append(len(rig.called(AllocateJobs)) - before)
+    assert woken == [0, int(forks)]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_what_trained_behind_another_s_snapshot_goes_on_when_the_search_is_extended(answered: bool) -> None:
+    """A job that has only another's results has nothing to go on from."""
+    rig = Rig(machines=2, max_position=3, jobs=2)
+    rig.create()
+    rig.create()
+    trained(rig, 1, 2)
+    if answered:
+        rig.command(AnswerJob("2", "1", 2))
+    else:
+        rig.start("2", "n1/1", from_snapshot=("1", 1))
+        rig.report(3, 0.5, "2", at_until=True)
+        rig.ended(RunEndReason.UNTIL, 3, snapshot(3, "other"), name="2")
+    assert rig.job("2").state is JobState.COMPLETED
+    rig.feed(Updated(rig.now, "x", "longer", max_position=5))
+    assert rig.job("2").state is (JobState.COMPLETED if answered else JobState.SUSPENDED)

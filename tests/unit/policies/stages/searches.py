@@ -1,0 +1,103 @@
+"""Simulated searches on small spaces of sequences, and what they trained by brute force."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hopyard.policy import Policy
+from hopyard.sequences import as_sequence
+from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Result, simulate
+
+Configuration = Mapping[str, Any]
+
+
+def prefix(configuration: Configuration, position: int) -> tuple[object, ...]:
+    """All values in force before a position, one by one: equal exactly where the states at the position are."""
+    return tuple(
+        (name, tuple(_at(json.dumps(value), p) for p in range(position)))
+        for name, value in sorted(configuration.items())
+    )
+
+
+@functools.cache
+def _at(written: str, position: int) -> object:
+    return as_sequence(json.loads(written)).value(position)
+
+
+def value(configuration: Configuration, position: int) -> float:
+    """A metric in 0..1 that depends on the state and on nothing else."""
+    digest = hashlib.sha256(repr(prefix(configuration, position)).encode()).hexdigest()
+    return int(digest[:8], 16) / 2**32
+
+
+def steps(milestones: Sequence[int], values: Sequence[float]) -> Configuration:
+    """A sequence of constants."""
+    return {"sequence": {"multi_step": {"milestones": list(milestones), "values": list(values)}}}
+
+
+def random_space(rng: random.Random, trials: int, length: int) -> list[Configuration]:
+    """Configurations with much in common; some may be equal, written alike or not."""
+    found: list[Configuration] = []
+    for _ in range(trials):
+        marks = sorted(rng.sample(range(1, length), rng.randint(1, min(3, length - 1))))
+        values = [rng.choice((0.1, 0.2)) for _ in range(len(marks) + 1)]
+        found.append(
+            {
+                "lr": steps(marks, values),
+                "batch": rng.choice([32, steps([rng.randint(1, length - 1)], [32, 64])]),
+                "decay": rng.choice([0, 0, 1]),
+            }
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Search:
+    """A simulated search: its result, what it trained, and what there was to train, as (position, prefix)."""
+
+    result: Result
+    trained: set[object]
+    whole: set[object]
+
+
+def search(
+    configurations: Sequence[Configuration],
+    length: int,
+    *,
+    slots: int,
+    costs: Costs | None = None,
+    faults: Faults | None = None,
+    seed: int = 0,
+    policy: type[Policy] = StageTreePolicy,
+    **parameters: Any,
+) -> Search:
+    """Simulates the policy; the same arguments give the same search."""
+    known: dict[tuple[int, int], float] = {}
+
+    def curve(configuration: Configuration, position: int) -> float:
+        key = (id(configuration), position)
+        if key not in known:
+            known[key] = value(configuration, position)
+        return known[key]
+
+    workload = CurveWorkload(curve, configurations, length)
+    result = simulate(
+        workload, policy, slots=slots, costs=costs, faults=faults, seed=seed, parameters=parameters, details=True
+    )
+    assert result.curves is not None
+    trained: set[object] = {
+        (position, prefix(configurations[int(job) - 1], int(position or 0)))
+        for job, reports in result.curves.items()
+        for _, position, _ in reports
+    }
+    whole: set[object] = {
+        (p, prefix(configuration, p)) for configuration in configurations for p in range(1, length + 1)
+    }
+    return Search(result, trained, whole)

@@ -1,0 +1,90 @@
+"""The policy `stage_tree` passes the suite: with nothing in common, with common beginnings, and under tuners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from hopyard.policy import Policy
+from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.testing import VirtualCluster, counting
+from hopyard_policies.stages.policy import StageTreePolicy
+
+
+class TestNothingInCommon(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return StageTreePolicy()
+
+
+class TestNotShared(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return StageTreePolicy(share=False)
+
+
+class _Shared(PolicyConformance):
+    """Three trials each begin alike; every seventh is equal to the one before."""
+
+    __test__ = False
+
+    def cluster(self, policy: Policy | None = None, **changes: Any) -> VirtualCluster:
+        generator = changes.pop("generator", counting)
+        return super().cluster(policy, generator=_alike(generator), **changes)
+
+
+def _alike(
+    generator: Callable[[int], Mapping[str, Any] | None],
+) -> Callable[[int], Mapping[str, Any] | None]:
+    def made(number: int) -> Mapping[str, Any] | None:
+        given = generator(number)
+        if given is None:
+            return None
+        x = int(given["x"])
+        which = x - 1 if x % 7 == 0 else x
+        change = {"multi_step": {"milestones": [1 + which % 3], "values": [0.1, which]}}
+        return {"x": (which + 2) // 3, "lr": {"sequence": change}}
+
+    return made
+
+
+class TestShared(_Shared):
+    __test__ = True
+
+    def make_policy(self) -> Policy:
+        return StageTreePolicy()
+
+
+class TestSharedThreeAtATime(_Shared):
+    __test__ = True
+
+    def make_policy(self) -> Policy:
+        return StageTreePolicy(width=3, save_every=1)
+
+
+class TestSharedUnderSha(_Shared):
+    __test__ = True
+    leaves_jobs: ClassVar[bool] = True
+
+    def make_policy(self) -> Policy:
+        return StageTreePolicy(tuner={"name": "sha", "eta": 2, "r": 1})
+
+
+class TestSharedUnderAsha(_Shared):
+    __test__ = True
+    leaves_jobs: ClassVar[bool] = True
+
+    def make_policy(self) -> Policy:
+        return StageTreePolicy(tuner={"name": "asha", "eta": 2, "r": 1})
+
+
+class TestSharedUnderMedian(_Shared):
+    __test__ = True
+
+    def make_policy(self) -> Policy:
+        return StageTreePolicy(tuner="median")
+
+
+class TestSharedInRounds(_Shared):
+    __test__ = True
+
+    def make_policy(self) -> Policy:
+        return StageTreePolicy(tuner={"name": "default", "barrier": True})

@@ -1,0 +1,128 @@
+"""Whole searches in the simulator, on the real core: what is common is trained once, whatever the tuner, machines and costs are."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_scheduler.simulator import Costs, Faults
+
+from .searches import Search, random_space, search, steps
+
+TUNERS: tuple[dict[str, Any], ...] = (
+    {"name": "sha", "eta": 2, "r": 1},
+    {"name": "asha", "eta": 2, "r": 1},
+    {"name": "hyperband", "eta": 2},
+    {"name": "median"},
+    {"name": "bandit", "evaluation_boundary": 2},
+    {"name": "default", "barrier": True},
+)
+
+
+def simulated(seed: int, faults: Faults | None = None, **parameters: Any) -> Search:
+    """A random space on some machines with some costs."""
+    rng = random.Random(seed)
+    trials, length = rng.randint(1, 12), rng.choice((4, 8, 16))
+    costs = Costs(
+        start=rng.choice((0, 0.5)),
+        resume=rng.choice((0, 0.02, 1)),
+        snapshot=rng.choice((0, 0.01, 0.3)),
+        suspend=rng.choice((0, 0.1)),
+        latency=rng.choice((0, 0.05, 0.6)),
+    )
+    space = random_space(rng, trials, length)
+    return search(space, length, slots=rng.randint(1, 8), costs=costs, faults=faults, seed=seed, **parameters)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_a_grid_trains_each_state_once_and_all_of_them(seed: int) -> None:
+    found = simulated(seed)
+    assert found.result.reason == "all jobs ended"
+    assert found.trained == found.whole
+    assert found.result.iterations == len(found.whole)
+
+
+@pytest.mark.parametrize("tuner", TUNERS, ids=lambda tuner: str(tuner["name"]))
+def test_under_a_tuner_no_state_is_trained_twice(tuner: dict[str, Any]) -> None:
+    for seed in range(8):
+        found = simulated(seed, tuner=tuner)
+        assert found.result.iterations == len(found.trained), f"seed {seed}"
+        assert found.trained <= found.whole
+
+
+def test_not_shared_trains_every_trial_alone() -> None:
+    space = [{"lr": steps([3], [0.1, n])} for n in range(5)]
+    assert search(space, 6, slots=2, share=False).result.iterations == 5 * 6
+    assert search(space, 6, slots=2).result.iterations == 3 + 5 * 3
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.02, 0.1]))
+def test_lost_runs_cost_what_they_had_not_saved(seed: int, drop: float) -> None:
+    """Every trial gets to its end; what is trained again is what lost runs had trained behind their last snapshots."""
+    found = simulated(seed, Faults(drop=drop), max_losses=1000)
+    assert found.result.reason == "all jobs ended"
+    assert found.trained == found.whole
+    assert found.result.runs is not None
+    lost = sum(run.trained for run in found.result.runs if run.reason == "LOST")
+    assert len(found.whole) <= found.result.iterations <= len(found.whole) + lost
+
+
+def test_lost_nodes_are_no_end() -> None:
+    faults = Faults(node_failures=0.01, downtime=5)
+    for seed in range(5):
+        found = simulated(seed, faults, max_losses=1000)
+        assert found.trained == found.whole, f"seed {seed}"
+
+
+def test_trials_that_come_later_train_again_what_was_passed_unsaved_and_less_with_more_snapshots() -> None:
+    """Two at a time: branch points of trials that do not exist yet are not known when they are passed."""
+    space = [{"lr": steps([15 - n], [0.1, n])} for n in range(6)]
+    again = {}
+    for every in (None, 4, 1):
+        found = search(space, 16, slots=1, width=2, save_every=every)
+        assert found.trained == found.whole
+        again[every] = found.result.iterations - len(found.whole)
+    assert again[None] > again[4] > again[1] == 0
+    assert again[4] <= 3 * len(space)
+
+
+def test_the_level_rule_comes_near_the_bound_where_tails_are_long() -> None:
+    """Six tails of 20 on four machines: 30 at the least; without changes it would be 40."""
+    space = [{"lr": steps([1], [0.1, n])} for n in range(6)]
+    found = search(space, 21, slots=4, costs=Costs(snapshot=0.01, resume=0.01))
+    assert 31 <= found.result.time <= 1.06 * 31
+
+
+def test_the_dearer_snapshots_are_the_longer_runs_go_on() -> None:
+    space = [{"lr": steps([1], [0.1, n])} for n in range(6)]
+    runs = {}
+    for cost in (0.01, 1, 10):
+        found = search(space, 21, slots=4, costs=Costs(snapshot=cost, resume=cost, start=cost))
+        assert found.result.runs is not None
+        runs[cost] = len(found.result.runs)
+    assert runs[0.01] > runs[1] > runs[10]
+    assert runs[10] <= 1.5 * len(space)
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({"tuner": "stage_tree"}, "tuner is stage_tree itself"),
+        ({"tuner": {"eta": 3}}, "it must be a policy's name"),
+        ({"tuner": {"name": "default", "pace": 3}}, "tuner default"),
+        ({"tuner": "pbt"}, "tuner pbt: it copies trials"),
+        ({"share": 1}, "share is 1"),
+        ({"width": 0}, "width is 0"),
+        ({"save_every": True}, "save_every is True"),
+    ],
+)
+def test_wrong_parameters_are_refused_with_what_is_allowed(given_: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        StageTreePolicy(**given_)

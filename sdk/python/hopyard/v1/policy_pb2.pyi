@@ -994,17 +994,21 @@ class AnswerJobCommand(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     SOURCE_FIELD_NUMBER: builtins.int
     POSITION_FIELD_NUMBER: builtins.int
+    KEEPS_WAITING_FIELD_NUMBER: builtins.int
     job: builtins.str
     source: builtins.str
     position: builtins.int
+    keeps_waiting: builtins.bool
+    """The job has these results from now on, and goes on waiting instead of being completed."""
     def __init__(
         self,
         *,
         job: builtins.str = ...,
         source: builtins.str = ...,
         position: builtins.int = ...,
+        keeps_waiting: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "position", b"position", "source", b"source"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "keeps_waiting", b"keeps_waiting", "position", b"position", "source", b"source"]) -> None: ...
 
 Global___AnswerJobCommand: typing_extensions.TypeAlias = AnswerJobCommand
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from curve_scores.data import ACCURACY, RETURNS
+from curve_scores.data import ACCURACY, EARLIER, HISTORY, RETURNS
 from curve_scores.evaluate import BASELINES, PARTS, Plan, evaluate
 from curve_scores.plot import plot
 from rich.console import Console
@@ -90,6 +90,12 @@ def main() -> int:
     )
     parser.add_argument("--set", action="append", type=_parameter, default=[], metavar="PREDICTOR.PARAMETER=VALUE")
     parser.add_argument("--draws", type=_positive, default=20, help="histories for each row")
+    parser.add_argument("--history", type=_positive, default=HISTORY, metavar="N", help="finished rows to learn from")
+    parser.add_argument(
+        "--earlier",
+        choices=("fitting", "strange"),
+        help=f"and {EARLIER} rows of an earlier experiment: of the set, or of another",
+    )
     parser.add_argument("--jobs", type=_positive, default=1, help="processes")
     parser.add_argument("--json", metavar="FILE", help="write all numbers to a file, or - to the standard output")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write the reliability plot (.svg, .png, .pdf)")
@@ -99,7 +105,7 @@ def main() -> int:
     for name, key, value in given.set:
         parameters.setdefault(name, {})[key] = value
     names = (*BASELINES, *(plugin_names(PREDICTORS) if given.predictor is None else given.predictor))
-    plan = Plan(given.curves, given.rows, given.every, given.draws, names, parameters)
+    plan = Plan(given.curves, given.rows, given.every, given.draws, names, parameters, given.history, given.earlier)
     try:
         found = evaluate(plan, given.jobs, PROGRESS.print)
         if given.plot:
@@ -108,6 +114,7 @@ def main() -> int:
         PROGRESS.print(f"curves: {error}", markup=False)
         return 2
     about = {"rows": [plan.rows.start, plan.rows.stop - 1], "every": plan.every, "draws": plan.draws}
+    about |= {"history": plan.history, "earlier": plan.earlier}
     text = json.dumps({**about, "parameters": parameters, **found}, indent=1)
     if given.json == "-":
         print(text)

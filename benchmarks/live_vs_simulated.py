@@ -40,6 +40,7 @@ from figures.timing import journal
 
 from hopyard.client.types import Job
 from hopyard.errors import HopyardError, InvalidInput
+from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard.traces import Trace
 from hopyard_scheduler.simulator import Costs, TraceWorkload, simulate
 from policies import Contender, contender, listed, usual_target
@@ -175,16 +176,23 @@ def figures_of(search: Live, target: float, lower: bool) -> dict[str, Any]:
     }
 
 
-def simulated(traces: Sequence[Trace], policy: Contender, slots: int, target: float, costs: Costs) -> dict[str, Any]:
-    """The same search, simulated."""
+def simulated(
+    traces: Sequence[Trace],
+    policy: Contender,
+    slots: int,
+    target: float,
+    costs: Costs,
+    terms: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """The same search, simulated, of an experiment with these terms."""
     result = simulate(
         TraceWorkload(traces),
         policy.name,
-        parameters=policy.parameters,
+        parameters={**policy.parameters, **(terms or {})},
         slots=slots,
         target=target,
         costs=costs,
-        predictor=policy.predictor,
+        predictor=policy.predictor or DEFAULT_PREDICTOR,
         details=True,
     )
     zero = costs.start + costs.latency
@@ -241,8 +249,8 @@ async def compare(arguments: argparse.Namespace, base: Mapping[str, Any]) -> dic
             note(f"{policy.label}, live {number + 1} of {arguments.runs}: {_time(runs[-1]['time_to_target'])}")
         found = simulated(traces, policy, arguments.slots, target, costs)
         note(f"{policy.label}, simulated: {_time(found['time_to_target'])}")
-        middle = {name: _median([run[name] for run in runs]) for name in FIGURES}
-        errors = {name: _error(found[name], middle[name]) for name in FIGURES}
+        middle = {name: middle_of([run[name] for run in runs]) for name in FIGURES}
+        errors = {name: error_of(found[name], middle[name]) for name in FIGURES}
         row = {"policy": policy.label, "live": runs, "median": middle, "simulated": found, "error": errors}
         rows.append(row)
     settings = {
@@ -255,13 +263,14 @@ async def compare(arguments: argparse.Namespace, base: Mapping[str, Any]) -> dic
     return {"settings": settings, "machine": machine(), "costs": asdict(costs), "policies": rows}
 
 
-def _median(values: Sequence[Any]) -> float | None:
-    """Never counts as longer than all times."""
+def middle_of(values: Sequence[Any]) -> float | None:
+    """The median. Never counts as longer than all times."""
     middle = median(math.inf if value is None else float(value) for value in values)
     return middle if math.isfinite(middle) else None
 
 
-def _error(found: float | None, against: float | None) -> float | None:
+def error_of(found: float | None, against: float | None) -> float | None:
+    """By which part one is more than the other; None: one of them is not known."""
     return found / against - 1 if found is not None and against else None
 
 

@@ -1,13 +1,17 @@
 """How fast do policies find a good configuration? Whole searches in virtual time, on real traces.
 
     python benchmarks/policies.py [--policies default,bandit:epsilon=0.5] [--traces FILE,FILE] [--slots 2,4,8,15] [--orders 25]
-        [--target SET=Y] [--tmax 2h] [--costs start=0.01,resume=0.03] [--jobs N] [--output results.json] [--plot FOLDER]
+        [--half development|held-out|all] [--target SET=Y] [--tmax 2h] [--costs start=0.01,resume=0.03] [--jobs N]
+        [--output results.json] [--plot FOLDER]
 
 Each policy searches each set of traces once for each number of machines and each order of the configurations; all policies see the same
 orders. A set is a file; by default those in benchmarks/traces. The target of a set is by default what one in ten of its
-configurations ends with or better. The median, the quartiles and the 90th percentile of the time to it, in seconds, are times of
-searches that were made. A search that never reached the target counts as longer than any other: as `never` where it decides a
-figure. It also says how much machine time the searches took, and how often jobs left their machines to go on later.
+configurations ends with or better. What else is fixed of a set, and how it is halved into configurations for development and such
+that are held out, is in benchmarks/policies.yaml; a set that is not there has no terms.
+
+The median, the quartiles and the 90th percentile of the time to the target, in seconds, are times of searches that were made. A search
+that never reached it counts as longer than any other: as `never` where it decides a figure. It also says how much machine time the
+searches took, and how often jobs left their machines to go on later.
 
 Policies are named as in an experiment file, followed by their parameters: `bandit`, `bandit:epsilon=0.25:evaluation_boundary=5`,
 `mymodule:MyPolicy:width=3`. One that asks a predictor other than
@@ -21,6 +25,7 @@ boxes, capacity and orders of each set.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -29,7 +34,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,6 +49,8 @@ from hopyard.traces import Trace, read_traces
 from hopyard_scheduler.simulator import Costs, Foreseen, TraceWorkload, simulate
 
 TRACES = Path(__file__).parent / "traces"
+PROTOCOL = Path(__file__).with_suffix(".yaml")
+HALVES = ("all", "development", "held-out")
 COSTS = Costs(start=0.01, resume=0.03, suspend=0.03)
 PLOTS = ("boxes", "capacity", "orders")
 
@@ -61,10 +68,33 @@ class Contender:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What is fixed of a set: its longest search, what its metric can be, and what no learning gives (as it was recorded)."""
+
+    max_time: str | float | None = None
+    low: float | None = None
+    high: float | None = None
+    kill_threshold: float | None = None
+    scaled: bool = False
+
+    def unit(self, value: float) -> float:
+        """A value of the metric as policies see it: of a scaled set between `low` and `high` as 0 to 1."""
+        if not self.scaled or self.low is None or self.high is None:
+            return value
+        return (value - self.low) / (self.high - self.low)
+
+    def parameters(self) -> dict[str, float]:
+        """As terms of a simulated experiment."""
+        terms = {"low": self.low, "high": self.high, "kill_threshold": self.kill_threshold}
+        return {name: self.unit(value) for name, value in terms.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class Search:
     """One simulation."""
 
     traces: Path
+    half: str
     policy: Contender
     slots: int
     order_seed: int
@@ -89,9 +119,39 @@ def foreseen() -> Foreseen:
 
 
 @cache
-def workload(traces: Path) -> TraceWorkload:
-    """A set, read once in each process."""
-    return TraceWorkload(read_traces(traces))
+def protocol() -> Mapping[str, Terms]:
+    """The terms of sets by name."""
+    return {name: Terms(**terms) for name, terms in yaml.safe_load(PROTOCOL.read_text()).items()}
+
+
+def terms_of(traces: Path) -> Terms:
+    """The terms of a set; one without has none."""
+    return protocol().get(set_name(str(traces)), Terms())
+
+
+def halved(traces: Sequence[Trace], name: str, half: str) -> list[Trace]:
+    """The configurations of a half of a set, in the set's order."""
+    ordered = sorted(traces, key=lambda trace: hashlib.sha256(f"{name}/{trace.job}".encode()).digest())
+    middle = len(ordered) // 2
+    chosen = {"development": ordered[:middle], "held-out": ordered[middle:], "all": ordered}[half]
+    jobs = {trace.job for trace in chosen}
+    return [trace for trace in traces if trace.job in jobs]
+
+
+@cache
+def searched(traces: Path, half: str) -> list[Trace]:
+    """The curves of a half of a set, as policies see them."""
+    terms = terms_of(traces)
+    return [
+        replace(trace, metrics=tuple(terms.unit(value) for value in trace.metrics))
+        for trace in halved(read_traces(traces), set_name(str(traces)), half)
+    ]
+
+
+@cache
+def workload(traces: Path, half: str) -> TraceWorkload:
+    """The same, read once in each process."""
+    return TraceWorkload(searched(traces, half))
 
 
 def usual_target(traces: Sequence[Trace]) -> float:
@@ -101,13 +161,26 @@ def usual_target(traces: Sequence[Trace]) -> float:
     return sign * float(np.quantile(finals, 0.9, method="inverted_cdf"))
 
 
+def clairvoyant(traces: Sequence[Trace], target: float) -> float:
+    """Seconds until the first report as good as the target, if the fastest configuration were known and started first."""
+    soonest = math.inf
+    for trace in traces:
+        passed = 0.0
+        for value, took in zip(trace.metrics, trace.seconds, strict=True):
+            passed += took
+            if value <= target if trace.mode == "min" else value >= target:
+                soonest = min(soonest, passed)
+                break
+    return soonest
+
+
 def run(search: Search) -> dict[str, Any]:
     """One search, as `hopyard simulate --json` prints it; without the state of its jobs over time, which is most of that."""
     policy = search.policy
     result = simulate(
-        workload(search.traces),
+        workload(search.traces, search.half),
         policy.name,
-        parameters=policy.parameters,
+        parameters={**terms_of(search.traces).parameters(), **policy.parameters},
         slots=search.slots,
         order_seed=search.order_seed,
         target=search.target,
@@ -253,12 +326,19 @@ def made(arguments: argparse.Namespace) -> Iterable[Search]:
         raise InvalidInput(f"--target: there is no set {', '.join(unknown)}; there are: {', '.join(names)}")
     costs = Costs(**arguments.costs) if arguments.costs is not None else COSTS
     for name, path in zip(names, files, strict=True):
-        target = arguments.target[name] if name in arguments.target else usual_target(read_traces(path))
-        print(f"{name}: target {target:g}", file=sys.stderr)
+        terms, traces = terms_of(path), searched(path, arguments.half)
+        target = terms.unit(arguments.target[name]) if name in arguments.target else usual_target(traces)
+        longest = arguments.tmax or (seconds(terms.max_time) if terms.max_time is not None else None)
+        soonest = clairvoyant(traces, target)
+        print(
+            f"{name}: {len(traces)} configurations, target {target:g}, T_max {longest or math.inf:g} s; the fastest configuration "
+            f"alone takes {soonest:.1f} s",
+            file=sys.stderr,
+        )
         for slots in arguments.slots:
             for policy in arguments.policies:
                 for order in range(arguments.orders):
-                    yield Search(path, policy, slots, order, target, arguments.tmax, costs)
+                    yield Search(path, arguments.half, policy, slots, order, target, longest, costs)
 
 
 def main() -> None:
@@ -274,6 +354,7 @@ def main() -> None:
     add("--traces", type=listed(Path), metavar="FILE,...", help="a set each [default: those in benchmarks/traces]")
     add("--slots", type=listed(int), default="2,4,8,15", metavar="N,...", help="machines [default: 2,4,8,15]")
     add("--orders", type=int, default=25, metavar="N", help="orders of the configurations [default: 25]")
+    add("--half", choices=HALVES, default="all", help="which configurations [default: all]")
     add(
         "--target",
         type=pairs,
@@ -281,7 +362,12 @@ def main() -> None:
         metavar="SET=Y,...",
         help="targets of sets, such as fashion=0.8 [default: see above]",
     )
-    add("--tmax", type=duration, metavar="TIME", help="virtual time after which a search is given up [default: never]")
+    add(
+        "--tmax",
+        type=duration,
+        metavar="TIME",
+        help="virtual time after which a search is given up [default: the set's]",
+    )
     add(
         "--costs",
         type=pairs,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ RETURNS: Final = ("td3_HalfCheetah", "td3_Hopper")
 TRAINING: Final = range(300)
 """Rows of an accuracy set that a history is drawn from, less those that are evaluated. Later rows are for reporting only."""
 HISTORY: Final = 10
+EARLIER: Final = 100
+"""Finished rows of an earlier experiment, where some are wanted."""
 PERCENTILE: Final = 80.0
 
 
@@ -37,6 +39,7 @@ class CurveSet:
         pool: Rows that histories are drawn from; None: a row's history is all the others.
         low: Smallest possible value, where known.
         high: Largest one.
+        strange: Rows of another set as if they were of this one, their positions stretched to its length; None: there are none.
     """
 
     name: str
@@ -47,6 +50,7 @@ class CurveSet:
     pool: tuple[int, ...] | None
     low: float | None
     high: float | None
+    strange: npt.NDArray[np.float64] | None = None
 
     @property
     def length(self) -> int:
@@ -60,23 +64,38 @@ class CurveSet:
     def curve(self, row: int, points: int | None = None) -> Curve:
         """The first `points` reports of a row; without a number the finished run."""
         shown = self.values[row, :points]
-        return Curve(tuple(range(1, len(shown) + 1)), tuple(shown.tolist()), ended=points is None)
+        return finished(shown) if points is None else replace(finished(shown), ended=False)
 
-    def histories(self, draws: int) -> Iterator[tuple[Curve, ...] | None]:
-        """The histories that each row is predicted with; None: the history is all other rows.
+    def histories(
+        self, draws: int, size: int = HISTORY, earlier: Literal["fitting", "strange"] | None = None
+    ) -> Iterator[tuple[tuple[Curve, ...] | None, tuple[Curve, ...]]]:
+        """The histories that each row is predicted with, and rows of an earlier experiment: `EARLIER` of this set, or of another.
 
-        Histories are the same in every run and for every predictor.
+        Histories are the same in every run and for every predictor. None: the history is all other rows.
         """
         if self.pool is None:
-            yield None
+            yield None, ()
             return
         for draw in range(draws):
             chance = random.Random(zlib.crc32(f"{self.name} {draw}".encode()))
-            yield tuple(self.curve(row) for row in chance.sample(self.pool, HISTORY))
+            history = chance.sample(self.pool, size)
+            before: tuple[Curve, ...] = ()
+            if earlier == "fitting":
+                left = [row for row in self.pool if row not in history]
+                before = tuple(self.curve(row) for row in chance.sample(left, EARLIER))
+            elif earlier == "strange":
+                assert self.strange is not None
+                before = tuple(finished(self.strange[row]) for row in chance.sample(self.pool, EARLIER))
+            yield tuple(self.curve(row) for row in history), before
 
     def others(self, row: int) -> tuple[Curve, ...]:
         """All other rows, finished."""
         return tuple(self.curve(other) for other in range(len(self.values)) if other != row)
+
+
+def finished(values: npt.NDArray[np.float64]) -> Curve:
+    """A run that reported these at 1, 2, .. and ended."""
+    return Curve(tuple(range(1, len(values) + 1)), tuple(values.tolist()), ended=True)
 
 
 def curve_sets(file: Path, rows: range, every: int = 1) -> list[CurveSet]:
@@ -106,11 +125,18 @@ def curve_sets(file: Path, rows: range, every: int = 1) -> list[CurveSet]:
             raise ValueError(
                 f"{len(pool)} rows of {len(TRAINING)} are left to learn from, and {HISTORY} are drawn: ask for fewer rows"
             )
-        sets.append(_set(name, arrays[name], rows, rows[::every], pool, 0.0, 1.0))
+        other = arrays[ACCURACY[(ACCURACY.index(name) + 1) % len(ACCURACY)]]
+        one = _set(name, arrays[name], rows, rows[::every], pool, 0.0, 1.0)
+        sets.append(replace(one, strange=_stretched(other, one.length)))
     for name in RETURNS:
         every_row = range(len(arrays[name]))
         sets.append(_set(name, arrays[name], every_row, every_row, None, None, None))
     return sets
+
+
+def _stretched(values: npt.NDArray[np.float64], length: int) -> npt.NDArray[np.float64]:
+    at = np.linspace(0, values.shape[1] - 1, length)
+    return np.stack([np.interp(at, np.arange(values.shape[1]), row) for row in values])
 
 
 def _set(

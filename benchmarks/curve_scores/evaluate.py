@@ -9,10 +9,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from curve_scores.baselines import BaseRate, LastAndIncrements, LastValue, RandomWalk
-from curve_scores.data import ACCURACY, CurveSet, curve_sets
+from curve_scores.data import ACCURACY, HISTORY, CurveSet, curve_sets
 from curve_scores.scores import Score, means, reliability, score
 from hopyard.plugins import PREDICTORS, load_plugin
 from hopyard.predictor import Predictor, Question
@@ -38,6 +38,8 @@ class Plan:
         draws: Histories a row is predicted with.
         predictors: Names or module:Class, baselines included.
         parameters: Of predictors, by their name.
+        history: How many finished rows a predictor learns from.
+        earlier: Whether it gets rows of an earlier experiment too, that fit, or that are of another set.
     """
 
     file: Path
@@ -46,6 +48,8 @@ class Plan:
     draws: int
     predictors: tuple[str, ...]
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    history: int = HISTORY
+    earlier: Literal["fitting", "strange"] | None = None
 
     def build(self, name: str, curves: CurveSet) -> Predictor:
         """The predictor or baseline of that name."""
@@ -120,13 +124,14 @@ _sets = cache(curve_sets)
 
 
 @cache
-def _histories(file: Path, rows: range, every: int, draws: int, index: int) -> list[Any]:
-    return list(_sets(file, rows, every)[index].histories(draws))
+def _histories(file: Path, rows: range, every: int, index: int, *how: Any) -> list[Any]:
+    return list(_sets(file, rows, every)[index].histories(*how))
 
 
 def _score_unit(plan: Plan, unit: _Unit) -> list[Score]:
     curves = _sets(plan.file, plan.rows, plan.every)[unit.set_index]
-    history = _histories(plan.file, plan.rows, plan.every, plan.draws, unit.set_index)[unit.draw]
+    how = plan.draws, plan.history, plan.earlier
+    history, earlier = _histories(plan.file, plan.rows, plan.every, unit.set_index, *how)[unit.draw]
     predictor = plan.build(unit.predictor, curves)
     reads = predictor.reads == "curves"
     scores = []
@@ -140,6 +145,7 @@ def _score_unit(plan: Plan, unit: _Unit) -> list[Score]:
             high=curves.high,
             others=others,
             seed=row,
+            earlier=earlier if reads else (),
         )
         began = time.process_time()
         prediction = predictor.predict(question)

@@ -199,9 +199,14 @@ def carried_out(data: Path, node: str) -> list[Command]:
 
 def replayed(server: str, experiment: Experiment) -> dict[str, Any]:
     """What `hopyard replay` says."""
-    command = [sys.executable, "-m", "hopyard.cli.main", "replay", experiment.id, "--server", server, "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(command("replay", experiment.id, "--server", server, "--json"))
     return found
+
+
+def command(*arguments: str) -> str:
+    """What a command prints, which it must do without an error."""
+    given = [sys.executable, "-m", "hopyard.cli.main", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(given, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from hopyard.predictor import LEVELS, NotPredictableError, Prediction, Predictor, Question
@@ -52,16 +55,37 @@ class Social(Toy):
         )
 
 
-class Bad(Toy):
-    """Does at once what `how` says: "sleep", "spin", "raise", "exit", "kill", "grow", "lie", "print"."""
+class Historian(Toy):
+    """Expects as much as there are reports of earlier experiments."""
 
-    def __init__(self, how: str, **parameters: Any) -> None:
-        super().__init__(**parameters)
-        self.how = how
+    reads: ClassVar[Literal["nothing", "curves"]] = "curves"
 
     def predict(self, question: Question) -> Prediction:
+        own = super().predict(question)
+        told = sum(len(curve.values) for curve in question.earlier)
+        return Prediction(own.positions, (float(told),) * len(own.mean), own.deviation, own.reaches, own.final)
+
+
+class Bad(Toy):
+    """Does at once what `how` says: "sleep", "spin", "raise", "exit", "kill", "grow", "hog", "lie", "print".
+
+    With `note` it starts a process first, whose number it writes there.
+    """
+
+    def __init__(self, how: str, note: str = "", **parameters: Any) -> None:
+        super().__init__(**parameters)
+        self.how = how
+        self.note = note
+
+    def predict(self, question: Question) -> Prediction:
+        if self.note:
+            _beside(self.note)
         if self.how == "sleep":
             time.sleep(600)
+        if self.how == "hog":
+            held = bytearray(b"x" * (400 * 2**20))
+            time.sleep(600)
+            raise AssertionError(f"nobody has ended what holds {len(held)} bytes")
         if self.how == "spin":
             while True:
                 pass
@@ -79,6 +103,31 @@ class Bad(Toy):
         if self.how == "print":
             os.write(1, b"hello to the log\n")
         return super().predict(question)
+
+
+class Ending(Toy):
+    """Ends its process when it is made."""
+
+    def __init__(self, **parameters: Any) -> None:
+        super().__init__(**parameters)
+        os.write(2, b"famous last words\n")
+        os._exit(3)
+
+
+class Endless(Toy):
+    """Takes for ever to be made, with a process of its own beside it, whose number is written to `note`."""
+
+    def __init__(self, note: str, **parameters: Any) -> None:
+        super().__init__(**parameters)
+        _beside(note)
+        while True:
+            pass
+
+
+def _beside(note: str) -> None:
+    """Starts a process that does nothing for long."""
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(note).write_text(str(started.pid))
 
 
 class Unmakeable(Toy):

@@ -78,11 +78,11 @@ class Predict(Policy):
 class Rungs(Policy):
     """Asynchronous halving: pauses at rungs, promotes from a snapshot, in memory at once, or from a parked run later."""
 
-    rungs = (2, 4, 8)
+    positions = (2, 4, 8)
 
     def __init__(self) -> None:
-        self.values: dict[int, dict[str, float]] = {rung: {} for rung in self.rungs}
-        self.promoted: dict[int, set[str]] = {rung: set() for rung in self.rungs}
+        self.values: dict[int, dict[str, float]] = {rung: {} for rung in self.positions}
+        self.promoted: dict[int, set[str]] = {rung: set() for rung in self.positions}
         self.goal: dict[str, int] = {}
         self.parked: dict[str, str] = {}
         self.amends: dict[str, str] = {}
@@ -91,7 +91,7 @@ class Rungs(Policy):
     def allocate_jobs(self, cluster: Cluster) -> None:
         self._promote_idle(cluster)
         for machine in cluster.idle_machines():
-            ready = [j for j in cluster.idle_jobs() if j.position < self.goal.setdefault(j.id, self.rungs[0])]
+            ready = [j for j in cluster.idle_jobs() if j.position < self.goal.setdefault(j.id, self.positions[0])]
             if not ready:
                 break
             job = ready[0]
@@ -100,17 +100,17 @@ class Rungs(Policy):
                 cluster.resume_job(job.id, machine.id, until=goal)
             else:
                 cluster.start_job(job.id, machine.id, until=goal, allowed=goal)
-        waiting = [j for j in cluster.idle_jobs() if j.position < self.goal.get(j.id, self.rungs[0])]
+        waiting = [j for j in cluster.idle_jobs() if j.position < self.goal.get(j.id, self.positions[0])]
         create_enough(cluster, len(cluster.idle_machines()) - len(waiting))
         self._finish(cluster)
 
     def _promotable(self, job: str, rung: int) -> bool:
         ranked = sorted(self.values[rung], key=lambda name: (-self.values[rung][name], name))
-        return rung != self.rungs[-1] and job in ranked[: (len(ranked) + 1) // 2] and job not in self.promoted[rung]
+        return rung != self.positions[-1] and job in ranked[: (len(ranked) + 1) // 2] and job not in self.promoted[rung]
 
     def _promote(self, job: str, rung: int) -> int:
         self.promoted[rung].add(job)
-        self.goal[job] = self.rungs[self.rungs.index(rung) + 1]
+        self.goal[job] = self.positions[self.positions.index(rung) + 1]
         return self.goal[job]
 
     def _promote_idle(self, cluster: Cluster) -> None:
@@ -126,7 +126,7 @@ class Rungs(Policy):
         if rung not in self.values:
             return SUSPEND
         self.values[rung].setdefault(job, event.report.metrics["score"])
-        if rung == self.rungs[-1]:
+        if rung == self.positions[-1]:
             return CONTINUE
         if self._promotable(job, rung) or self.goal[job] > rung:
             until = self.goal[job] if self.goal[job] > rung else self._promote(job, rung)
@@ -161,7 +161,7 @@ class Rungs(Policy):
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         self.parked.pop(run.job, None)
         if cluster.jobs[run.job].state.ended:
-            for rung in self.rungs:  # A failed job stands in nobody's way.
+            for rung in self.positions:  # A failed job stands in nobody's way.
                 self.promoted[rung].add(run.job)
         self._promote_parked(cluster)
 
@@ -171,7 +171,7 @@ class Rungs(Policy):
         ):
             return
         waiting = cluster.idle_jobs()
-        if all(j.position >= self.goal.get(j.id, self.rungs[0]) for j in waiting):
+        if all(j.position >= self.goal.get(j.id, self.positions[0]) for j in waiting):
             for job in waiting:
                 cluster.terminate_job(job.id)
 

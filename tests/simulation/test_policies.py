@@ -2,11 +2,11 @@
 
 import pytest
 
-from hopyard.policy import Policy
+from hopyard.policy import ApplicationStat, Cluster, Policy
 from hopyard_policies.bandit import BanditPolicy
 from hopyard_policies.median import MedianPolicy
 from hopyard_policies.pbt import PbtPolicy
-from tests.simulation.probes import PROBES
+from tests.simulation.probes import PROBES, Predict
 from tests.simulation.schedule import run
 
 
@@ -15,6 +15,20 @@ class Bandit(BanditPolicy):
 
     def __init__(self) -> None:
         super().__init__(evaluation_boundary=2, epsilon=0.2)
+
+
+class Ends(Predict):
+    """Ends the experiment, with a winner or without one, once some jobs have trained half-way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.half_way: dict[str, None] = {}
+
+    def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        if 2 * stat.report.position >= cluster.jobs[stat.job].max_position:
+            self.half_way[stat.job] = None
+        if len(self.half_way) >= 2:
+            cluster.end_experiment("two are half-way", winner=stat.job if cluster.rng.random() < 0.5 else "")
 
 
 class Median(MedianPolicy):
@@ -37,4 +51,12 @@ class Pbt(PbtPolicy):
 def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, name, policy)
     outcomes = [run(name, seed) for seed in range(20)]
+    assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_experiments_that_their_policies_end_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROBES, "ends", Ends)
+    outcomes = [run("ends", seed) for seed in range(20)]
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []

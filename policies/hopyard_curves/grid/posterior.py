@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from hopyard_curves.grid.mixture import Mixture
 from hopyard_curves.grid.normal import truncated
 from hopyard_curves.grid.shapes import ODDS, shapes
+from hopyard_curves.grid.steps import without_steps
 
 Floats = NDArray[np.float64]
 
@@ -106,6 +107,8 @@ def extrapolate(abscissae: Floats, values: Floats, future: Floats, limit: float 
     """
     steady = _steady(values)
     abscissae, values = abscissae[steady], values[steady]
+    if isfinite(limit):
+        values = without_steps(values)
     noise = _noise(values)
     points, seen, counts = _grouped(abscissae, values)
     design = _design(points.tobytes(), counts.tobytes(), future.tobytes())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hopyard.predictor import Curve, NotPredictableError, Question
+from hopyard.predictor import Curve, NotPredictableError
 from hopyard_curves.reports import Reports, finite
 from hopyard_curves.scaling import Scale
 
@@ -90,16 +90,16 @@ def read(curve: Curve) -> Run:
     return Run(reports, end, curve.hyperparameters)
 
 
-def others(question: Question) -> list[Run]:
-    """All other runs with a finite report."""
+def runs(curves: Iterable[Curve]) -> list[Run]:
+    """Those with a finite report."""
     found = []
-    for curve in question.others:
+    for curve in curves:
         with suppress(NotPredictableError):
             found.append(read(curve))
     return found
 
 
-def align(scale: Scale, curve: Run, runs: Sequence[Run], future: Floats) -> Aligned | None:
+def align(scale: Scale, curve: Run, others: Sequence[Run], future: Floats) -> Aligned | None:
     """The runs that say how a curve could go on: those that began before its last report and came behind it.
 
     Values between reports are interpolated; a run's first one stands for what was before.
@@ -107,7 +107,7 @@ def align(scale: Scale, curve: Run, runs: Sequence[Run], future: Floats) -> Alig
     Args:
         scale: Of the metric.
         curve: The curve.
-        runs: The others.
+        others: The runs.
         future: Positions behind the curve, rising, at least one.
 
     Returns:
@@ -115,7 +115,7 @@ def align(scale: Scale, curve: Run, runs: Sequence[Run], future: Floats) -> Alig
     """
     positions = np.concatenate((curve.reports.positions, future))
     now = curve.reports.positions[-1]
-    kept = [run for run in runs if run.reports.positions[0] <= now and run.end >= future[0]]
+    kept = [run for run in others if run.reports.positions[0] <= now and run.end >= future[0]]
     if not kept:
         return None
     width = curve.reports.positions.size

@@ -39,7 +39,7 @@ _FORESIGHT_SPREAD: Final = 0.3
 _RESOLUTION: Final = 3.0
 """Levels closer together than this many deviations of the noise differ linearly, others by the logarithm."""
 _LEAST_SPREAD: Final = 0.5
-_DECISIVENESS: Final = 0.3
+DECISIVENESS: Final = 0.3
 """How much one run's scores count in choosing among experts."""
 _JUDGED: Final = 48
 """At most so many runs are predicted from the others for that."""
@@ -48,7 +48,7 @@ _KERNEL: Final = 0.2
 """Width of the kernel around each residual, in standard deviations of the residuals."""
 _ESTIMATION: Final = 0.3
 """The share of the regression's own uncertainty that the kernel carries; residuals left out of their own fit carry some."""
-_LEAST: Final = 1e-5
+LEAST: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +76,54 @@ class _View:
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """How well runs were predicted, each from the others.
+
+    Attributes:
+        position: Where.
+        runs: How many.
+        error: Their mean CRPS, in units.
+    """
+
+    position: float
+    runs: int
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
 class Foreseen:
     """How a curve goes on if it is one of the experiment's runs.
 
     Attributes:
         distribution: Of its report at each of `Aligned.ahead`, in units.
         support: How many runs that came there are anything like it, each.
+        judgement: How well runs would have been predicted from one another; None: too few came anywhere.
     """
 
     distribution: Mixture
     support: Floats
+    judgement: Judgement | None
 
 
-def foresee(aligned: Aligned) -> Foreseen:
-    """What the runs say of the curve."""
+def foresee(aligned: Aligned, judge: tuple[int, float] | None = None) -> Foreseen:
+    """What the runs say of the curve.
+
+    Args:
+        aligned: They, and it.
+        judge: Experts are chosen by how well they predict so many runs, the first ones, from all others at this position, which
+            is one of `Aligned.ahead`; None: all runs, where enough came last.
+    """
     noise = aligned.early_noise
-    column = _furthest(aligned)
+    column = _furthest(aligned) if judge is None else int(np.searchsorted(aligned.ahead, judge[1]))
+    first = len(aligned.before) if judge is None else judge[0]
     told = None
     if column is not None:
         rows = np.flatnonzero(aligned.reached[:, column])
         told = forecasts(aligned.configurations, rows, aligned.after[rows, column])
     views = [_view(aligned, noise, told, memory, width) for memory in MEMORIES for width in WIDTHS]
-    trusts = np.full(len(views), 1 / len(views)) if column is None else _trusts(aligned, views, column)
+    trusts, judgement = np.full(len(views), 1 / len(views)), None
+    if column is not None:
+        trusts, judgement = _trusts(aligned, views, column, first)
     centres = np.zeros(aligned.after.T.shape)
     weights, variances = np.zeros_like(centres), np.zeros((len(centres), 1))
     for view, trust in zip(views, trusts, strict=True):
@@ -111,8 +137,8 @@ def foresee(aligned: Aligned) -> Foreseen:
         spread = _ESTIMATION * doubt + (_KERNEL**2 + 1 / np.maximum(fitted.runs - 1, 1)) * fitted.variance
         variances += trust * spread[:, None]
     kin = np.mean([view.similarity(view.near_curve[None], _KIN)[0] for view in views[:: len(WIDTHS)]], axis=0)
-    spreads = np.sqrt(np.maximum(variances, max(noise, _LEAST) ** 2))
-    return Foreseen(Mixture(centres, weights, spreads), kin @ aligned.reached)
+    spreads = np.sqrt(np.maximum(variances, max(noise, LEAST) ** 2))
+    return Foreseen(Mixture(centres, weights, spreads), kin @ aligned.reached, judgement)
 
 
 def _view(aligned: Aligned, noise: float, told: Floats | None, memory: float, width: float | None) -> _View:
@@ -125,7 +151,7 @@ def _view(aligned: Aligned, noise: float, told: Floats | None, memory: float, wi
     runs, curve = seen[:-1], seen[-1]
     reports = memory * aligned.at.size
     # How much of the differences in level is no noise; the curve itself counts as one of them.
-    real = max(0.0, 1 - noise**2 / (1 + 0.6 * max(reports, 0.5)) / max(seen[:, 0].var(ddof=1), _LEAST**2))
+    real = max(0.0, 1 - noise**2 / (1 + 0.6 * max(reports, 0.5)) / max(seen[:, 0].var(ddof=1), LEAST**2))
     prior[0] += _PERSISTENCE * real
     middle = np.median(runs, axis=0)
     near = np.arcsinh((seen - middle) / (_RESOLUTION * noise))
@@ -155,11 +181,15 @@ def _furthest(aligned: Aligned) -> int | None:
     return int(enough[-1]) if enough.size else None
 
 
-def _trusts(aligned: Aligned, views: list[_View], column: int) -> Floats:
-    """How much each expert counts: by its scores there, had each run been predicted from the others. They sum to 1."""
+def _trusts(aligned: Aligned, views: list[_View], column: int, first: int) -> tuple[Floats, Judgement]:
+    """How much each expert counts: by its scores there, had each of the first runs been predicted from all others.
+
+    They sum to 1. How good these predictions are together goes with them.
+    """
     rows = np.flatnonzero(aligned.reached[:, column])
     after = aligned.after[rows, column]
-    judged = np.argsort(after, kind="stable")[:: max(1, -(-rows.size // _JUDGED))]
+    own = int((rows < first).sum())
+    judged = np.argsort(after[:own], kind="stable")[:: max(1, -(-own // _JUDGED))]
     itself = judged[:, None] == np.arange(rows.size)
     scores = []
     for view in views:
@@ -173,6 +203,7 @@ def _trusts(aligned: Aligned, views: list[_View], column: int) -> Floats:
         points = runs[judged, :1] + middle[:, None] + left
         scores.append(Mixture(points, share, np.zeros((len(points), 1))).crps(after[judged]).mean())
     found = np.array(scores)
-    worse = found / max(found.min(), _LEAST) - found.min() / max(found.min(), _LEAST)
-    trusts = np.exp(-_DECISIVENESS * rows.size * worse)
-    return np.asarray(trusts / trusts.sum())
+    worse = found / max(found.min(), LEAST) - found.min() / max(found.min(), LEAST)
+    trusts = np.exp(-DECISIVENESS * own * worse)
+    trusts /= trusts.sum()
+    return trusts, Judgement(float(aligned.ahead[column]), own, float(trusts @ found))

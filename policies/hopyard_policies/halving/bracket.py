@@ -42,9 +42,9 @@ class BracketRung:
         if math.isfinite(cost):
             insort(self.able, result)
 
-    def promotable(self, eta: int) -> int:
-        """How many of `able`, from its beginning, are among the best floor(|rung| / eta)."""
-        places = len(self.results) // eta
+    def promotable(self, eta: int, missing: int = 0) -> int:
+        """How many of `able`, from its beginning, are among the best floor(|rung| / eta); so many missing results count as well."""
+        places = min((len(self.results) + missing) // eta, len(self.results))
         return bisect_right(self.able, self.results[places - 1]) if places else 0
 
 
@@ -132,25 +132,29 @@ class SynchronousBracket(Bracket):
         self.width = width
         self._decided = 0
         """Rungs that are decided, from the bottom."""
+        self._aside: dict[str, int] = {}
+        """Jobs that a rung does not wait for, and the rung."""
         self._late: list[str] = []
 
     @property
     def decided(self) -> bool:
         """Whether all rungs are decided: nothing more will come of it."""
-        return self._decided == len(self.rungs) and not self._late
+        return self._decided == len(self.rungs) and not self._late and not self._aside
 
     def narrow(self) -> None:
         """No more configurations will come than were added."""
         self.width = min(self.width, self.size)
 
     def set_aside(self, job: str) -> None:
-        """Waits no longer for a job that is on its way. It may still report, too late to go on."""
+        """Waits no longer for a job that is on its way. It counts, and may still report: in time, or too late to go on."""
         rung = self._heading.get(job)
         if rung is not None:
             self.rungs[rung].awaited.pop(job, None)
+            self._aside[job] = rung
 
     def report(self, job: str, value: float, cost: float) -> None:
         """A job has come to its rung; see `Bracket.report`."""
+        self._aside.pop(job, None)
         if self._heading[job] < self._decided:
             self._late.append(job)
         super().report(job, value, cost)
@@ -170,14 +174,15 @@ class SynchronousBracket(Bracket):
         if self._late:
             late, self._late = self._late, []
             return [], late
-        if self.decided:
+        if self._decided == len(self.rungs):
             return None
         number = self._decided
         rung = self.rungs[number]
         if rung.awaited or (number == 0 and self.size < self.width):
             return None
         top = number == len(self.rungs) - 1
-        winners = [] if top else [job for _, _, job in rung.able[: rung.promotable(self.eta)]]
+        missing = sum(at == number for at in self._aside.values())
+        winners = [] if top else [job for _, _, job in rung.able[: rung.promotable(self.eta, missing)]]
         for job in winners:
             self.promote(job, number)
         self._decided += 1

@@ -6,6 +6,7 @@ import abc
 import math
 from collections import deque
 from collections.abc import Sequence
+from typing import ClassVar
 
 from hopyard.policy import (
     CONTINUE,
@@ -55,6 +56,8 @@ class HalvingPolicy(Policy):
 
     every_iteration = False
     ends_jobs = False
+    in_memory: ClassVar[bool] = True
+    """Whether a job that is promoted at once stays on its machine; a benchmark of training from scratch says no."""
 
     def __init__(self, eta: int, rungs: int, r: int | None, brackets: Sequence[int] | None, ahead: int) -> None:
         for name, value, lowest in (("eta", eta, 2), ("rungs", rungs, 1), ("r", r, 1), ("ahead", ahead, 0)):
@@ -119,8 +122,9 @@ class HalvingPolicy(Policy):
         if not event.at_until:
             return Decision.proceed(self._until(job))
         self._arrive(cluster, job, finished=event.report.finished)
+        staying = job.id if self.in_memory else ""
         over = cluster.busy_machines() > cluster.share or not cluster.experiment.running
-        if over or event.report.finished or job.state is not JobState.RUNNING or not self._fill(cluster, job.id):
+        if over or event.report.finished or job.state is not JobState.RUNNING or not self._fill(cluster, staying):
             return CONTINUE
         until = self._until(job)
         self._amended[job.id] = cluster.amend_run(job.id, until=until)

@@ -8,6 +8,7 @@ from typing import Final
 
 from hopyard.policy import (
     CONTINUE,
+    ENDLESS,
     TERMINATE,
     Cluster,
     Decision,
@@ -25,8 +26,6 @@ from hopyard_policies.pbt.explore import closure, explored
 from hopyard_policies.pbt.population import Population, rated
 
 _ROUNDS: Final = 30
-_ENDLESS: Final = 2**31 - 1
-"""The max position of jobs that train until their programs end."""
 
 
 class PbtPolicy(Policy):
@@ -181,7 +180,7 @@ class PbtPolicy(Policy):
                 "pbt changes hyperparameters, so it must know the search space, and here is none: to simulate it, give "
                 "simulate() curves from a function (CurveWorkload), and the space they are of (space=...)"
             )
-        if terms.max_position >= _ENDLESS and self._interval is None:
+        if terms.max_position >= ENDLESS and self._interval is None:
             raise ValueError("pbt needs stop.max_iterations, or policy.interval: the units between two adaptations")
         interval = self._interval or max(terms.max_position // _ROUNDS, 1)
         lag = self._lag or 2 * interval

@@ -32,6 +32,11 @@ def epochs_left(seconds: float, epoch: float) -> int:
     return max(nearest if near else math.floor(quotient), 0)
 
 
+def epochs_within(epochs: int, left: float, epoch: float) -> int:
+    """How many of so many future epochs count: those that the experiment's time has room for, if it ends."""
+    return min(epochs, epochs_left(max(left, 0.0), epoch)) if math.isfinite(left) and epoch > 0 else epochs
+
+
 def outlook_of(reaches: Sequence[float], left: float, epoch: float) -> Outlook:
     """Confidence and expected remaining time from the chances at each future epoch.
 
@@ -45,11 +50,8 @@ def outlook_of(reaches: Sequence[float], left: float, epoch: float) -> Outlook:
         left: Seconds until the experiment's time is over (T_max - T_pass); infinite: it has no end.
         epoch: Mean seconds of one of the job's epochs, >= 0.
     """
-    most = len(reaches)
-    if math.isfinite(left) and epoch > 0:
-        most = min(most, epochs_left(max(left, 0.0), epoch))
     reached = expected = 0.0
-    for epochs, chance in enumerate(reaches[:most], 1):
+    for epochs, chance in enumerate(reaches[: epochs_within(len(reaches), left, epoch)], 1):
         if chance > reached:
             expected += epochs * (chance - reached)
             reached = chance

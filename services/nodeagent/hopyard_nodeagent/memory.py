@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -38,6 +39,7 @@ class MemoryGuard:
     Args:
         pid: The training process.
         limit: Bytes that it and its children may hold together.
+        setting: What sets that in an experiment's file.
         look_seconds: Between two looks.
         measure: Bytes that the tree holds; may block.
     """
@@ -47,11 +49,13 @@ class MemoryGuard:
         pid: int,
         limit: int,
         *,
+        setting: str = "resources.per_job.memory",
         look_seconds: float = _LOOK_SECONDS,
         measure: Callable[[int, int], int] = used_bytes,
     ) -> None:
         self._pid = pid
         self._limit = limit
+        self._setting = setting
         self._look_seconds = look_seconds
         self._measure = measure
         self.excess = ""
@@ -63,7 +67,7 @@ class MemoryGuard:
             used = await asyncio.to_thread(self._measure, self._pid, self._limit)
             if used > self._limit:
                 self.excess = (
-                    f"out of memory: used {_text(used)} of its limit of {_text(self._limit)} (resources.per_job.memory)"
+                    f"out of memory: used {_text(used)} of its limit of {_text(self._limit)} ({self._setting})"
                 )
                 await end()
                 return
@@ -78,6 +82,15 @@ def of_session(leader: int) -> list[int]:
             if os.getsid(other) == leader:
                 found.append(other)
     return found
+
+
+def end_session(leader: int) -> None:
+    """Kills a process that leads or led a session, and what is in it, as its groups."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    for process in of_session(leader):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 def _processes(pids: list[int]) -> list[psutil.Process]:

@@ -158,7 +158,8 @@ class Predictions:
         wanted = question.predictor
         try:
             folder = await self._bundle(wanted.bundle) if wanted.bundle else None
-            process = await self._process(PredictorKey(wanted.name, wanted.parameters_json or "{}", folder))
+            key = PredictorKey(wanted.name, wanted.parameters_json or "{}", folder, wanted.memory_bytes)
+            process = await self._process(key)
             said = await process.ask(question.payload_json.encode(), question.timeout_seconds or _NO_LIMIT)
         except (PredictorFailed, HopyardError, OSError) as error:
             return wire.NodeAnswer(ticket=question.ticket, error=str(error))

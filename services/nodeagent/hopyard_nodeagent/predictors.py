@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from typing import Any, Final
 import psutil
 
 from hopyard_nodeagent import logs
+from hopyard_nodeagent.memory import MemoryGuard, end_session, used_bytes
 
 START_SECONDS: Final = 120.0
 """How long a process may take until its predictor is made: it imports its packages at the lowest priority."""
@@ -53,11 +55,13 @@ class PredictorKey:
         name: the predictor's, or `module:Class`.
         parameters_json: its parameters, a JSON object.
         folder: where `module:Class` is looked for first; None: nowhere.
+        memory_bytes: what its process and the children of that may hold; 0: no limit.
     """
 
     name: str
     parameters_json: str
     folder: Path | None = None
+    memory_bytes: int = 0
 
 
 class Spent:
@@ -94,7 +98,10 @@ def _look(pid: int) -> tuple[float, bool]:
 
 
 class PredictorProcess:
-    """One process, which ends with this one."""
+    """One process, which ends with this one.
+
+    What it starts ends with it, as long as that stays in its session.
+    """
 
     def __init__(self, key: PredictorKey, process: Process, log: Path, over: Callable[[int], None]) -> None:
         """Take over a process that was just started and writes to `log`; `over` hears that it has ended."""
@@ -103,6 +110,11 @@ class PredictorProcess:
         self._log = log
         self._began = logs.size(log)
         self._over = over
+        self._guard = MemoryGuard(
+            process.pid, key.memory_bytes, setting="predictor.memory", look_seconds=_TICK_SECONDS, measure=self._measure
+        )
+        self._measured = -math.inf
+        self._exit = asyncio.create_task(self._wait_for_exit(), name=f"predictor {process.pid}")
 
     @property
     def usable(self) -> bool:
@@ -138,14 +150,18 @@ class PredictorProcess:
     async def kill(self) -> None:
         """End it and its children at once; returns when it is gone."""
         if self.usable:  # Else its number may be another's by now.
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        await asyncio.shield(self._process.wait())
+            end_session(self._process.pid)
+        await asyncio.shield(self._exit)
+
+    async def _wait_for_exit(self) -> None:
+        await self._process.wait()
+        end_session(self._process.pid)  # What it has left behind.
         self._over(self._process.pid)
 
     async def _asked(self, frame: bytes, seconds: float, over_what: str) -> Mapping[str, Any]:
         name = self.key.name
         exchange = asyncio.create_task(self._exchange(frame))
+        watch = asyncio.create_task(self._watch()) if self.key.memory_bytes else None
         try:
             spent = Spent(self._process.pid)
             while not exchange.done() and not spent.more_than(seconds):
@@ -158,7 +174,8 @@ class PredictorProcess:
             with suppress(TimeoutError):  # It may be about to say with its exit code why.
                 await asyncio.wait_for(self._process.wait(), _LEAVE_SECONDS)
             await self.kill()
-            raise PredictorFailed(f"predictor {name}: its process {self._end()}{self._said()}") from error
+            why = self._guard.excess or f"its process {self._end()}{self._said()}"
+            raise PredictorFailed(f"predictor {name}: {why}") from error
         except ValueError as error:
             await self.kill()
             raise PredictorFailed(f"predictor {name}: its process said what is no answer: {error}") from error
@@ -166,8 +183,19 @@ class PredictorProcess:
             await self.kill()
             raise
         finally:
-            exchange.cancel()
-            await asyncio.wait({exchange})
+            ending = {task for task in (exchange, watch) if task is not None}
+            for task in ending:
+                task.cancel()
+            await asyncio.wait(ending)
+
+    async def _watch(self) -> None:
+        """Look at its memory while it has a question, and not with each of many quick ones: to look takes long as well."""
+        await asyncio.sleep(self._measured + _TICK_SECONDS - time.monotonic())
+        await self._guard.watch(self.kill)
+
+    def _measure(self, pid: int, limit: int) -> int:
+        self._measured = time.monotonic()
+        return used_bytes(pid, limit)
 
     async def _exchange(self, frame: bytes) -> Mapping[str, Any]:
         streams = self._process

@@ -270,6 +270,7 @@ def _metric_to_proto(member: Member) -> common_pb2.Metric:
     metric = common_pb2.Metric(name=settings.metric, mode=METRIC_MODES.to_proto(settings.mode))
     if settings.target is not None:
         metric.target = settings.target
+        metric.target_over = settings.target_over
     if settings.kill_threshold is not None:
         metric.kill_threshold = settings.kill_threshold
     return metric

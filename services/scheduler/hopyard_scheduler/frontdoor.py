@@ -17,7 +17,6 @@ from google.protobuf.json_format import Parse
 from hopyard import __version__
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.policy import ENDLESS, Policy, hears_statistics
-from hopyard.predictor.loading import new_predictor
 from hopyard.rpc.values import report_to_proto
 from hopyard.serving.threads import TooLong
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec
@@ -40,6 +39,7 @@ from hopyard_scheduler.terms import Terms, update_of
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
     from hopyard_scheduler.outside import Generators
+    from hopyard_scheduler.predictors import Predictors
 
 _ROWS = 1000
 _SUFFIX = 6
@@ -52,6 +52,7 @@ class FrontDoor:
     Args:
         live: The shell.
         generators: Validates an experiment's generator.
+        predictors: Validates its predictor.
         stub: AppStat.
         appstat_address: For clients.
     """
@@ -60,11 +61,13 @@ class FrontDoor:
         self,
         live: Live,
         generators: Generators,
+        predictors: Predictors,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         appstat_address: str,
     ) -> None:
         self._live = live
         self._generators = generators
+        self._predictors = predictors
         self._stub = stub
         self._appstat_address = appstat_address
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -90,7 +93,7 @@ class FrontDoor:
         policy = await self._try_policy(spec, settings)
         spec = with_generator(spec, policy)
         if "predictor" in spec.model_fields_set:
-            await self._try_predictor(spec)
+            await self._predictors.check(spec.predictor)
         settings = replace(
             settings,
             statistics=hears_statistics(policy),
@@ -186,13 +189,6 @@ class FrontDoor:
             return await patience.threads.call(tried, patience.seconds)
         except TooLong as error:
             raise InvalidInput(took_too_long(policy.name, patience.seconds, None)) from error
-
-    async def _try_predictor(self, spec: ExperimentSpec) -> None:
-        named, patience = spec.predictor, self._live.patience
-        try:
-            await patience.threads.call(lambda: new_predictor(named.name, named.parameters), patience.seconds)
-        except TooLong as error:
-            raise InvalidInput(f"predictor {named.name} took longer than {patience.seconds:g} s to be made") from error
 
     async def _need_bundle(self, bundle: str) -> None:
         found = await self._stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[bundle]))

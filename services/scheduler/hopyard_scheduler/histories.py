@@ -8,6 +8,8 @@ from typing import Final
 
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.core.predicting import MAX_POINTS as MAX_OF_ONE
+from hopyard_scheduler.core.predicting import thinned
 
 MAX_CURVES: Final = 200
 MAX_POINTS: Final = 50_000
@@ -36,7 +38,7 @@ def others(x: Experiment, job: Job) -> list[Job]:
     furthest = heapq.nsmallest(MAX_CURVES, candidates, key=lambda one: (-one.high_water, one.ordinal))
     chosen, points = [], 0
     for one in furthest:
-        points += len(one.curve.points) + len(one.prefix)
+        points += min(len(one.curve.points) + len(one.prefix), MAX_OF_ONE)
         if points > MAX_POINTS:
             break
         chosen.append(one)
@@ -50,14 +52,15 @@ def state_of(job: Job) -> tuple[int, bool, object]:
 
 def _text(x: Experiment, job: Job, written: dict[str, tuple[tuple[int, bool, object], str]]) -> str:
     state = state_of(job)
-    known = written.get(job.id)
-    if known is not None and known[0] == state:
-        return known[1]
+    before = written.get(job.id)
+    if before is not None and before[0] == state:
+        return before[1]
     metric = x.settings.metric
     points = [(point.position, point.metrics) for point in x.curve(job)]
+    known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
     curve = {
-        "positions": [position for position, metrics in points if metric in metrics],
-        "values": [metrics[metric] for _, metrics in points if metric in metrics],
+        "positions": [position for position, _ in known],
+        "values": [value for _, value in known],
         "hyperparameters": dict(job.hyperparameters or {}),
         "ended": job.state.ended,
     }

@@ -11,22 +11,20 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
-from hopyard.errors import HopyardError, TimedOut, Unavailable
-from hopyard.predictor.loading import new_predictor
+from hopyard.errors import HopyardError, Unavailable
 from hopyard.predictor.wire import prediction_from_wire, prediction_to_wire
 from hopyard.serving import Background
-from hopyard.serving.threads import Threads, TooLong
-from hopyard.spec import PredictorSpec
 from hopyard.v1 import resource_manager_pb2
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import Answered, Event
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.earlier import Earlier
 from hopyard_scheduler.histories import Histories
+from hopyard_scheduler.predictors import Predictors
 from hopyard_scheduler.program import Program
 from hopyard_scheduler.sessions import Session, Sessions
 
@@ -35,9 +33,6 @@ WINDOW: Final = 16
 
 NODE_SECONDS: Final = 60.0
 """How long a question waits for a node to be there."""
-
-LOAD_SECONDS: Final = 30.0
-"""How long it may take to import a predictor."""
 
 MAX_ERROR: Final = 2000
 """Characters of an error that are kept."""
@@ -71,6 +66,8 @@ class Predictions:
         sessions: The nodes that are there.
         background: Owns the tasks, one for each question.
         clock: Seconds since the epoch.
+        earlier: Knows the curves of earlier experiments.
+        predictors: Knows what predictors read.
         node_seconds: How long a question waits for a node to be there.
     """
 
@@ -79,16 +76,17 @@ class Predictions:
         sessions: Sessions,
         background: Background,
         clock: Callable[[], float],
+        earlier: Earlier,
+        predictors: Predictors,
         node_seconds: float = NODE_SECONDS,
     ) -> None:
         self._sessions = sessions
         self._background = background
         self._clock = clock
         self._node_seconds = node_seconds
-        self._threads = Threads("predictor")
         self._histories = Histories()
-        self._reads: dict[str, str] = {}
-        self._loading = asyncio.Lock()
+        self._earlier = earlier
+        self._predictors = predictors
         self._open: dict[str, _Open] = {}
         self._windows: dict[str, asyncio.Semaphore] = {}
         self._arrival = asyncio.Event()
@@ -135,11 +133,11 @@ class Predictions:
     def ended(self, experiment: str) -> None:
         """An experiment is over."""
         self._histories.forget(experiment)
+        self._earlier.forget(experiment)
 
     def stop(self) -> None:
         """Nothing more is put: what is open is asked again by the next scheduler."""
         self._stopped = True
-        self._threads.close()
 
     def _left(self, session: Session) -> None:
         """A session is over: what went over it is put again."""
@@ -168,13 +166,16 @@ class Predictions:
         """Puts a question to one node after the other, until one answers.
 
         Raises:
-            InvalidInput: There is no such predictor.
-            TimedOut: It does not load.
+            InvalidInput: There is no such predictor, or it cannot be made.
             Unavailable: No node is there for too long.
+            HopyardError: The curves of earlier experiments cannot be read.
         """
         x, job = self._found(question.asked)
-        predictor = self._program(job.member.id).spec.predictor
-        reads = await self._what_it_reads(predictor)
+        spec = self._program(job.member.id).spec
+        reads = await self._predictors.reads(spec.predictor) == "curves"
+        earlier = "[]"
+        if reads and spec.predictor.earlier:
+            earlier = await self._earlier.curves(job.member.id, spec, job.member.created_at)
         while True:
             node = await self._node(x, job)
             async with self._windows.setdefault(node, asyncio.Semaphore(WINDOW)):
@@ -183,7 +184,7 @@ class Predictions:
                     continue
                 question.session = session
                 question.answer = asyncio.get_running_loop().create_future()
-                message = self._message(ticket, question.asked, x, job, reads)
+                message = self._message(ticket, question.asked, x, job, earlier if reads else None)
                 session.send(resource_manager_pb2.AgentSessionResponse(question=message))
                 try:
                     return await question.answer
@@ -196,17 +197,6 @@ class Predictions:
         if x is None or job is None:
             raise Unavailable(f"experiment {asked.experiment} is over")
         return x, job
-
-    async def _what_it_reads(self, predictor: PredictorSpec) -> str:
-        key = predictor.model_dump_json()
-        async with self._loading:
-            if key not in self._reads:
-                make = partial(new_predictor, predictor.name, predictor.parameters)
-                try:
-                    self._reads[key] = (await self._threads.call(make, LOAD_SECONDS)).reads
-                except TooLong as error:
-                    raise TimedOut(f"predictor {predictor.name} took longer than {LOAD_SECONDS:g} s to load") from error
-            return self._reads[key]
 
     async def _node(self, x: Experiment, job: Job) -> str:
         try:
@@ -228,13 +218,13 @@ class Predictions:
         return min(there, key=lambda node: (node not in own, busy.count(node), node), default=None)
 
     def _message(
-        self, ticket: str, asked: AskOutside, x: Experiment, job: Job, reads: str
+        self, ticket: str, asked: AskOutside, x: Experiment, job: Job, earlier: str | None
     ) -> resource_manager_pb2.NodeQuestion:
         program = self._program(job.member.id)
         predictor = program.spec.predictor
         payload = json.dumps(asked.payload["question"], separators=(",", ":"))
-        if reads == "curves":
-            payload = f'{payload[:-1]},"others":{self._histories.others(x, job)}}}'
+        if earlier is not None:  # The predictor reads curves.
+            payload = f'{payload[:-1]},"others":{self._histories.others(x, job)},"earlier":{earlier}}}'
         return resource_manager_pb2.NodeQuestion(
             ticket=ticket,
             kind=asked.kind,
@@ -244,6 +234,7 @@ class Predictions:
                 name=predictor.name,
                 parameters_json=json.dumps(predictor.parameters),
                 bundle=program.bundle if ":" in predictor.name else "",
+                memory_bytes=predictor.memory or 0,
             ),
         )
 

@@ -109,6 +109,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         max_position=spec.stop.max_iterations or ENDLESS,
         jobs=spec.stop.jobs or ENDLESS,
         target=spec.metric.target,
+        target_over=spec.metric.target_over,
         kill_threshold=spec.metric.kill_threshold,
         low=spec.metric.min,
         high=spec.metric.max,

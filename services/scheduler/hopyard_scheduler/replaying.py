@@ -304,8 +304,8 @@ class Until:
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def parse_until(text: str) -> Until:
-    """What `--until` says: `120` is an event's number, `90s`, `2.5m`, `1h` or `12.5` a time since the start, else an ISO time.
+def parse_until(text: str, option: str = "--until") -> Until:
+    """What an option says: `120` is an event's number, `90s`, `2.5m`, `1h` or `12.5` a time since the start, else an ISO time.
 
     Raises:
         InvalidInput: None of these.
@@ -319,7 +319,7 @@ def parse_until(text: str) -> Until:
         return Until(at=datetime.fromisoformat(text).timestamp())
     except ValueError as error:
         raise InvalidInput(
-            f"--until: found {text!r}, allowed are an event's number (120), a time since the start (90s, 2.5m, 1h) "
+            f"{option}: found {text!r}, allowed are an event's number (120), a time since the start (90s, 2.5m, 1h) "
             f"or a time of day (2026-01-31T12:00:00)"
         ) from error
 

@@ -200,7 +200,8 @@ def of_cluster(event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | Cop
 def _terms(s: Settings) -> str:
     jobs = count(s.jobs, "job") if s.jobs < ENDLESS else "jobs without a limit"
     length = f" of {s.max_position} positions" if s.max_position < ENDLESS else ""
-    target = f", target {s.target:g}" if s.target is not None else ""
+    over = f" over {s.target_over} reports" if s.target_over > 1 else ""
+    target = f", target {s.target:g}{over}" if s.target is not None else ""
     limit = f", for {duration(s.max_seconds)}" if s.max_seconds is not None else ""
     return f"{s.mode} {s.metric}{target}, {jobs}{length}{limit}"
 

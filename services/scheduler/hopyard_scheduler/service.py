@@ -21,6 +21,7 @@ from hopyard.v1 import (
 )
 from hopyard_scheduler.carrying import Carrier
 from hopyard_scheduler.core.events import NodeExpired
+from hopyard_scheduler.earlier import Earlier
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.garbage import Garbage
 from hopyard_scheduler.importing import Importer
@@ -28,6 +29,7 @@ from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS, Live
 from hopyard_scheduler.outside import Generators
 from hopyard_scheduler.predictions import Predictions
+from hopyard_scheduler.predictors import Predictors
 from hopyard_scheduler.recovery import recover
 from hopyard_scheduler.servicers.agents import ResourceManagerServicer
 from hopyard_scheduler.servicers.experiments import ExperimentServicer
@@ -83,7 +85,10 @@ class SchedulerService:
         self._generators = Generators(
             hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(self._hpgen), self._background, time.time
         )
-        self._predictions = Predictions(self._sessions, self._background, time.time)
+        predictors = Predictors()
+        self._predictions = Predictions(
+            self._sessions, self._background, time.time, Earlier(self._appstat_stub), predictors
+        )
         self._carrier = Carrier(
             journal,
             self._sessions,
@@ -94,7 +99,7 @@ class SchedulerService:
             time.time,
         )
         self._live = Live(journal, self._carrier, policy_seconds=policy_seconds)
-        self._door = FrontDoor(self._live, self._generators, self._appstat_stub, appstat)
+        self._door = FrontDoor(self._live, self._generators, predictors, self._appstat_stub, appstat)
         self._garbage = Garbage(self._live, self._sessions, self._door, self._appstat_stub, self._background)
         self._importer = Importer(self._live, self._door, self._appstat_stub)
         self._carrier.stranger = self._garbage.stranger

@@ -16,6 +16,7 @@ from hopyard.policy.vocabulary import (
     Command,
     CreateJob,
     Decision,
+    EndExperiment,
     ExperimentChange,
     ForkJob,
     GeneratorExhausted,
@@ -124,6 +125,10 @@ def command(given: Command) -> str:
             return f"asks the outside: {given.kind} ({given.ticket})"
         case WakeAt():
             return f"sets timer {given.ticket}"
+        case EndExperiment():
+            which = f" {given.experiment}" if given.experiment else ""
+            winner = f", job {given.winner} has won" if given.winner else ""
+            return f"ends the experiment{which}: {given.reason}{winner}"
         case _:
             assert_never(given)
 

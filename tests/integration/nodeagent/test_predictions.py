@@ -21,9 +21,17 @@ QUESTION = Question(Curve((1, 2, 3), (0.1, 0.2, 0.3)), horizon=6, target=0.25)
 
 
 def ask(
-    cluster: Cluster, ticket: str, name: str = f"{MODULE}:Toy", limit: float = 60.0, sha256: str = "", **parameters: Any
+    cluster: Cluster,
+    ticket: str,
+    name: str = f"{MODULE}:Toy",
+    limit: float = 60.0,
+    sha256: str = "",
+    memory: int = 0,
+    **parameters: Any,
 ) -> None:
-    predictor = wire.NodePredictor(name=name, parameters_json=json.dumps(parameters), bundle=sha256)
+    predictor = wire.NodePredictor(
+        name=name, parameters_json=json.dumps(parameters), bundle=sha256, memory_bytes=memory
+    )
     question = wire.NodeQuestion(
         ticket=ticket,
         kind="predict",
@@ -45,6 +53,10 @@ async def answer(cluster: Cluster, ticket: str) -> wire.NodeAnswer:
 
 def processes() -> list[psutil.Process]:
     return [p for p in psutil.Process().children() if "hopyard.predictor.process" in p.cmdline()]
+
+
+def first_to_go(process: psutil.Process) -> str:
+    return Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip()
 
 
 async def test_a_question_is_answered_by_a_process_of_low_priority_that_stays_for_the_next(cluster: Cluster) -> None:
@@ -106,6 +118,34 @@ async def test_a_predictor_that_is_none_is_told(
     ask(cluster, "e/1", name, **parameters)
     assert said in (await answer(cluster, "e/1")).error
     assert processes() == []
+
+
+async def test_what_holds_too_much_memory_is_killed(cluster: Cluster) -> None:
+    await cluster.agent()
+    ask(cluster, "e/1", f"{MODULE}:Bad", memory=200 * 2**20, how="hog")
+    error = (await answer(cluster, "e/1")).error
+    assert error.startswith(f"predictor {MODULE}:Bad: out of memory: used ")
+    assert error.endswith("of its limit of 200.0 MiB (predictor.memory)")
+    assert processes() == []
+    ask(cluster, "e/2", memory=200 * 2**20)
+    assert not (await answer(cluster, "e/2")).error
+
+
+@pytest.mark.parametrize("how", ["exit", "kill", "sleep"])
+async def test_what_it_has_started_ends_with_it(cluster: Cluster, tmp_path: Path, how: str) -> None:
+    await cluster.agent()
+    note = tmp_path / "child"
+    ask(cluster, "e/1", f"{MODULE}:Bad", 3.0, how=how, note=str(note))
+    assert (await answer(cluster, "e/1")).error
+    await gone(int(note.read_text()))
+
+
+async def test_when_memory_is_short_it_goes_before_training(cluster: Cluster) -> None:
+    await cluster.agent()
+    ask(cluster, "e/1")
+    await answer(cluster, "e/1")
+    (process,) = processes()
+    assert first_to_go(process) == "1000"
 
 
 async def test_what_it_prints_goes_to_the_log(cluster: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy
+from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy, Rung, Standing
 
 
 class Arrival(Policy):
@@ -26,3 +26,30 @@ class Arrival(Policy):
         value = event.report.metrics["accuracy"]
         bar = self.bars.setdefault(event.position, value)
         return TERMINATE if value < bar - self.margin else CONTINUE
+
+
+class Halves(Arrival):
+    """A job goes on beyond 2 if it is in the better half of those that have reported there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reported: dict[str, float] = {}
+        self.promoted: list[str] = []
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        if event.position != 2:
+            return CONTINUE
+        self.reported[event.job] = event.report.metrics["accuracy"]
+        if self._ordered().index(event.job) >= (len(self.reported) + 1) // 2:
+            return TERMINATE
+        self.promoted.append(event.job)
+        return CONTINUE
+
+    def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
+        bottom = tuple(Standing(job, self.reported[job], job in self.promoted) for job in self._ordered())
+        awaited = tuple(job.id for job in cluster.open_jobs() if job.id not in self.reported)
+        top = cluster.experiment.max_position
+        return (Rung(0, 0, 2, bottom, awaited, len(cluster.jobs)), Rung(0, 1, top, (), tuple(self.promoted)))
+
+    def _ordered(self) -> list[str]:
+        return sorted(self.reported, key=lambda job: -self.reported[job])

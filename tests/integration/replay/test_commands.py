@@ -13,11 +13,12 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
-from hopyard.errors import NotFound
+from hopyard.errors import InvalidInput, NotFound
 from hopyard_scheduler.commands.events import tell
 from hopyard_scheduler.commands.replay import replay
+from hopyard_scheduler.commands.rungs import show
 from hopyard_scheduler.replaying import parse_until
-from tests.integration.replay.policies import Arrival
+from tests.integration.replay.policies import Arrival, Halves
 from tests.integration.scheduler.conftest import experiment
 
 POLICY = "policy: 'tests.integration.replay.policies:Arrival'"
@@ -40,7 +41,7 @@ class Outcome:
 
 
 class Commands:
-    """The two commands, in this event loop: the cluster runs in it too."""
+    """The commands, in this event loop: the cluster runs in it too."""
 
     def __init__(self, address: str, capfd: pytest.CaptureFixture[str]) -> None:
         self.address = address
@@ -51,6 +52,11 @@ class Commands:
         limit = parse_until(until) if until is not None else None
         equal = await replay(name, limit, self.address, None, as_json)
         return Outcome(*self._capfd.readouterr(), equal)
+
+    async def rungs(self, name: str, at: str | None = None, *, jobs: bool = False, as_json: bool = False) -> Outcome:
+        self._capfd.readouterr()
+        await show(name, parse_until(at, "--at") if at is not None else None, jobs, self.address, None, as_json)
+        return Outcome(*self._capfd.readouterr())
 
     async def events(
         self, name: str, job: str | None = None, *, follow: bool = False, as_json: bool = False
@@ -143,7 +149,82 @@ async def test_events_follow_an_experiment_to_its_end(client: AsyncClient, comma
     assert (await client.get(created.id)).state is ExperimentState.COMPLETED
 
 
-async def test_the_command_line_finds_both_commands(raced: Experiment, address: str) -> None:
+@pytest.fixture
+async def halved(client: AsyncClient, tmp_path: Path) -> Experiment:
+    """An experiment with a rung."""
+    policy = POLICY.replace("Arrival", "Halves")
+    created = await client.create(experiment(tmp_path / "e", jobs=6, length=5, more=policy))
+    return await client.wait(created.id, timeout=50)
+
+
+async def test_rungs_shows_who_stands_where_at_the_end(
+    halved: Experiment, commands: Commands, client: AsyncClient
+) -> None:
+    document = (await commands.rungs(halved.id, as_json=True)).document
+    bottom, top = document["rungs"]
+    lengths = {job.id: job.position for job in await client.jobs(halved.id)}
+    values = {job: (await client.curve(halved.id, job))[1].value for job in lengths}
+    assert {one["job"]: one["value"] for one in bottom["standings"]} == values
+    assert [one["value"] for one in bottom["standings"]] == sorted(values.values(), reverse=True)
+    went_on = {job for job, length in lengths.items() if length == 5}
+    assert {one["job"] for one in bottom["standings"] if one["promoted"]} == went_on == set(top["awaited"])
+    assert (bottom["cut_off"], bottom["best"]) == (min(values[job] for job in went_on), max(values.values()))
+    assert (bottom["reported"], bottom["width"], bottom["promoted"], bottom["awaited"]) == (6, 6, len(went_on), [])
+    assert (top["reported"], top["width"], top["cut_off"], top["best"]) == (0, None, None, None)
+    assert document["decisions_equal"] is True
+
+
+async def test_rungs_at_an_event_shows_what_the_policy_knew_there(halved: Experiment, commands: Commands) -> None:
+    events = (await commands.events(halved.id, as_json=True)).document["events"]
+    seen = []
+    for event in events:
+        if "decided" in event["text"]:
+            for at in (event["event"] - 1, event["event"]):
+                (bottom, _) = (await commands.rungs(halved.id, str(at), as_json=True)).document["rungs"]
+                seen.append(bottom["reported"])
+    assert sorted(set(seen)) == list(range(7)), seen
+    assert seen == sorted(seen)
+    none = await commands.rungs(halved.id, "1")
+    assert (none.out, none.err) == ("", f"{halved.id}: after event 1 nobody stands on a rung yet\n")
+
+
+async def test_rungs_is_a_table_for_people(halved: Experiment, commands: Commands) -> None:
+    said = await commands.rungs(halved.id)
+    head, _, columns, top, bottom = said.out.splitlines()
+    assert head.endswith(f": {POLICY.split(chr(39))[1].replace('Arrival', 'Halves')}")
+    assert columns.split() == ["rung", "position", "reported", "awaited", "promoted", "cut-off", "best", "job"]
+    assert top.split()[:3] == ["1", "5", "0"]
+    assert bottom.split()[:4] == ["0", "2", "6/6", "0"]
+    long = (await commands.rungs(halved.id, jobs=True)).out.splitlines()
+    assert long[: len(said.out.splitlines())] == said.out.splitlines()
+    assert sum(line.endswith("promoted") for line in long[5:]) == int(bottom.split()[4])
+    assert any(line.startswith("  awaited: ") for line in long)
+
+
+async def test_rungs_of_a_policy_without_any_says_so(raced: Experiment, commands: Commands) -> None:
+    said = await commands.rungs(raced.id)
+    assert said.out == ""
+    assert said.err.endswith(f"Arrival has no rungs; `hopyard jobs {raced.id}` shows where its jobs are\n")
+    assert (await commands.rungs(raced.id, as_json=True)).document["rungs"] is None
+
+
+async def test_rungs_says_what_a_policy_raised_and_that_it_is_another_one(
+    halved: Experiment, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Halves, "_ordered", lambda policy: sorted(policy.reported, key=policy.reported.__getitem__))
+    said = await commands.rungs(halved.id, as_json=True)
+    assert said.err.startswith("the policy decides otherwise than it did, so this is not where jobs stood: event ")
+    assert said.document["decisions_equal"] is False
+    monkeypatch.undo()
+    monkeypatch.setattr(Halves, "rungs", lambda policy, cluster: cluster.create_job())
+    with pytest.raises(InvalidInput, match="Halves: rungs may only look, found CreateJob"):
+        await commands.rungs(halved.id)
+    monkeypatch.setattr(Halves, "rungs", lambda policy, cluster: 1 / 0)
+    with pytest.raises(InvalidInput, match="Halves on rungs: ZeroDivisionError"):
+        await commands.rungs(halved.id)
+
+
+async def test_the_command_line_finds_the_commands(raced: Experiment, address: str) -> None:
     async def hopyard(*arguments: str) -> tuple[int | None, str, str]:
         script = "import sys; from hopyard.cli.main import main; main(sys.argv[1:])"
         process = await asyncio.create_subprocess_exec(
@@ -163,6 +244,9 @@ async def test_the_command_line_finds_both_commands(raced: Experiment, address: 
     code, out, _ = await hopyard("events", raced.id, "2", "--server", address)
     assert code == 0
     assert "run 1 of job 2 is up" in out
-    code, _, err = await hopyard("replay", "--until", "soon")
-    assert code == 2
-    assert "--until: found 'soon', allowed are an event's number" in err
+    code, out, _ = await hopyard("rungs", raced.id, "--server", address, "--json")
+    assert (code, json.loads(out)["rungs"]) == (0, None)
+    for command, option in (("replay", "--until"), ("rungs", "--at")):
+        code, _, err = await hopyard(command, option, "soon")
+        assert code == 2
+        assert f"{option}: found 'soon', allowed are an event's number" in err

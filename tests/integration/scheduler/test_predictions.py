@@ -114,9 +114,8 @@ async def test_without_an_installed_default_a_policy_hears_what_there_is(
     client: AsyncClient, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def others(*, group: str, name: str = "") -> Any:
-        if name == "pooled":
-            return []
-        return entry_points(group=group, name=name) if name else entry_points(group=group)
+        found = entry_points(group=group, name=name) if name else entry_points(group=group)
+        return [entry for entry in found if entry.name != "pooled"]
 
     monkeypatch.setattr("hopyard.plugins.entry_points", others)
     found = experiment(tmp_path / "e", jobs=1, length=2)

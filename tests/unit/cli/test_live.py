@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -212,3 +213,30 @@ def test_a_job_that_a_person_paused_is_seen_at_a_glance(width: int) -> None:
     text = "\n".join(drawn(made, width, 24))
     assert "◫ 1 held" in text
     assert "◫ 1 job  paused by a person" in text
+
+
+def labelled(*priorities: float | None) -> LiveModel:
+    states = [JobState.RUNNING, JobState.SUSPENDED, JobState.RUNNING, JobState.TERMINATED, JobState.COMPLETED]
+    jobs = [
+        replace(job(str(number), state, best=number / 10), priority=priority)
+        for number, (state, priority) in enumerate(zip(states, priorities, strict=False), 1)
+    ]
+    return model(*jobs)
+
+
+def test_jobs_that_their_policy_tells_apart_are_shown_as_promising_opportunistic_and_ended() -> None:
+    lines = drawn(labelled(0.874, 0.0, None, 0.3, 0.9), 110, 20)
+    assert any(line.startswith("policy  ★ 1 promising  ☆ 2 opportunistic  ✗ 1 ended") for line in lines)
+    assert lines[4].split()[:4] == ["job", "hyperparameters", "p", "position"]
+    rows = {line.split()[1]: line for line in lines[5:] if line.strip()}
+    assert "★ 0.87" in rows["1"]
+    assert all("☆" in rows[name] and "★" not in rows[name] for name in "23")
+    assert not any("☆" in rows[name] or "★" in rows[name] for name in "45")
+    plain = drawn(labelled(0.874, 0.0), 110, 20, ascii_only=True)
+    assert any(line.startswith("policy  * 1 promising  - 1 opportunistic  x 0 ended") for line in plain)
+
+
+def test_without_labels_there_is_nothing_of_it() -> None:
+    text = "\n".join(drawn(labelled(None, None, None, None, None), 110, 20))
+    assert "promising" not in text
+    assert "☆" not in text

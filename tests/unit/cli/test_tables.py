@@ -194,3 +194,15 @@ def test_experiments_say_why_they_wait_at_any_width(width: int) -> None:
     else:
         assert len(lines) == 3
         assert "its share is 0 of 4" in lines[1]
+
+
+def test_what_the_policy_takes_jobs_for_stands_beside_their_state() -> None:
+    jobs = [
+        dataclasses.replace(JOBS[0], state=JobState.SUSPENDED, priority=0.5),
+        dataclasses.replace(JOBS[1], state=JobState.RUNNING, priority=0.0),
+        dataclasses.replace(JOBS[2], priority=0.9),
+    ]
+    lines = shown(tables.jobs_table(EXPERIMENT, jobs))
+    assert lines[0].split()[:4] == ["job", "state", "p", "position"]
+    rows = {line.split()[0]: line for line in lines[1:4]}
+    assert ("★ 0.5" in rows["1"], "☆" in rows["2"], "★" in rows["3"]) == (True, True, False)

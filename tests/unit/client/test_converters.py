@@ -19,7 +19,7 @@ def wire_experiment() -> experiment_pb2.Experiment:
         name="digits",
         state=experiment_pb2.EXPERIMENT_STATE_PAUSED,
         spec_json='{"stop": {"jobs": 3}}',
-        metric=common_pb2.Metric(name="loss", mode=common_pb2.METRIC_MODE_MIN, target=0.1),
+        metric=common_pb2.Metric(name="loss", mode=common_pb2.METRIC_MODE_MIN, target=0.1, target_over=5),
         jobs={"RUNNING": 2},
     )
 
@@ -27,7 +27,7 @@ def wire_experiment() -> experiment_pb2.Experiment:
 def test_an_experiment() -> None:
     found = converters.experiment(wire_experiment())
     assert found.state is ExperimentState.PAUSED
-    assert found.metric == Metric("loss", "min", target=0.1)
+    assert found.metric == Metric("loss", "min", target=0.1, target_over=5)
     assert found.spec == {"stop": {"jobs": 3}}
     assert (found.best_job, found.best_value, found.ended_at) == (None, None, None)
     assert found.jobs == {"RUNNING": 2}

@@ -8,6 +8,7 @@ import pytest
 
 from hopyard.cli.verdict import ONLY_PAUSED
 from hopyard.policy.vocabulary import (
+    AllocateJobs,
     AnswerJob,
     CreateJob,
     Decision,
@@ -264,3 +265,17 @@ def test_the_journal_leads_to_the_same_state(rig: Rig) -> None:
         assert isinstance(read, ExperimentEvent)
         again.restore(read)
     dump.compare(rig.x, again.experiments["x"])
+
+
+@pytest.mark.parametrize("person", ["pauses", "ends"])
+def test_whoever_waits_for_a_job_without_a_run_is_asked_again_when_a_person_pauses_or_ends_it(
+    rig: Rig, person: str
+) -> None:
+    rig.create()
+    rig.create()
+    asked = len(rig.called(AllocateJobs))
+    if person == "pauses":
+        hold(rig, "2")
+    else:
+        rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
+    assert len(rig.called(AllocateJobs)) == asked + 1

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from curve_scores.baselines import BaseRate, LastAndIncrements
-from curve_scores.data import ACCURACY, HISTORY, RETURNS, curve_sets
+from curve_scores.data import ACCURACY, EARLIER, HISTORY, RETURNS, curve_sets
 from curve_scores.evaluate import BASELINES, PARTS, Plan, evaluate
 from curve_scores.scores import Score, crps, means, reliability, score
 
@@ -74,10 +76,26 @@ def test_histories_leave_out_what_is_evaluated(file: Path) -> None:
             assert len(curves.others(3)) == len(curves.values) - 1
             continue
         assert curves.pool == tuple(range(200))
-        histories = [history for history in curves.histories(20) if history is not None]
+        histories = [history for history, _ in curves.histories(20) if history is not None]
         assert len({repr(history) for history in histories}) == 20
         assert all(len(history) == HISTORY and all(run.ended for run in history) for history in histories)
-        assert histories == list(curves.histories(20))
+        assert histories == [history for history, _ in curves.histories(20)]
+
+
+@pytest.mark.parametrize("kind", ["fitting", "strange"])
+def test_earlier_rows_are_none_of_those_that_are_evaluated_or_learnt_from(
+    file: Path, kind: Literal["fitting", "strange"]
+) -> None:
+    sets = curve_sets(file, range(200, 300))
+    for one, other in pairwise(sets[:3]):
+        ((history, earlier),) = one.histories(1, 5, kind)
+        assert history is not None
+        assert (len(history), len(earlier)) == (5, EARLIER)
+        assert all(len(run.values) == one.length and run.ended for run in earlier)
+        source = one if kind == "fitting" else other
+        firsts = {value for row in range(200) for value in source.values[row, :1].tolist()}
+        assert {run.values[0] for run in earlier} <= firsts
+        assert kind == "strange" or not set(map(repr, history)) & set(map(repr, earlier))
 
 
 def test_the_target_is_that_of_all_evaluated_rows_when_few_are_predicted(file: Path) -> None:

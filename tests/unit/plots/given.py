@@ -61,9 +61,12 @@ def result(
         heapq.heappush(free, (end, machine))
     last = max(run["end"] for run in runs)
     grow = [[last * k / 40, round(slots * k / 50), slots - round(slots * k / 50)] for k in range(40)]
+    chances = {
+        "confidences": [[last * k / 40, slots, [min(1.0, 0.02 * k * j) for j in range(4, 0, -1)]] for k in range(40)]
+    }
     return {
         "policy": policy, "traces": ["traces/cifar.jsonl.gz"], "slots": slots, "order_seed": order_seed, "seed": 0,
         "target": TARGET, "time_to_target": None if reached is None else float(reached), "best": best, "time": last,
         "metric": "accuracy", "mode": "max", "jobs_at_R": [[0.0, 0], *([t, k] for k, t in enumerate(sorted(full), 1))],
-        "pools": grow if policy == "pop" else [], "runs": runs, "curves": curves, **more,
+        "pools": grow if policy == "pop" else [], "runs": runs, "curves": curves, **(chances if policy == "pop" else {}), **more,
     }  # fmt: skip

@@ -26,7 +26,7 @@ def search(**more: Any) -> Search:
     return Search(**{**known, **more})
 
 
-def reached(policy: str, *times: float | None, slots: int = 2, **more: Any) -> list[Search]:
+def reached(policy: str, *times: float | None, slots: int | None = 2, **more: Any) -> list[Search]:
     return [
         search(policy=policy, slots=slots, target=0.9, time_to_target=time, order_seed=seed, **more)
         for seed, time in enumerate(times)

@@ -31,7 +31,7 @@ def searches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Search]
     path = tmp_path_factory.mktemp("results") / "r.json"
     path.write_text(json.dumps([result("pop"), *many]))
     one, *rest = read(path)
-    return {kind: [one] if kind in ("curves", "gantt", "pools") else rest for kind in KINDS}
+    return {kind: [one] if kind in ("curves", "gantt", "pools", "slots") else rest for kind in KINDS}
 
 
 def drawn(searches: dict[str, list[Search]], kind: str, over: str | None = None) -> tuple[Figure, list[Axes], Any]:

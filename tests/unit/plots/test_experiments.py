@@ -11,6 +11,7 @@ import pytest
 from hopyard.client.types import ExperimentState, JobState, Metric, Statistic
 from hopyard.errors import Unsupported
 from hopyard.plots import End, Run, Source, experiments
+from hopyard.plots.search import Told
 from hopyard.plugins import TIMELINES
 from tests.unit.results.given import NAN, experiment, job, statistic
 
@@ -35,7 +36,7 @@ def test_curves_are_in_seconds_since_the_experiment_began() -> None:
         statistic("2", 1, 1005.0, accuracy=NAN),
         statistic("2", 2, 1004.0, accuracy=0.1),
     ]
-    found = experiments.search_of(given, jobs, reports, [Run("n/0", "1", 1, 1001.0, 1010.0, "UNTIL")])
+    found = experiments.search_of(given, jobs, reports, Told([Run("n/0", "1", 1, 1001.0, 1010.0, "UNTIL")]))
     assert found.curves is not None
     one, two, three = found.curves
     assert (one.times.tolist(), one.positions.tolist(), one.values.tolist()) == ([10.0, 30.0], [1.0, 2.0], [0.5, 0.9])
@@ -51,6 +52,17 @@ def test_curves_are_in_seconds_since_the_experiment_began() -> None:
     assert (found.source, found.durations) == (Source.EXPERIMENT, {"1": 7.0, "2": 0.0, "3": 0.0})
 
 
+def test_what_the_journal_tells_is_in_seconds_since_the_experiment_began() -> None:
+    told = Told([], [(1001.0, 1.0, 2.0)], {"1": [(1002.0, 0.5)]}, [(1003.0, 4, (0.5, 0.1))])
+    spec = {**SPEC, "policy": {"name": "pop", "slots_per_job": 2}}
+    found = experiments.search_of(replace(experiment(), spec=spec), [job("1")], [], told)
+    assert found.pools == ((1.0, 1.0, 2.0),)
+    assert found.labels == {"1": ((2.0, 0.5),)}
+    assert (found.confidences, found.slots_per_job) == (((3.0, 4, (0.5, 0.1)),), 2)
+    unlabelled = experiments.search_of(experiment(), [job("1")], [], replace(told, labels={}))
+    assert unlabelled.pools == ()  # Then there are none.
+
+
 def test_what_the_specification_does_not_say_is_not_known() -> None:
     given = experiment(ExperimentState.RUNNING)
     found = experiments.search_of(given, [], [], now=1042.0)
@@ -62,6 +74,17 @@ def test_a_target_is_reached_downwards_too() -> None:
     given = replace(experiment(), metric=Metric("loss", "min", 0.2))
     reports = [statistic("1", 1, 1010.0, loss=0.5), statistic("1", 2, 1020.0, loss=0.2)]
     assert experiments.search_of(given, [job("1")], reports).time_to_target == 20.0
+
+
+@pytest.mark.parametrize(("over", "reached"), [(1, 10.0), (2, 40.0), (3, None)])
+def test_a_target_may_be_reached_by_a_mean(over: int, reached: float | None) -> None:
+    """0.1 + 0.1 + 0.1 is not 0.3 in doubles; a mean with NaN in it reaches nothing."""
+    given = replace(experiment(), metric=Metric("loss", "min", 0.1, target_over=over))
+    values = [0.1, NAN, 0.1, 0.1, 0.3]
+    reports = [statistic("1", at, 1000.0 + 10 * at, loss=value) for at, value in enumerate(values, 1)]
+    assert experiments.search_of(given, [job("1")], reports).time_to_target == reached
+    again = [statistic("1", at, 1000.0 + 10 * at, loss=0.1) for at in range(1, 4)]
+    assert experiments.search_of(given, [job("1")], again).time_to_target == 10.0 * over
 
 
 def test_runs_are_read_by_what_the_scheduler_s_distribution_brings(monkeypatch: pytest.MonkeyPatch) -> None:

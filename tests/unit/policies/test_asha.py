@@ -68,6 +68,17 @@ def test_two_machines_eight_configurations() -> None:
     assert left == ["1", "2", "3", "5", "7", "8"]
 
 
+def test_without_memory_every_promotion_is_a_new_run() -> None:
+    """As where training begins from scratch each time: job 4 leaves at 1, and at 2."""
+
+    class Leaves(AshaPolicy):
+        in_memory = False
+
+    cluster = cluster_of(Leaves(eta=2, brackets=[0]))
+    cluster.run()
+    assert [row[4:] for row in rows(cluster) if row[0] == "4"] == [(0, 1), (1, 2), (2, 4)]
+
+
 def test_the_tail_hands_machines_over_at_once() -> None:
     """All have begun when job 8 does; from then on it wants only what can be used."""
     cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]))

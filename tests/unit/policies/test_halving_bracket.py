@@ -99,14 +99,15 @@ def test_a_bracket_that_gets_fewer_is_decided_with_these() -> None:
 
 
 def test_a_rung_does_not_wait_for_who_was_set_aside_and_that_one_comes_too_late() -> None:
-    bracket = SynchronousBracket(2, 2, 3)
-    for job in "abc":
+    bracket = SynchronousBracket(2, 2, 4)
+    for job in "abcd":
         bracket.add(job)
     bracket.report("a", 3.0, 3.0)
     bracket.report("b", 2.0, 2.0)
+    bracket.report("d", 4.0, 4.0)
     assert bracket.decide() is None
     bracket.set_aside("c")
-    assert bracket.decide() == (["b"], ["a"])
+    assert bracket.decide() == (["b", "a"], ["d"]), "of four two go on"
     bracket.report("c", 0.0, 0.0)
     assert not bracket.decided
     assert bracket.decide() == ([], ["c"])

@@ -83,6 +83,11 @@ def test_opportunistic_jobs_take_turns() -> None:
     assert runs(result)[:5] == [("1", 0.0, 3.0), ("2", 3.0, 6.0), ("3", 6.0, 9.0), ("1", 9.0, 11.0), ("2", 11.0, 13.0)]
 
 
+def test_opportunistic_jobs_take_turns_with_a_boundary_at_each_report() -> None:
+    result = search(*(trace(job, 0.5, reports=4) for job in (1, 2)), parameters={"evaluation_boundary": 1})
+    assert runs(result)[:3] == [("1", 0.0, 2.0), ("2", 2.0, 4.0), ("1", 4.0, 6.0)]
+
+
 def test_a_promising_job_keeps_its_machine() -> None:
     result = search(*(trace(job, 1.0) for job in (1, 2)))
     assert runs(result) == [("1", 0.0, 10.0), ("2", 10.0, 20.0)]
@@ -152,6 +157,26 @@ def test_without_a_target_the_best_so_far_is_the_aim() -> None:
         predictor=Asked(),
     )
     assert asked == [pytest.approx(0.35), pytest.approx(0.65)]
+
+
+def test_jobs_that_have_ended_are_forgotten() -> None:
+    made: list[PopPolicy] = []
+
+    def make() -> Policy:
+        made.append(PopPolicy(evaluation_boundary=2))
+        return made[-1]
+
+    chances = [0.01, 1.0, 0.3, 0.6, 0.01, 0.9] * 3
+    result = simulate(
+        TraceWorkload([trace(job, p) for job, p in enumerate(chances, 1)]),
+        make,
+        slots=1,
+        target=0.95,
+        predictor=Told(),
+    )
+    # The last two to end are still known: nothing was to be decided after them.
+    assert result.jobs_started == len(chances)
+    assert all(len(book) <= 2 for book in made[0]._books())
 
 
 def test_no_time_is_no_chance() -> None:

@@ -77,6 +77,26 @@ def test_a_lost_run_is_trained_again_before_its_rung_is_decided() -> None:
     ]
 
 
+def test_a_rung_does_not_wait_for_a_job_that_a_person_has_paused() -> None:
+    """Job 1 is paused at 0.5; job 2 goes on without it. Resumed, job 1 trains to its rung, too late, and ends."""
+    policy = ShaPolicy(eta=2, width=2)
+    cluster = cluster_of(policy, jobs=2, machines=1, max_position=4)
+
+    def pause() -> None:
+        cluster.lose_run("1")
+        cluster.jobs["1"].state = JobState.HELD
+
+    def resume() -> None:
+        cluster.jobs["1"].state = JobState.PENDING
+        cluster._wake()
+
+    cluster.at(0.5, pause)
+    cluster.at(2, resume)
+    cluster.run()
+    assert rows(cluster) == [("1", "m01", 0, 0.5, 0, 0), ("2", "m01", 0.5, 2.5, 0, 2), ("1", "m01", 2.5, 3.5, 0, 1)]
+    assert {job.state for job in cluster.jobs.values()} == {JobState.TERMINATED}
+
+
 def test_the_last_bracket_has_what_is_left() -> None:
     policy = ShaPolicy(eta=2)
     cluster = cluster_of(policy, jobs=6, max_position=4)

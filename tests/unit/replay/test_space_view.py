@@ -24,6 +24,7 @@ def viewed(settings: Settings, views: JobViews) -> Space | None:
     event = ExperimentCreated(0.0, "e", settings)
     recorded = decode("ExperimentCreated", encode(event))
     assert recorded == event
+    assert hash(recorded) == hash(event)  # Terms are what caches go by.
     assert isinstance(recorded, ExperimentCreated)
     call = UpCall("e", 1, 0.0, 0, AllocateJobs())
     return CoreView(Experiment(recorded), call, views).experiment.space

@@ -18,6 +18,7 @@ from hopyard.policy.vocabulary import (
     CreateJob,
     Decision,
     DecisionKind,
+    EndExperiment,
     ExperimentChange,
     ForkJob,
     IterationFinish,
@@ -362,6 +363,11 @@ def test_the_cores_own_timers_say_what_their_end_means(rig: Rig) -> None:
     rig.now = rig.x.timers[timer]
     rig.feed(TimerElapsed(rig.now, "x", timer))
     assert last(rig, TimerElapsed) == "run 3 of job 1 was to leave and has not, so its processes are ended"
+
+
+def test_an_end_that_the_policy_wants_says_why_and_who_won(rig: Rig) -> None:
+    assert words.command(EndExperiment("small enough", "3")) == "ends the experiment: small enough, job 3 has won"
+    assert words.command(EndExperiment("enough", experiment="y")) == "ends the experiment y: enough"
 
 
 def test_in_a_group_it_is_said_whose_terms_and_whose_jobs(rig: Rig) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from hopyard.plots import Run
-from hopyard.policy.vocabulary import RunEndReason, SuspendJob, TerminateJob
+from hopyard.plots.search import Told
+from hopyard.policy.vocabulary import LabelJob, RunEndReason, SuspendJob, TerminateJob
 from hopyard_scheduler.commands.timeline import Timeline
 from hopyard_scheduler.core.events import NodeJoined
 from tests.unit.core.rig import Rig, snapshot
 
 
 def told(rig: Rig) -> list[Run]:
+    return all_told(rig).runs
+
+
+def all_told(rig: Rig) -> Told:
     timeline = Timeline()
     for event in rig.journal:
         timeline.take(event)
-    return timeline.runs["x"]
+    return timeline.told["x"]
 
 
 def test_a_run_is_told_with_its_machine_its_times_and_why_it_ended() -> None:
@@ -54,4 +59,33 @@ def test_a_run_that_goes_on_has_no_end_and_a_gang_a_bar_on_each_machine() -> Non
 def test_events_of_the_cluster_itself_are_passed_over() -> None:
     timeline = Timeline()
     timeline.take(NodeJoined(1.0, "n1", "a", ()))
-    assert timeline.runs == {}
+    assert timeline.told == {}
+
+
+def test_labels_and_pools_are_told_as_they_change() -> None:
+    rig = Rig(machines=2)
+    rig.create()
+    rig.create()
+    rig.now = 110.0
+    rig.start("1", "n1/0")
+    rig.now = 120.0
+    rig.start("2", "n1/1")
+    rig.now = 130.0
+    rig.command(LabelJob("1", 0.7), LabelJob("2", 0.0))
+    rig.now = 140.0
+    rig.command(LabelJob("1", 0.7))
+    rig.now = 150.0
+    rig.command(LabelJob("1", 0.0))
+    rig.now = 160.0
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    told = all_told(rig)
+    assert [(round(at), label) for at, label in told.labels["1"]] == [(130, 0.7), (150, 0.0)]
+    assert [label for _, label in told.labels["2"]] == [0.0]
+    assert [(round(at), *counts) for at, *counts in told.pools] == [
+        (100, 0, 0),
+        (110, 0, 1),
+        (120, 0, 2),
+        (130, 1, 1),
+        (150, 0, 2),
+        (160, 0, 1),
+    ]

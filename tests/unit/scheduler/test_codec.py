@@ -19,6 +19,7 @@ from hopyard.policy.vocabulary import (
     AnswerJob,
     Command,
     CreateJob,
+    EndExperiment,
     ForkJob,
     ReleaseMachine,
     Report,
@@ -94,6 +95,7 @@ def test_commands_that_look_alike_stay_apart() -> None:
         AnswerJob("5", "1", 2),
         AnswerJob("5", "1", 2, completes=False),
         WakeAt("w", 1.5),
+        EndExperiment("enough", "3", "x"),
     )
     event = PolicyAnswered(1.0, "x", Answer(3, CONTINUE, commands), 2)
     assert again(event) == event

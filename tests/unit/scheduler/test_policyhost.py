@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from hopyard.errors import InvalidInput
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import AllocateJobs, CreateJob
 from hopyard_policies.default import DefaultPolicy
@@ -27,6 +30,10 @@ def test_jobs_just_created_are_still_demanded_for() -> None:
 class Creates(Policy):
     """Asks for a job where it may only look."""
 
+    def confidences(self, cluster: Cluster) -> dict[str, float]:
+        cluster.create_job()
+        return {}
+
     def allocate_jobs(self, cluster: Cluster) -> None:
         pass
 
@@ -39,3 +46,10 @@ def test_demand_may_only_look() -> None:
     failed = offered(Creates())
     assert isinstance(failed, PolicyFailed)
     assert "TypeError: demand and gang may only look, found CreateJob(job='1'" in failed.error
+
+
+def test_confidences_are_asked_for_at_any_time_and_may_only_look() -> None:
+    rig = Rig(jobs=2)
+    assert PolicyHost(DefaultPolicy()).confidences(rig.x, rig.now) == {}
+    with pytest.raises(InvalidInput, match=r"Creates: confidences may only look, found CreateJob\(job='1'"):
+        PolicyHost(Creates()).confidences(rig.x, rig.now)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hopyard.errors import HopyardError, Unavailable
 from hopyard.policy.vocabulary import JobState, Predict
 from hopyard.predictor import Prediction
-from hopyard.predictor.wire import prediction_to_wire
+from hopyard.predictor.loading import new_predictor
+from hopyard.predictor.wire import prediction_to_wire, question_from_json
 from hopyard.serving import Background
 from hopyard.spec import PredictorSpec
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_scheduler import histories, predictions
 from hopyard_scheduler.core.events import Answered, Event
+from hopyard_scheduler.core.predicting import MAX_POINTS, thinned
+from hopyard_scheduler.earlier import Earlier
 from hopyard_scheduler.histories import Histories
 from hopyard_scheduler.predictions import Predictions
+from hopyard_scheduler.predictors import Predictors
 from hopyard_scheduler.sessions import Session, Sessions
 from tests.unit.core.rig import Rig
 
@@ -44,6 +49,28 @@ class Node:
         return (await self.hears()).question
 
 
+async def made_here(name: str, parameters: Mapping[str, Any], seconds: float) -> str:
+    """Makes a predictor without a process of its own."""
+    return new_predictor(name, parameters).reads
+
+
+class EarlierText(Earlier):
+    """Curves of earlier experiments; an error in their place is raised."""
+
+    def __init__(self) -> None:
+        self.found: str | HopyardError = "[]"
+        self.asked: list[tuple[str, float]] = []
+
+    async def curves(self, experiment: str, spec: object, before: float) -> str:
+        self.asked.append((experiment, before))
+        if isinstance(self.found, HopyardError):
+            raise self.found
+        return self.found
+
+    def forget(self, experiment: str) -> None:
+        self.asked.remove((experiment, self.asked[0][1]))
+
+
 class Shell:
     """Predictions over sessions that the test opens; `answers` is what reaches the core."""
 
@@ -51,7 +78,11 @@ class Shell:
         self.rig = rig
         self.sessions = Sessions(10.0, lambda: 0.0)
         self.answers: list[Answered] = []
-        self.predictions = Predictions(self.sessions, background, lambda: rig.now, node_seconds)
+        self.earlier = EarlierText()
+        predictors = Predictors(probe=made_here)
+        self.predictions = Predictions(
+            self.sessions, background, lambda: rig.now, self.earlier, predictors, node_seconds
+        )
         self.spec = PredictorSpec(name="tests.integration.predictors:Toy", time_limit=7.0)
         self.predictions.attach(rig.core, self._post, self._program)
 
@@ -243,6 +274,35 @@ async def test_curves_go_with_questions_to_those_that_read_them(rig: Rig, backgr
     assert other == {"positions": [1], "values": [0.25], "hyperparameters": {"lr": 0.1}, "ended": False}
 
 
+async def test_curves_of_earlier_experiments_go_with_it_unless_the_file_says_no(
+    rig: Rig, background: Background
+) -> None:
+    shell = Shell(rig, background)
+    shell.spec = PredictorSpec(name="tests.integration.predictors:Social")
+    shell.earlier.found = '[{"positions":[1],"values":[7.0]}]'
+    own = await welcomed(shell.join("n1"))
+    shell.ask("1")
+    (curve,) = question_from_json((await own.question()).payload_json).earlier
+    assert curve.values == (7.0,)
+    assert shell.earlier.asked == [("x", rig.x.members["x"].created_at)]
+    shell.predictions.ended("x")
+    assert shell.earlier.asked == []
+    shell.spec = PredictorSpec(name="tests.integration.predictors:Social", earlier=False)
+    shell.ask("2")
+    assert question_from_json((await own.question()).payload_json).earlier == ()
+    assert shell.earlier.asked == []
+
+
+async def test_earlier_curves_that_cannot_be_read_are_the_answer(rig: Rig, background: Background) -> None:
+    shell = Shell(rig, background)
+    shell.spec = PredictorSpec(name="tests.integration.predictors:Social")
+    shell.earlier.found = Unavailable("AppStat is away")
+    await welcomed(shell.join("n1"))
+    shell.ask("1")
+    (answered,) = await shell.answered()
+    assert answered.error == "AppStat is away"
+
+
 # --------------------------------------------------------------------------------------------------------------- histories
 
 
@@ -282,3 +342,26 @@ def test_a_curve_is_written_anew_when_it_has_changed() -> None:
     assert json.loads(found.others(rig.x, rig.job("1")))[0]["ended"] is True
     found.forget("x")
     assert json.loads(found.others(rig.x, rig.job("1")))[0]["ended"] is True
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_last_report() -> None:
+    assert thinned(range(1, 11), 10) == range(1, 11)
+    assert list(thinned(range(1, 24), 10)) == [2, 5, 8, 11, 14, 17, 20, 23]
+    assert list(thinned([], 10)) == []
+
+
+async def test_a_question_is_bounded_however_long_the_curves(background: Background) -> None:
+    rig = Rig(machines=1, max_position=5 * MAX_POINTS)
+    rig.create()
+    grown(rig, [3 * MAX_POINTS])
+    job = rig.job("1")
+    for position in range(1, 5 * MAX_POINTS + 1):
+        job.curve.add(SimpleNamespace(position=position, seconds=1.0, part="", metrics={"score": 0.5}))  # type: ignore[arg-type]
+    job.high_water = 5 * MAX_POINTS
+    shell = Shell(rig, background)
+    shell.spec = PredictorSpec(name="tests.integration.predictors:Social")
+    own = await welcomed(shell.join("n1"))
+    shell.ask("1")
+    asked = question_from_json((await own.question()).payload_json)
+    assert asked.curve.positions == tuple(range(5, 5 * MAX_POINTS + 1, 5))
+    assert asked.others[0].positions == tuple(range(3, 3 * MAX_POINTS + 1, 3))

@@ -84,10 +84,10 @@ def test_each_step_uses_the_values_of_its_unit(kind: type[Noted], tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", [Noted, NotedAdam])
-@pytest.mark.parametrize("stop", range(1, LAST))
-def test_a_suspend_at_any_position_changes_no_bit(kind: type[Noted], stop: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stops", [[1], [4], [6], [8], list(range(1, LAST))], ids=str)
+def test_a_suspend_at_any_position_changes_no_bit(kind: type[Noted], stops: list[int], tmp_path: Path) -> None:
     noted, losses, weights = _train(kind, tmp_path, [LAST])
-    again, parts, state = _train(kind, tmp_path, [stop, LAST])
+    again, parts, state = _train(kind, tmp_path, [*stops, LAST])
     assert again == noted
     assert parts[LAST] == losses[LAST]
     assert all(torch.equal(weights[name], state[name]) for name in weights)

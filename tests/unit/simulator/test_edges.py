@@ -20,6 +20,16 @@ def test_an_infinite_report_reaches_no_target() -> None:
     assert simulate(workload, slots=1, policy="default", target=0.4).time_to_target == 2.0
 
 
+def test_a_search_is_over_when_a_mean_of_reports_reaches_the_target() -> None:
+    values = [250.0, 100.0, math.nan, 300.0, 150.0, 250.0]
+    workload = CurveWorkload(lambda given, position: values[position - 1], [{"x": 1}], len(values))
+    found = [
+        simulate(workload, slots=1, policy="default", target=200.0, parameters={"target_over": over}).time_to_target
+        for over in (1, 2, 3, 4)
+    ]
+    assert found == [1.0, 5.0, 6.0, None]
+
+
 def test_a_node_that_never_comes_back() -> None:
     workload = CurveWorkload(lambda given, position: 0.5, [{"x": 1}], 1000)
     with pytest.raises(SimulationError, match=r"after [\d.]+ s nothing happens any more"):

@@ -169,6 +169,15 @@ def test_wrong_points_are_refused(points: object) -> None:
         GridGenerator(Space.from_dict({"x": {"choice": [1, 2, 3, 4]}}), 0, points=points)  # type: ignore[arg-type]
 
 
+def test_a_constraint_asks_for_the_value_at_a_position() -> None:
+    written = {"lr": {"choice": [0.1, Exponential(0.1, 0.5).written()]}, "bs": {"choice": [128, 256]}}
+    space = Space.from_dict(written).constrained(["at(lr, 2) >= 0.1 or at(bs, 0) == 128"])
+    found = [values_at(one, 2) for one in space.grid()]
+    assert found == [{"lr": 0.1, "bs": 128}, {"lr": 0.1, "bs": 256}, {"lr": 0.025, "bs": 128}]
+    refused = Space.from_dict(written).constrained(["at(lr, -1) > 0"])
+    assert "at needs a position, a whole number from 0 on, found -1" in refused.problems({"lr": 0.1, "bs": 128})[0]
+
+
 def test_values_at_a_position_reach_into_groups() -> None:
     configuration = {"a": 1, "g": {"lr": Exponential(1, 0.5).written(), "b": [2]}}
     assert values_at(configuration, 2) == {"a": 1, "g": {"lr": 0.25, "b": [2]}}

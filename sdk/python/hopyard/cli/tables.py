@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hopyard.cli import text, verdict
-from hopyard.cli.live import style
+from hopyard.cli.live import pools, style
 from hopyard.cli.live.braille import plot
 from hopyard.cli.live.model import LiveModel
 from hopyard.client.types import Experiment, Job, JobState, Machine, Node, NodeState, Point
@@ -96,8 +96,9 @@ def jobs_table(
         model.apply(job, 0.0)
     longest = model.max_position
     placed = any(job.machines for job in found)
-    columns = ["job", "state", "position", f"best {experiment.metric.name}", "at", "last"]
+    labelled = pools.labelled(found) and any(pools.mark(job) for job in found)
     forked = any(job.parent for job in found)
+    columns = ["job", "state", *(["p"] if labelled else []), "position", f"best {experiment.metric.name}", "at", "last"]
     columns += [*(["from"] if forked else []), *(["on"] if placed else []), "hyperparameters"]
     rows: list[Row] = []
     ordered = sorted(found, key=model.merit)
@@ -108,6 +109,7 @@ def jobs_table(
             [
                 Text(job.id, style=style.BEST if mine else ""),
                 Text(f"{look.symbol} {style.word(job.state.value)}", style=look.style),
+                *([pools.mark(job)] if labelled else []),
                 f"{job.position}/{longest}" if longest else str(job.position),
                 Text(text.number(job.best_value), style=style.BEST if mine else ""),
                 str(job.best_position) if job.best_value is not None else text.NOTHING,

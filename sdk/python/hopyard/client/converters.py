@@ -60,6 +60,7 @@ def metric(message: common_pb2.Metric) -> Metric:
         METRIC_MODES.from_proto(message.mode, field="metric.mode"),
         message.target if message.HasField("target") else None,
         message.kill_threshold if message.HasField("kill_threshold") else None,
+        max(message.target_over, 1),
     )
 
 

@@ -70,12 +70,14 @@ class Metric:
         mode: Which direction is better.
         target: The experiment ends when a job reaches it; None: no target.
         kill_threshold: A policy may end a job that stays worse; None: none.
+        target_over: The target is reached by the mean of a job's last so many reports, at least 1.
     """
 
     name: str
     mode: Literal["max", "min"] = "max"
     target: float | None = None
     kill_threshold: float | None = None
+    target_over: int = 1
 
     def better(self, left: float, right: float) -> bool:
         """Whether `left` is strictly better than `right`; what is not finite is worse than everything finite."""

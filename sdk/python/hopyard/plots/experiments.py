@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from hopyard.client import converters
 from hopyard.client.types import Experiment, Job, JobState, Metric, Statistic
 from hopyard.errors import Unsupported
-from hopyard.plots.search import Curve, End, Run, Search, Source
+from hopyard.plots.search import Curve, End, Search, Source, Told
 from hopyard.plugins import TIMELINES, load_plugin, plugin_names
 
 if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
 
-Timeline: TypeAlias = Callable[["AsyncClient", Experiment], Awaitable[list[Run]]]
-"""What the entry-point group `hopyard.timelines` holds: an experiment's runs, `start` and `end` in seconds since the Unix epoch."""
+Timeline: TypeAlias = Callable[["AsyncClient", Experiment, bool], Awaitable[Told]]
+"""What the entry-point group `hopyard.timelines` holds: what an experiment's journal tells. True: what its policy thought, too."""
+
+JOURNAL: Final = ("gantt", "pools", "slots")
+"""Kinds of plots of an experiment that its journal is read for."""
 
 _ENDS: Final = {
     JobState.COMPLETED: End.COMPLETED,
@@ -27,31 +32,36 @@ _ENDS: Final = {
 }
 
 
-async def read_experiment(client: AsyncClient, experiment: Experiment, *, runs: bool = False) -> Search:
+async def read_experiment(client: AsyncClient, experiment: Experiment, kind: str | None = None) -> Search:
     """An experiment as it is now.
 
     Args:
         client: Of its cluster.
         experiment: Which.
-        runs: Whether to read what ran where, too, which takes its whole journal.
+        kind: What is to be shown. For some kinds its whole journal is read.
 
     Raises:
-        Unsupported: Runs are wanted, and what reads them is not installed.
+        Unsupported: The journal is needed, and what reads it is not installed.
     """
-    found = await timeline()(client, experiment) if runs else None
+    jobs = await client.jobs(experiment)
+    # Labels colour curves. Without the scheduler's distribution they are coloured by how the jobs ended.
+    labelled = kind in (None, "curves") and any(job.priority for job in jobs) and bool(plugin_names(TIMELINES))
+    found = None
+    if labelled or kind in JOURNAL:
+        found = await timeline(kind or "curves")(client, experiment, kind == "slots")
     now = (await client.cluster()).now
-    return search_of(experiment, await client.jobs(experiment), await client.statistics(experiment), found, now)
+    return search_of(experiment, jobs, await client.statistics(experiment), found, now)
 
 
-def timeline() -> Timeline:
-    """What reads an experiment's runs from its journal: the scheduler's distribution brings it.
+def timeline(kind: str = "gantt") -> Timeline:
+    """What reads an experiment's journal for a kind of plot: the scheduler's distribution brings it.
 
     Raises:
         Unsupported: It is not installed.
     """
     if not plugin_names(TIMELINES):
         raise Unsupported(
-            "--kind gantt of an experiment needs: pip install 'hopyard[scheduler]', which reads its journal"
+            f"--kind {kind} of an experiment needs: pip install 'hopyard[scheduler]', which reads its journal"
         )
     found: Timeline = load_plugin(TIMELINES, "journal")  # type: ignore[assignment]  # what the group is for
     return found
@@ -61,7 +71,7 @@ def search_of(
     experiment: Experiment,
     jobs: Iterable[Job],
     statistics: Iterable[Statistic],
-    runs: Iterable[Run] | None = None,
+    told: Told | None = None,
     now: float | None = None,
 ) -> Search:
     """An experiment's search, from what a client answers.
@@ -70,10 +80,11 @@ def search_of(
         experiment: Which.
         jobs: Its jobs in order of creation.
         statistics: All its accepted reports, ordered by job and position.
-        runs: What ran where, in seconds since the Unix epoch.
+        told: What its journal tells.
         now: The cluster's clock, where the experiment goes on.
     """
     began, spec, metric = experiment.created_at, experiment.spec, experiment.metric
+    told = None if told is None else _since(told, began)
     by_job = {name: list(found) for name, found in groupby(statistics, key=lambda one: one.job)}
     known = list(jobs)
     curves = tuple(curve_of(job, by_job.get(job.id, []), metric, began) for job in known)
@@ -94,7 +105,11 @@ def search_of(
         max_position=limit,
         curves=curves,
         durations={job.id: job.seconds for job in known},
-        runs=None if runs is None else tuple(_since(run, began) for run in runs),
+        runs=None if told is None else tuple(told.runs),
+        pools=None if told is None else tuple(told.pools) if told.labels else (),
+        labels=None if told is None else {job: tuple(given) for job, given in told.labels.items()},
+        confidences=None if told is None else tuple(told.confidences),
+        slots_per_job=_at(spec, "policy", "slots_per_job") or 1,
         jobs_at_full=None if limit is None else jobs_at_full(curves, limit),
     )
 
@@ -116,14 +131,19 @@ def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float
 
 
 def time_to_target(curves: Iterable[Curve], metric: Metric) -> float | None:
-    """When the first job had reached the target; None: none has, or there is none."""
+    """When the first job had reached the target, by a report or the mean of several; None: none has, or there is none."""
     if metric.target is None:
         return None
-    reached = []
+    reached, over = [], metric.target_over
     for curve in curves:
-        good = curve.values >= metric.target if metric.mode == "max" else curve.values <= metric.target
+        if len(curve.values) < over:
+            continue
+        means = sliding_window_view(curve.values, over).mean(axis=1) if over > 1 else curve.values
+        good = means >= metric.target if metric.mode == "max" else means <= metric.target
+        if over > 1:
+            good |= np.isclose(means, metric.target, rtol=1e-12, atol=0.0)  # Sums are rounded here.
         if good.any():
-            reached.append(float(curve.times[good.argmax()]))
+            reached.append(float(curve.times[good.argmax() + over - 1]))
     return min(reached, default=None)
 
 
@@ -133,9 +153,14 @@ def jobs_at_full(curves: Iterable[Curve], limit: int) -> tuple[tuple[float, floa
     return ((0.0, 0.0), *((time, float(count)) for count, time in enumerate(at, 1)))
 
 
-def _since(run: Run, began: float) -> Run:
-    end = None if run.end is None else run.end - began
-    return Run(run.machine, run.job, run.attempt, run.start - began, end, run.reason)
+def _since(told: Told, began: float) -> Told:
+    """The same in seconds since the experiment began."""
+    return Told(
+        [replace(run, start=run.start - began, end=None if run.end is None else run.end - began) for run in told.runs],
+        [(at - began, promising, others) for at, promising, others in told.pools],
+        {job: [(at - began, label) for at, label in given] for job, given in told.labels.items()},
+        [(at - began, machines, chances) for at, machines, chances in told.confidences],
+    )
 
 
 def _at(spec: Mapping[str, Any], *path: str) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hopyard.errors import InvalidInput
 from hopyard.extras import need
-from hopyard.plots.data import curves, durations, targets, timeline
+from hopyard.plots.data import curves, durations, slots, targets, timeline
 from hopyard.plots.data.curves import Over
 from hopyard.plots.search import Search
 from hopyard.results.files import whole
@@ -56,6 +56,7 @@ KINDS: Final = {
     "pools": Kind(
         "machines of the promising and the opportunistic jobs over time", "pools", timeline.Pools, timeline.pools
     ),
+    "slots": Kind("slots that promising jobs want, and those that they deserve", "slots", slots.Slots, slots.gather),
     "jobs_at_R": Kind("jobs trained to the end over time", "at_full", timeline.AtFull, timeline.at_full),
 }
 

@@ -125,7 +125,37 @@ def _search(where: str, entry: Any) -> Search:
         runs=runs,
         jobs_at_full=fields.rows("jobs_at_R", lambda row: _numbers(row, 2)),
         pools=_pools(where, entry.get("pools"), fields),
+        labels=_labels(where, fields),
+        confidences=fields.rows("confidences", _confidences),
+        slots_per_job=_slots_per_job(fields),
     )
+
+
+def _labels(where: str, fields: _Fields) -> dict[str, tuple[tuple[float, float], ...]] | None:
+    labels = fields.get("labels", dict, "an object with a list for each job")
+    if labels is None:
+        return None
+    inner = _Fields(f'{where}: "labels"', labels)
+    return {job: inner.rows(job, _pair) or () for job in labels}
+
+
+def _pair(row: Any) -> tuple[float, float]:
+    first, second = _numbers(row, 2)
+    return first, second
+
+
+def _confidences(row: Any) -> tuple[float, int, tuple[float, ...]]:
+    if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], list):
+        raise TypeError("it must be a time, a number of machines, and a list of chances")
+    chances = tuple(sorted((_number(p) for p in row[2]), reverse=True))
+    if any(not 0 <= p <= 1 for p in chances):
+        raise ValueError("a chance lies in 0..1")
+    return _number(row[0]), int(_number(row[1])), chances
+
+
+def _slots_per_job(fields: _Fields) -> int:
+    parameters = fields.get("parameters", dict, "an object") or {}
+    return _Fields("parameters", parameters).whole("slots_per_job") or 1
 
 
 def _pools(where: str, pools: Any, fields: _Fields) -> Any:

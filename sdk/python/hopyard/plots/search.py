@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -72,6 +72,23 @@ class Run:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an experiment's journal tells of it, in order; times are seconds since the Unix epoch.
+
+    Attributes:
+        runs: What ran where.
+        pools: (time, promising, opportunistic): jobs with a run from then on, by their labels.
+        labels: (time, priority) by job.
+        confidences: (time, machines, chances in falling order): what the policy thought of its open jobs now and then.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    pools: list[tuple[float, float, float]] = field(default_factory=list)
+    labels: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    confidences: list[tuple[float, int, tuple[float, ...]]] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Search:
     """A search. What a source does not tell is None; a plot that needs it says so.
@@ -97,6 +114,9 @@ class Search:
         runs: What ran where.
         jobs_at_full: (seconds, jobs that had trained to the end by then), rising.
         pools: (seconds, promising, opportunistic): what the pools had from then on.
+        labels: (seconds, priority) by job: what the policy labelled it with from then on. Above 0 it is promising.
+        confidences: (seconds, machines, chances in falling order): what the policy gave to its open jobs at these times.
+        slots_per_job: k, the machines that a promising job counts for.
     """
 
     where: str
@@ -119,3 +139,6 @@ class Search:
     runs: tuple[Run, ...] | None = None
     jobs_at_full: tuple[tuple[float, float], ...] | None = None
     pools: tuple[tuple[float, float, float], ...] | None = None
+    labels: Mapping[str, tuple[tuple[float, float], ...]] | None = None
+    confidences: tuple[tuple[float, int, tuple[float, ...]], ...] | None = None
+    slots_per_job: int = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hopyard.policy.cluster import Cluster, ExperimentView
@@ -137,6 +138,10 @@ class Policy(abc.ABC):
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
         """Who stands where, for those who look (`hopyard rungs`): by bracket, from the bottom. None without rungs. It may only look."""
         return ()
+
+    def confidences(self, cluster: Cluster) -> Mapping[str, float]:
+        """How likely jobs reach what is looked for, in [0, 1], for those who look (`hopyard plot --kind slots`). It may only look."""
+        return {}
 
 
 def hears_statistics(policy: Policy) -> bool:

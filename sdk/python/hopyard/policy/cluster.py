@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import (
     Ask,
     Command,
     CreateJob,
+    EndExperiment,
     ForkJob,
     Hyperparameters,
     JobState,
@@ -364,6 +365,21 @@ class Cluster(abc.ABC):
         ticket = self.new_ticket()
         self.submit(Ask(ticket, kind, payload))
         return ticket
+
+    def end_experiment(self, reason: str, *, winner: str = "", experiment: str = "") -> None:
+        """Ends the experiment, as reaching its target does; every job but the winner is terminated.
+
+        Args:
+            reason: Why, in words: people see it as the reason of the experiment's end.
+            winner: The job that it was all for: it is saved and completed. Empty: none.
+            experiment: Which one of a group; empty: the winner's, or without a winner all of them.
+
+        Raises:
+            CommandError: There is no reason, or no such job.
+        """
+        if not reason.strip():
+            raise CommandError("end_experiment: say why; the reason is what people see")
+        self.submit(EndExperiment(reason, winner, experiment))
 
     def wake_at(self, at: float) -> str:
         """Asks for `on_timer` at a time; returns the ticket it will carry."""

@@ -416,6 +416,21 @@ class WakeAt:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class EndExperiment:
+    """End the experiment as reaching its target does: the winner is saved and completed, every other job is terminated.
+
+    Attributes:
+        reason: Why, in words for people.
+        winner: The job that the experiment was for, one that has reported; empty: none.
+        experiment: Names one of a group; empty: the winner's, or without a winner all of them.
+    """
+
+    reason: str
+    winner: str = ""
+    experiment: str = ""
+
+
 Command = (
     ReserveMachine
     | ReleaseMachine
@@ -430,6 +445,7 @@ Command = (
     | Predict
     | Ask
     | WakeAt
+    | EndExperiment
 )
 
 

@@ -53,6 +53,8 @@ class Question:
         others: Curves of other jobs of this experiment, running or ended, in the order of their creation. Only predictors
             whose `reads` is "curves" are given any.
         seed: Chance's; 0 <= seed < 2^63.
+        earlier: Curves of earlier experiments on the same space, which reported the same metric. What was trained may have been
+            another all the same, so that they need not fit. Likewise.
     """
 
     curve: Curve
@@ -63,6 +65,7 @@ class Question:
     high: float | None = None
     others: tuple[Curve, ...] = ()
     seed: int = 0
+    earlier: tuple[Curve, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class Predictor(ABC):
     """
 
     reads: ClassVar[Literal["nothing", "curves"]] = "nothing"
-    """Whether it wants the other jobs' curves (`Question.others`)."""
+    """Whether it wants the other jobs' curves (`Question.others` and `Question.earlier`)."""
 
     def __init__(self, **parameters: Any) -> None:
         """Takes further fields under `predictor:` in the experiment file, which a subclass declares as keywords.

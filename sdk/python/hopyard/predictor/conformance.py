@@ -193,7 +193,8 @@ class PredictorConformance:
         predictor, question = self.make(), self.seen(FAMILIES[0], 12)
         assert predictor.reads in ("nothing", "curves"), f"reads is {predictor.reads!r}; allowed: nothing, curves"
         if predictor.reads == "nothing":
-            given = self.ask(self.make(), replace(question, others=_finished(FAMILIES[0], 5)))
+            curves = _finished(FAMILIES[0], 5)
+            given = self.ask(self.make(), replace(question, others=curves, earlier=curves))
             assert given == self.ask(predictor, question), (
                 "says that it reads nothing, but other curves change the answer"
             )
@@ -212,7 +213,9 @@ class PredictorConformance:
             for target in (None, 0.5):
                 history, hyperparameters = HISTORIES[name](family)
                 asked = replace(self.seen(family, 12), others=history, target=target)
-                self.ask(self.make(), replace(asked, curve=replace(asked.curve, hyperparameters=hyperparameters)))
+                asked = replace(asked, curve=replace(asked.curve, hyperparameters=hyperparameters))
+                self.ask(self.make(), asked)
+                self.ask(self.make(), replace(asked, others=_finished(family, 4), earlier=history))
 
     # --------------------------------------------------------------------------------------------------------- determinism
 

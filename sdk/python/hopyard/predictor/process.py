@@ -1,19 +1,23 @@
-"""A process that answers questions to one predictor: `python -m hopyard.predictor.process PARENT`, of a node agent's.
+"""A process that answers questions to one predictor: `python -m hopyard.predictor.process PARENT [--priority NICE]`.
 
-It is of the lowest priority, since training goes on beside it, and ends with the process that started it. Frames go in by the
+It is of the lowest priority unless told otherwise, since training goes on beside it; when memory is short it is the first to go;
+and it ends with the process that started it. Frames go in by the
 standard input and out by the standard output: four bytes of length, the highest first, then JSON. What the predictor's own code
 prints goes to the standard error.
 
-The first frame says which predictor (`name`, `parameters`, and `path`: folders to look for it first); it is answered by {} or
-an `error`. Each further one is a question (`hopyard.predictor.wire`), answered by its `result` or an `error`.
+The first frame says which predictor (`name`, `parameters`, and `path`: folders to look for it first); it is answered by what it
+`reads` or an `error`. Each further one is a question (`hopyard.predictor.wire`), answered by its `result` or an `error`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from hopyard.errors import InvalidInput
@@ -24,6 +28,8 @@ from hopyard.predictor.wire import question_from_json
 from hopyard.runner.watch import die_with
 
 _MOST_CHARACTERS: Final = 4000
+_LOWEST: Final = 19
+_FIRST_TO_GO: Final = Path("/proc/self/oom_score_adj")
 
 
 def answer(predictor: Predictor, question_json: bytes) -> dict[str, Any]:
@@ -46,7 +52,7 @@ def serve(read: Callable[[], bytes | None], write: Callable[[dict[str, Any]], No
     except InvalidInput as error:
         write(_failed(str(error)))
         return
-    write({})
+    write({"reads": predictor.reads})
     while (question := read()) is not None:
         write(answer(predictor, question))
 
@@ -71,8 +77,14 @@ def _write(stream: BinaryIO, said: dict[str, Any]) -> None:
 
 def main() -> None:
     """Keep the two streams for the frames, whatever the predictor's code does with input and output."""
-    die_with(int(sys.argv[1]))
-    os.nice(19)
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("parent", type=int)
+    arguments.add_argument("--priority", type=int, default=_LOWEST)
+    given = arguments.parse_args()
+    die_with(given.parent)
+    os.nice(given.priority)
+    with suppress(OSError):  # Not on this system.
+        _FIRST_TO_GO.write_text("1000")
     frames_in, frames_out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

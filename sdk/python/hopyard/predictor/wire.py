@@ -38,6 +38,7 @@ def question_to_json(question: Question) -> str:
         "low": question.low,
         "high": question.high,
         "others": [curve_to_wire(curve) for curve in question.others],
+        "earlier": [curve_to_wire(curve) for curve in question.earlier],
         "seed": question.seed,
     }
     return json.dumps(fields, separators=(",", ":"))
@@ -59,6 +60,7 @@ def question_from_json(text: str | bytes) -> Question:
             low=found["low"],
             high=found["high"],
             others=tuple(_curve(one) for one in found.get("others", ())),
+            earlier=tuple(_curve(one) for one in found.get("earlier", ())),
             seed=int(found["seed"]),
         )
     except (ValueError, TypeError, KeyError) as error:

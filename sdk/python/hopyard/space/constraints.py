@@ -2,7 +2,7 @@
 
 A small language that is read with Python's own parser and evaluated by nothing but the functions below: numbers, text,
 `true`, `false`, `null`, names (dotted inside groups), `+ - * / // % **`, comparisons, `in` a written list, `and`, `or`,
-`not`, and the functions `min`, `max`, `abs`, `log`, `len`.
+`not`, and the functions `min`, `max`, `abs`, `log`, `len`, and `at(lr, 50)`: what a sequence is at a position.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
+from hopyard.sequences import as_sequence
 from hopyard.space.errors import ParameterError
 from hopyard.space.kinds import did_you_mean
 from hopyard.space.values import JsonValue, canonical_json, show
@@ -108,6 +109,12 @@ def _len(value: JsonValue) -> int:
     return len(value)
 
 
+def _at(value: JsonValue, position: JsonValue) -> JsonValue:
+    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+        raise _UnfitError(f"at needs a position, a whole number from 0 on, found {show(position)}")
+    return as_sequence(value).value(position)
+
+
 _OPERATIONS: Final[Mapping[type[ast.operator], Callable[[float, float], float]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -129,6 +136,7 @@ _FUNCTIONS: Final[Mapping[str, tuple[int, int, Callable[[Sequence[JsonValue]], J
     "abs": (1, 1, lambda given: abs(_number(given[0]))),
     "log": (1, 2, lambda given: math.log(*(_number(value) for value in given))),
     "len": (1, 1, lambda given: _len(given[0])),
+    "at": (2, 2, lambda given: _at(given[0], given[1])),
 }
 """Each with the fewest and the most arguments that it takes."""
 

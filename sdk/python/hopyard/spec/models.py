@@ -58,6 +58,13 @@ class MetricSpec(_Section):
     target: float | None = Field(
         None, description="The experiment ends when a job reaches this value; none: no target."
     )
+    target_over: int = Field(
+        1,
+        ge=1,
+        le=_MOST,
+        description="The target is reached by the mean of a job's last so many reports, all of them finite; 1: by a single "
+        "report. What predicts curves predicts single reports.",
+    )
     kill_threshold: float | None = Field(
         None, description="A policy may end a job that stays worse than this value; none: no threshold."
     )
@@ -120,7 +127,11 @@ class _PluginSpec(_Section):
 class GeneratorSpec(_PluginSpec):
     """What proposes configurations; further fields are the generator's own parameters."""
 
-    name: PluginName = Field("random", description="A generator's name (see `hopyard plugins`) or module:Class.")
+    name: PluginName = Field(
+        "random",
+        description="A generator's name (see `hopyard plugins`) or module:Class; a policy may bring its own if none is given "
+        "(bohb: tpe).",
+    )
     seed: int = Field(0, ge=0, le=_INT64, description="Seed of the proposals: the same seed proposes the same.")
 
 
@@ -140,6 +151,16 @@ class PredictorSpec(_PluginSpec):
         60.0,
         description="Time that one prediction may compute on its node; then it is ended, and the policy told. Waiting for a "
         "processor that training has counts only after twenty times as long.",
+    )
+    memory: Bytes | None = Field(
+        2 * 2**30,
+        description="Memory that its process on a node may hold, with the processes that it starts: 500MB, 2GiB or bytes. One "
+        "that holds more is ended, and the policy told. None: no limit.",
+    )
+    earlier: bool = Field(
+        True,
+        description="Whether a predictor that reads other curves is also given those of earlier experiments on the same space "
+        "and metric.",
     )
 
 
@@ -232,8 +253,8 @@ class ExperimentSpec(_Section):
     constraints: Strings = Field(
         (),
         description="Expressions that every configuration must fulfil, such as batch_size * width <= 4096: numbers, text, "
-        "names, + - * / // % **, comparisons, in [...], and, or, not, min, max, abs, log, len. One with the name of a "
-        "parameter that is not in a configuration holds there.",
+        "names, + - * / // % **, comparisons, in [...], and, or, not, min, max, abs, log, len, at(lr, 50) for what a sequence "
+        "is at a position. One with the name of a parameter that is not in a configuration holds there.",
     )
     generator: Annotated[GeneratorSpec, NameOrMapping] = Field(
         GeneratorSpec(), description="What proposes configurations: a name, or a mapping with parameters."

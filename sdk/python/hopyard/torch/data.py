@@ -114,6 +114,12 @@ class ShuffledBatches:
             self._epoch, self._offset, self._order = self._epoch + 1, 0, None
         return indices
 
+    def copy(self) -> ShuffledBatches:
+        """Another one at the same place, which then goes its own way."""
+        found = ShuffledBatches(self._count, self._batch_size, seed=self._seed, smallest=self._smallest)
+        found._epoch, found._offset, found._order = self._epoch, self._offset, self._order
+        return found
+
     def state(self) -> dict[str, int]:
         """Return the place, as plain numbers. The batch size is no part of it."""
         return {"seed": self._seed, "count": self._count, "epoch": self._epoch, "offset": self._offset}

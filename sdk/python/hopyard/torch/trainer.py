@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from hopyard.torch.data import Data, ShuffledBatches, batch_of, length_of
 from hopyard.torch.inforce import change_optimizer, change_scheduler
+from hopyard.torch.queue import BatchQueue
 from hopyard.torch.rng import capture_random_states, restore_random_states, seed_everything
 from hopyard.torch.statefile import read_state, write_state
 from hopyard.trainer import SnapshotStateError, Trainer
@@ -59,6 +60,10 @@ class TorchTrainer(Trainer):
     smallest_batch: int = 2
     """An epoch's remainder with fewer examples joins the batch before it."""
 
+    prefetch: int = 0
+    """Batches that a thread makes ready ahead of the training; for data sets whose examples are no draws from the global
+    random generators."""
+
     amp_dtype: torch.dtype | None = None
     """Runs the forward pass under autocast with this type: `torch.bfloat16`, `torch.float16`."""
 
@@ -71,6 +76,7 @@ class TorchTrainer(Trainer):
     scaler: torch.amp.GradScaler | None
     batches: ShuffledBatches
 
+    _queue: BatchQueue | None = None
     _applied: Mapping[str, Any] | None = None
     _built: Mapping[str, Any] = {}
 
@@ -183,6 +189,7 @@ class TorchTrainer(Trainer):
             seed=self.context.seed,
             smallest=self.smallest_batch,
         )
+        self._queue = BatchQueue(self._train_data, self.batches, ahead=self.prefetch)
         self._built = hyperparameters
 
     def setup(self, hyperparameters: Mapping[str, Any], changed: frozenset[str]) -> None:
@@ -204,6 +211,8 @@ class TorchTrainer(Trainer):
         self.model.train()
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         examples = 0
+        queue = self._queue
+        assert queue is not None  # it is built
         per_step = self._schedule is not None and self._schedule.per_step
         for unit in range(self.position, self.position + self.units):
             self.follow(unit)
@@ -211,8 +220,8 @@ class TorchTrainer(Trainer):
                 if per_step:
                     self.follow(unit)
                 before = self.batches.epoch
-                indices = self.batches.next_batch()
-                loss = self.train_batch(self._to_device(batch_of(self._train_data, indices)))
+                indices, batch = queue.next()
+                loss = self.train_batch(self._to_device(batch))
                 total += loss.double() * len(indices)
                 examples += len(indices)
                 self.steps += 1
@@ -284,6 +293,11 @@ class TorchTrainer(Trainer):
         self.steps = state.get("steps", 0)
         self._applied = state["hyperparameters"]
         restore_random_states(state["random"], self.device)
+
+    def close(self) -> None:
+        """End the thread that makes batches ready."""
+        if self._queue is not None:
+            self._queue.close()
 
     def _prepare_process(self) -> None:
         """Settle what decides about bits in this process; a warm runner may have had another trainer before."""

@@ -392,6 +392,7 @@ class Metric(google.protobuf.message.Message):
     MODE_FIELD_NUMBER: builtins.int
     TARGET_FIELD_NUMBER: builtins.int
     KILL_THRESHOLD_FIELD_NUMBER: builtins.int
+    TARGET_OVER_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of the metric in the reports."""
     mode: Global___MetricMode.ValueType
@@ -400,6 +401,8 @@ class Metric(google.protobuf.message.Message):
     """The experiment ends when a job reaches it; unset: no target."""
     kill_threshold: builtins.float
     """A policy may end a job that stays worse than this; unset: none."""
+    target_over: builtins.int
+    """The target is reached by the mean of a job's last so many reports; 0 and 1: by a single one."""
     def __init__(
         self,
         *,
@@ -407,9 +410,10 @@ class Metric(google.protobuf.message.Message):
         mode: Global___MetricMode.ValueType = ...,
         target: builtins.float | None = ...,
         kill_threshold: builtins.float | None = ...,
+        target_over: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_kill_threshold", b"_kill_threshold", "_target", b"_target", "kill_threshold", b"kill_threshold", "target", b"target"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_kill_threshold", b"_kill_threshold", "_target", b"_target", "kill_threshold", b"kill_threshold", "mode", b"mode", "name", b"name", "target", b"target"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_kill_threshold", b"_kill_threshold", "_target", b"_target", "kill_threshold", b"kill_threshold", "mode", b"mode", "name", b"name", "target", b"target", "target_over", b"target_over"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_kill_threshold", b"_kill_threshold"]) -> typing.Literal["kill_threshold"] | None: ...
     @typing.overload

@@ -706,6 +706,7 @@ class Command(google.protobuf.message.Message):
     PREDICT_FIELD_NUMBER: builtins.int
     ASK_FIELD_NUMBER: builtins.int
     WAKE_AT_FIELD_NUMBER: builtins.int
+    END_EXPERIMENT_FIELD_NUMBER: builtins.int
     @property
     def reserve_machine(self) -> Global___ReserveMachineCommand: ...
     @property
@@ -732,6 +733,8 @@ class Command(google.protobuf.message.Message):
     def ask(self) -> Global___AskCommand: ...
     @property
     def wake_at(self) -> Global___WakeAtCommand: ...
+    @property
+    def end_experiment(self) -> Global___EndExperimentCommand: ...
     def __init__(
         self,
         *,
@@ -748,10 +751,11 @@ class Command(google.protobuf.message.Message):
         predict: Global___PredictCommand | None = ...,
         ask: Global___AskCommand | None = ...,
         wake_at: Global___WakeAtCommand | None = ...,
+        end_experiment: Global___EndExperimentCommand | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "command", b"command", "create_job", b"create_job", "fork_job", b"fork_job", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "command", b"command", "create_job", b"create_job", "fork_job", b"fork_job", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["reserve_machine", "release_machine", "create_job", "start_job", "amend_run", "suspend_job", "terminate_job", "fork_job", "answer_job", "label_job", "predict", "ask", "wake_at"] | None: ...
+    def HasField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["reserve_machine", "release_machine", "create_job", "start_job", "amend_run", "suspend_job", "terminate_job", "fork_job", "answer_job", "label_job", "predict", "ask", "wake_at", "end_experiment"] | None: ...
 
 Global___Command: typing_extensions.TypeAlias = Command
 
@@ -1094,3 +1098,29 @@ class WakeAtCommand(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["at", b"at", "ticket", b"ticket"]) -> None: ...
 
 Global___WakeAtCommand: typing_extensions.TypeAlias = WakeAtCommand
+
+@typing.final
+class EndExperimentCommand(google.protobuf.message.Message):
+    """Ends the experiment as reaching its target does: the winner is saved and completed, every other job is terminated."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: builtins.int
+    WINNER_FIELD_NUMBER: builtins.int
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    reason: builtins.str
+    """Why, in words for people. Not empty."""
+    winner: builtins.str
+    """The job that the experiment was for, one that has reported; empty: none."""
+    experiment: builtins.str
+    """Which experiment of the group; empty: the winner's, or without a winner all of them."""
+    def __init__(
+        self,
+        *,
+        reason: builtins.str = ...,
+        winner: builtins.str = ...,
+        experiment: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "reason", b"reason", "winner", b"winner"]) -> None: ...
+
+Global___EndExperimentCommand: typing_extensions.TypeAlias = EndExperimentCommand

@@ -1422,20 +1422,26 @@ class NodePredictor(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     PARAMETERS_JSON_FIELD_NUMBER: builtins.int
     BUNDLE_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of an installed one, or "module:Class"."""
     parameters_json: builtins.str
     """Its parameters: a JSON object."""
     bundle: builtins.str
     """SHA-256 of the code bundle in which "module:Class" is looked for first; empty: none."""
+    memory_bytes: builtins.int
+    """What its process and the children of that may hold of physical memory; one that holds more is killed, and the answer is an
+    error. 0: no limit.
+    """
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         parameters_json: builtins.str = ...,
         bundle: builtins.str = ...,
+        memory_bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bundle", b"bundle", "name", b"name", "parameters_json", b"parameters_json"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundle", b"bundle", "memory_bytes", b"memory_bytes", "name", b"name", "parameters_json", b"parameters_json"]) -> None: ...
 
 Global___NodePredictor: typing_extensions.TypeAlias = NodePredictor
 

@@ -62,7 +62,7 @@ def carry_out(x: Experiment, command: Command, at: float) -> None:
         case SuspendJob():
             end_run(x, _running(x, command.job), RunEndReason.SUSPENDED)
         case TerminateJob():
-            terminate(x, _free(_job(x, command.job)), "terminated")
+            terminate(x, _free(find_job(x, command.job)), "terminated")
         case CreateJob():
             _create(x, command, at)
         case ForkJob():
@@ -84,7 +84,12 @@ def carry_out(x: Experiment, command: Command, at: float) -> None:
 # ------------------------------------------------------------------------------------------------------------------ checks
 
 
-def _job(x: Experiment, job: str) -> Job:
+def find_job(x: Experiment, job: str) -> Job:
+    """The job that a command names.
+
+    Raises:
+        RefusedError: There is none.
+    """
     found = x.jobs.get(job)
     if found is None:
         raise RefusedError(f"there is no job {job!r}")
@@ -99,7 +104,7 @@ def _free(job: Job) -> Job:
 
 
 def _idle(x: Experiment, job: str) -> Job:
-    found = _free(_job(x, job))
+    found = _free(find_job(x, job))
     if not found.state.idle:
         raise RefusedError(f"job {job!r} is {found.state.value}, not PENDING or SUSPENDED")
     if losses.held(x, found):
@@ -108,7 +113,7 @@ def _idle(x: Experiment, job: str) -> Job:
 
 
 def _running(x: Experiment, job: str) -> Run:
-    run = _job(x, job).run
+    run = find_job(x, job).run
     if run is None or run.ended is not None:
         raise RefusedError(f"job {job!r} has no run")
     return run
@@ -119,7 +124,12 @@ def _new(x: Experiment, job: str) -> None:
         raise RefusedError(f"a new job must be {x.ordinals + 1!r}, found {job!r}")
 
 
-def _member(x: Experiment, name: str) -> Member:
+def find_member(x: Experiment, name: str) -> Member:
+    """The experiment of the group that a command names.
+
+    Raises:
+        RefusedError: There is none, or it is over or ending.
+    """
     member = x.members.get(name)
     if member is None:
         raise RefusedError(f"there is no experiment {name!r} in this group; there are: {', '.join(x.members)}")
@@ -131,10 +141,10 @@ def _member(x: Experiment, name: str) -> Member:
 def _maker(x: Experiment, name: str) -> Member:
     """The experiment that a new job is made for: the named one, else the one that is furthest behind its weight."""
     if name:
-        member = _member(x, name)
+        member = find_member(x, name)
     else:
         able = [m for m in x.running if m.jobs_left] or x.running or [x.founder]
-        member = _member(x, min(able, key=lambda m: m.generated / m.settings.weight).id)
+        member = find_member(x, min(able, key=lambda m: m.generated / m.settings.weight).id)
     if member.jobs_left == 0:
         raise RefusedError(
             "the generator is exhausted"
@@ -186,7 +196,7 @@ def configured(x: Experiment, job: Job, hyperparameters: dict[str, object]) -> N
 
 def _fork(x: Experiment, command: ForkJob, at: float) -> None:
     _new(x, command.job)
-    member = _member(x, command.experiment or _job(x, command.parent).member.id)
+    member = find_member(x, command.experiment or find_job(x, command.parent).member.id)
     source = (command.parent, command.position)
     _snapshot(x, source)
     if command.position >= member.settings.max_position:
@@ -203,7 +213,7 @@ def _fork(x: Experiment, command: ForkJob, at: float) -> None:
 
 
 def _answer(x: Experiment, command: AnswerJob) -> None:
-    job, source = _free(_job(x, command.job)), _job(x, command.source)
+    job, source = _free(find_job(x, command.job)), find_job(x, command.source)
     if job.state.ended or job.run is not None:
         raise RefusedError(f"job {job.id!r} is {job.state.value}; only a waiting job can be answered")
     if source is job:
@@ -252,8 +262,8 @@ def hold(x: Experiment, name: str, held: bool) -> None:
     Raises:
         RefusedError: There is no such job, or it has ended or its experiment does.
     """
-    job = _job(x, name)
-    _member(x, job.member.id)
+    job = find_job(x, name)
+    find_member(x, job.member.id)
     if job.state.ended:
         raise RefusedError(f"job {name!r} is {job.state.value}")
     if job.held is held:
@@ -262,16 +272,23 @@ def hold(x: Experiment, name: str, held: bool) -> None:
     if job.state is JobState.HELD:
         own = x.snapshots.newest(job.id) is not None
         x.move(job, JobState.SUSPENDED if own else JobState.PENDING, "resumed by a person")
-        x.outdated = x.demand is not None
+        ask_anew(x)
     elif held and job.state.idle:
         x.move(job, JobState.HELD, "paused by a person")
+        ask_anew(x)
     elif held and job.run is not None and job.run.ended is None:
         end_run(x, job.run, RunEndReason.SUSPENDED)
     x.changed(job)
 
 
+def ask_anew(x: Experiment) -> None:
+    """A person changed what becomes of a job without a run: others may have waited for it, and no end of a run tells of it."""
+    x.wake()
+    x.outdated = x.demand is not None
+
+
 def _label(x: Experiment, command: LabelJob) -> None:
-    job = _job(x, command.job)
+    job = find_job(x, command.job)
     if math.isnan(command.priority):
         raise RefusedError("a priority is a number, found NaN")
     job.priority = command.priority
@@ -280,7 +297,7 @@ def _label(x: Experiment, command: LabelJob) -> None:
 
 
 def _predict(x: Experiment, command: Predict) -> None:
-    job = _job(x, command.job)
+    job = find_job(x, command.job)
     if found := predicting.obstacle(job, command.parameters):
         raise RefusedError(found)
     x.ask(POLICY + command.ticket, predicting.PREDICT, predicting.question(x, job, command.parameters))

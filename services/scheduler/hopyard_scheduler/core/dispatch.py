@@ -9,6 +9,7 @@ from hopyard.policy.vocabulary import (
     Answer,
     AnswerReady,
     Command,
+    EndExperiment,
     GeneratorExhausted,
     IterationFinish,
     JobState,
@@ -167,7 +168,10 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
         return
     for command in answer.commands:
         try:
-            commands.carry_out(x, command, event.at)
+            if isinstance(command, EndExperiment):
+                lifecycle.end_by_policy(x, command, event.at)
+            else:
+                commands.carry_out(x, command, event.at)
             accepted.append(command)
         except commands.RefusedError as refused:
             x.refusal = str(refused)
@@ -259,6 +263,9 @@ def _operate_job(x: Experiment, event: JobOperated) -> None:
         commands.carry_out(x, event.command, event.at)
     except commands.RefusedError as refused:
         x.emit(Noted(x.id, getattr(event.command, "job", ""), f"refused {type(event.command).__name__}: {refused}"))
+        return
+    if isinstance(event.command, TerminateJob) and x.jobs[event.command.job].run is None:
+        commands.ask_anew(x)
 
 
 def _hold_job(x: Experiment, event: JobHeld) -> None:

@@ -8,7 +8,7 @@ are journalled there too, so that an experiment replays alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason
@@ -53,6 +53,7 @@ class Settings:
         max_position: Positions at which a job is complete (>= 1).
         jobs: Jobs that may be created (>= 1).
         target: A report at least as good ends the experiment; None: no target.
+        target_over: With more than 1, the mean of a job's last so many reports must be as good.
         kill_threshold: For policies.
         max_seconds: Unpaused seconds after which the experiment ends; None: no limit.
         max_failures: Failures of the user's code that a job survives (>= 0).
@@ -107,9 +108,10 @@ class Settings:
     generator_reads: Literal["nothing", "finals", "reports"] = "finals"
     low: float | None = None
     high: float | None = None
-    forks: bool = False
-    space: Mapping[str, Any] | None = None
+    target_over: int = 1
+    space: Mapping[str, Any] | None = field(default=None, hash=False)
     constraints: tuple[str, ...] = ()
+    forks: bool = False
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from hopyard.policy.vocabulary import (
     Command,
+    EndExperiment,
     ExperimentChange,
     JobState,
     LabelJob,
@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import commands, preemption, quota
+from hopyard_scheduler.core import commands, preemption, quota, solved
 from hopyard_scheduler.core.effects import (
     DemandChanged,
     ExperimentChanged,
@@ -127,19 +127,51 @@ def pause_all(x: Experiment, at: float, reason: str) -> None:
 
 def check_target(x: Experiment, job: Job, position: int, value: float, at: float) -> None:
     """Ends the experiment when a job reaches the target; that job is saved and completed, the others are terminated."""
-    target = job.terms.target
-    if target is None or not math.isfinite(value) or not job.member.running:
-        return
-    if x.sign(value) >= x.sign(target):
-        reason = f"job {job.id} reached the target {target:g} with {value:g} at {position}"
-        begin_end(x, job.member, Phase.COMPLETED, reason, at, job)
+    found = solved.at(x, job, position, value) if job.member.running else None
+    if found is not None:
+        _reached(x, job, position, found, at)
 
 
 def check_best(x: Experiment, member: Member, at: float) -> None:
-    """Ends the experiment if its best result reaches the target already: the target was moved, or it was paused then."""
-    if member.best is not None:
-        job, position, value = member.best
-        check_target(x, x.jobs[job], position, value, at)
+    """Ends the experiment if a result reaches the target already: the target was moved, or it was paused then."""
+    if not member.running or member.best is None:
+        return
+    single = member.settings.target_over == 1  # Then nobody's results are better than these.
+    jobs = [x.jobs[member.best[0]]] if single else [job for job in x.jobs.values() if job.member is member]
+    for job in jobs:
+        found = solved.ever(x, job)
+        if found is not None:
+            _reached(x, job, *found, at)
+            return
+
+
+def _reached(x: Experiment, job: Job, position: int, value: float, at: float) -> None:
+    terms = job.terms
+    mean = f" as the mean of {terms.target_over} reports" if terms.target_over > 1 else ""
+    reason = f"job {job.id} reached the target {terms.target:g} with {value:g}{mean} at {position}"
+    begin_end(x, job.member, Phase.COMPLETED, reason, at, job)
+
+
+def end_by_policy(x: Experiment, command: EndExperiment, at: float) -> None:
+    """The policy ends its experiment, or one of a group.
+
+    Raises:
+        RefusedError: What stands against it.
+    """
+    winner = None
+    if command.winner:
+        winner = commands.find_job(x, command.winner)
+        if winner.high_water == 0:
+            raise commands.RefusedError(f"job {winner.id!r} has reported nothing, so it cannot have won")
+        if command.experiment not in ("", winner.member.id):
+            raise commands.RefusedError(f"job {winner.id!r} is of experiment {winner.member.id!r}")
+    name = command.experiment or (winner.member.id if winner is not None else "")
+    chosen = [commands.find_member(x, name)] if name else list(x.members.values())
+    able = [member for member in chosen if not member.phase.over and member.phase is not Phase.ENDING]
+    if not able:
+        raise commands.RefusedError("the experiment is ending")
+    for member in able:
+        begin_end(x, member, Phase.COMPLETED, command.reason, at, winner)
 
 
 def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
@@ -147,6 +179,7 @@ def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: floa
     if member.running_since is not None:
         stop_clock(x, member, at)
     member.final = (phase, reason)
+    member.winner = winner.id if winner is not None else ""
     enter(x, member, Phase.ENDING, reason)
     for run in runs_of(x, member):
         keep = winner is not None and run.job == winner.id
@@ -233,7 +266,10 @@ def _wind_up(x: Experiment, member: Member) -> None:
     assert member.final is not None
     phase, reason = member.final
     jobs = [job for job in x.jobs.values() if job.member is member]
-    _complete_winner(x, jobs)
+    winner = x.jobs.get(member.winner)
+    if winner is not None and (winner.state.idle or winner.state is JobState.HELD):
+        winner.position = winner.high_water  # Also where a program without snapshots would begin again.
+        x.move(winner, JobState.COMPLETED, "reached the target" if solved.ever(x, winner) is not None else reason)
     if phase is not Phase.COMPLETED:
         for job in jobs:
             if not job.state.ended:
@@ -275,15 +311,6 @@ def _let_all_go(x: Experiment) -> None:
         x.emit(MachineReturned(x.id, machine))
     x.share = 0
     x.overdue = False
-
-
-def _complete_winner(x: Experiment, jobs: list[Job]) -> None:
-    for job in jobs:
-        target = job.terms.target
-        reached = target is not None and job.best is not None and x.sign(job.best[0]) >= x.sign(target)
-        if reached and (job.state.idle or job.state is JobState.HELD):
-            job.position = job.high_water  # Also where a program without snapshots would begin again.
-            x.move(job, JobState.COMPLETED, "reached the target")
 
 
 # ------------------------------------------------------------------------------------------------------------------- terms

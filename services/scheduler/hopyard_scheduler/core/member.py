@@ -50,6 +50,7 @@ class Member:
         exhausted: Whether its generator has nothing more.
         generator_calls: Calls on its generator, in the order in which it gets them.
         told_generator: So many of these are known to have reached it.
+        winner: The job that it was for, by its target or its policy; empty: none so far.
         best: (job, position, value) of its best finite report.
         wound_up: Whether its jobs were seen to after its last run.
         changed: Whether its terms are no longer those of its specification.
@@ -72,6 +73,7 @@ class Member:
     exhausted: bool = False
     generator_calls: list[GeneratorCall] = field(default_factory=list)
     told_generator: int = 0
+    winner: str = ""
     best: tuple[str, int, float] | None = None
     wound_up: bool = False
     changed: bool = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hopyard.policy.vocabulary import ENDLESS, PredictionReady
 from hopyard_scheduler.core.effects import WithdrawQuestion
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 PREDICT = "predict"
 """The kind of these questions."""
+
+MAX_POINTS: Final = 2000
+"""Of a curve with more reports every second, third, .. goes into a question, counted back from the last one."""
+
+T = TypeVar("T")
 
 
 def obstacle(job: Job, parameters: Mapping[str, Any]) -> str:
@@ -39,7 +44,7 @@ def question(x: Experiment, job: Job, parameters: Mapping[str, Any]) -> dict[str
     """What is asked: plain data, all from the experiment's events."""
     metric, terms = x.settings.metric, job.terms
     points = [(point.position, point.metrics) for point in x.curve(job)]
-    known = [(position, metrics[metric]) for position, metrics in points if metric in metrics]
+    known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
     return {
         "job": job.id,
         "question": {
@@ -56,6 +61,12 @@ def question(x: Experiment, job: Job, parameters: Mapping[str, Any]) -> dict[str
             "seed": _seed(terms.seed, job.hyperparameters or {}, known[-1][0] if known else 0),
         },
     }
+
+
+def thinned(points: Sequence[T], most: int = MAX_POINTS) -> Sequence[T]:
+    """At most so many of a curve's points, evenly spaced if they were, with the last one."""
+    step = -(-len(points) // most)
+    return points if step <= 1 else points[(len(points) - 1) % step :: step]
 
 
 def withdraw(x: Experiment, job: Job) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from hopyard.policy import Decision, Policy, make_up_call
-from hopyard.policy.vocabulary import Answer, CreateJob, ForkJob, IterationFinish
+from hopyard.errors import InvalidInput
+from hopyard.policy import Cluster, Decision, Policy, make_up_call
+from hopyard.policy.rungs import Rung
+from hopyard.policy.vocabulary import AllocateJobs, Answer, CreateJob, ForkJob, IterationFinish
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.serving.threads import GivenUp
 from hopyard_scheduler.codec import decode, encode, kind_of
@@ -15,6 +17,8 @@ from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.policyhost.view import CoreView, JobViews
+
+T = TypeVar("T")
 
 
 class Host(Protocol):
@@ -28,11 +32,11 @@ class MissingPolicy:
     """Stands for a policy that cannot be made (any more): every up-call fails, which pauses its experiment and nothing else."""
 
     def __init__(self, error: str) -> None:
-        self._error = error
+        self.error = error
 
     def answer(self, experiment: Experiment, call: UpCall) -> PolicyFailed:
         """Fails with the reason."""
-        return PolicyFailed(call.at, call.experiment, call.number, self._error)
+        return PolicyFailed(call.at, call.experiment, call.number, self.error)
 
 
 class LatePolicy:
@@ -86,7 +90,36 @@ class PolicyHost:
         except GivenUp:
             raise
         except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
-            return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, call, error))
+            what = f"up-call {call.number} {type(call.call).__name__}"
+            return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, what, error))
+
+    def rungs(self, experiment: Experiment, at: float) -> tuple[Rung, ...] | None:
+        """Who stands where after the up-calls so far; None: the policy has no rungs.
+
+        Raises:
+            InvalidInput: The policy raised, or did more than look.
+        """
+        if type(self._policy).rungs is Policy.rungs:
+            return None
+        return self._look(experiment, at, self._policy.rungs)
+
+    def confidences(self, experiment: Experiment, at: float) -> dict[str, float]:
+        """How likely the policy thinks each job is to reach what it looks for, after the up-calls so far; empty: it has no idea.
+
+        Raises:
+            InvalidInput: The policy raised, or did more than look.
+        """
+        return dict(self._look(experiment, at, self._policy.confidences))
+
+    def _look(self, experiment: Experiment, at: float, ask: Callable[[Cluster], T]) -> T:
+        view = CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views)
+        try:
+            found = ask(view)
+        except Exception as error:
+            raise InvalidInput(_describe(self._policy, ask.__name__, error)) from error
+        if view.commands:
+            raise InvalidInput(f"{type(self._policy).__name__}: {ask.__name__} may only look, found {view.commands[0]}")
+        return found
 
 
 def _check(call: UpCall, decision: Decision | None, demand: int | None, gang: int) -> None:
@@ -113,10 +146,10 @@ def _as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
     return recorded
 
 
-def _describe(policy: Policy, call: UpCall, error: BaseException) -> str:
+def _describe(policy: Policy, what: str, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(policy).__name__} on up-call {call.number} {type(call.call).__name__}: {type(error).__name__}: {error}{place}"
+    return f"{type(policy).__name__} on {what}: {type(error).__name__}: {error}{place}"
 
 
 def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bool = False) -> str:

@@ -22,6 +22,7 @@ from hopyard.policy.vocabulary import (
     AnswerJob,
     Command,
     CreateJob,
+    EndExperiment,
     ForkJob,
     JobState,
     LabelJob,
@@ -302,6 +303,8 @@ class CoreView(Cluster):
                 self._know_job(name, command.source)
             case AmendRun() | SuspendJob() | LabelJob() | Predict():
                 self._know_job(name, command.job)
+            case EndExperiment() if command.winner:
+                self._know_job(name, command.winner)
             case TerminateJob():
                 self._know_job(name, command.job)
                 self._started.add(command.job)

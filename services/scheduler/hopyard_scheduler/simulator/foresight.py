@@ -16,6 +16,7 @@ from hopyard.predictor.loading import new_predictor
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.core.predicting import thinned
 from hopyard_scheduler.histories import others, state_of
 
 _MOST: Final = 10_000
@@ -101,14 +102,15 @@ class Predictions:
 
     def _curve(self, x: Experiment, job: Job) -> Curve:
         state = state_of(job)
-        known = self._curves.get(job.id)
-        if known is not None and known[0] == state:
-            return known[1]
+        made = self._curves.get(job.id)
+        if made is not None and made[0] == state:
+            return made[1]
         metric = x.settings.metric
         points = [(point.position, point.metrics) for point in x.curve(job)]
+        known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
         curve = Curve(
-            tuple(position for position, metrics in points if metric in metrics),
-            tuple(metrics[metric] for _, metrics in points if metric in metrics),
+            tuple(position for position, _ in known),
+            tuple(value for _, value in known),
             job.hyperparameters or {},
             job.state.ended,
         )
@@ -119,9 +121,17 @@ class Predictions:
 def _key(question: Question) -> bytes:
     """A question in a few bytes: very many are remembered, each with hundreds of curves."""
     told = hashlib.sha256()
-    scale = (question.horizon, question.mode, question.target, question.low, question.high, question.seed)
+    scale = (
+        len(question.others),
+        question.horizon,
+        question.mode,
+        question.target,
+        question.low,
+        question.high,
+        question.seed,
+    )
     told.update(repr(scale).encode())
-    for curve in (question.curve, *question.others):
+    for curve in (question.curve, *question.others, *question.earlier):
         given = json.dumps(curve.hyperparameters, sort_keys=True, default=str).encode()
         told.update(f"/{len(curve.positions)}/{len(given)}/{curve.ended}/".encode())
         told.update(array("q", curve.positions).tobytes())

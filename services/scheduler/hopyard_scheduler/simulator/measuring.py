@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
@@ -12,6 +12,7 @@ from hopyard_scheduler.core.effects import Start
 from hopyard_scheduler.core.events import RunKey
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.model import Job
 
 POOLS: Final = ("promising", "opportunistic", "suspended", "pending")
 _MOST_POINTS: Final = 1000
@@ -45,7 +46,7 @@ class Result:
         seed: Seed of the policy's and the faults' chance.
         order_seed: Seed of the order of the configurations; None: the workload's own order.
         target: The metric's value that was looked for; None: none.
-        time_to_target: When the first report was at least as good; None: never.
+        time_to_target: When the first job had reached it; None: never.
         best: The best finite report; None: there was none.
         best_job: Whose it was.
         time: When the search was over.
@@ -66,6 +67,9 @@ class Result:
         predictions_failed: Those of them that were answered with an error.
         runs: Every run, when details are wanted.
         curves: [time, position, value] of every report by job, when details are wanted.
+        labels: [time, priority] of every label that the policy gave, by job, when details are wanted.
+        confidences: [time, machines, chances in falling order] of jobs that the policy had an idea of, as often as `pools`, when
+            details are wanted.
     """
 
     policy: str
@@ -98,12 +102,13 @@ class Result:
     predictions_failed: int
     runs: tuple[RunInterval, ...] | None = None
     curves: Mapping[str, list[list[float | int | None]]] | None = None
+    labels: Mapping[str, list[list[float]]] | None = None
+    confidences: list[tuple[float, int, list[float]]] | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it; without `runs` and `curves` if there are none."""
-        return {
-            name: value for name, value in asdict(self).items() if value is not None or name not in ("runs", "curves")
-        }
+        """As JSON has it; without the details if they were not wanted."""
+        details = ("runs", "curves", "labels", "confidences")
+        return {name: value for name, value in asdict(self).items() if value is not None or name not in details}
 
 
 @dataclass(slots=True)
@@ -118,8 +123,6 @@ class Measure:
 
     max_position: int
     details: bool = False
-    target: float | None = None
-    lower_is_better: bool = False
     job_seconds: float = 0.0
     iterations: int = 0
     suspends: int = 0
@@ -130,6 +133,8 @@ class Measure:
     runs: list[RunInterval] = field(default_factory=list)
     curves: dict[str, list[list[float | int | None]]] = field(default_factory=dict)
     pools: list[tuple[float, ...]] = field(default_factory=list)
+    labels: dict[str, list[list[float]]] = field(default_factory=dict)
+    confidences: list[tuple[float, int, list[float]]] = field(default_factory=list)
     _step: float = 0.0
     _next_look: float = 0.0
     _begun: dict[RunKey, _Open] = field(default_factory=dict)
@@ -175,16 +180,10 @@ class Measure:
 
     # --------------------------------------------------------------------------------------------------------- reports
 
-    def reported(self, job: str, report: Report, metric: str, now: float) -> None:
-        """A report was accepted."""
+    def reported(self, job: str, report: Report, metric: str, now: float, *, reached: bool) -> None:
+        """A report was accepted, which reached the target or did not."""
         value = report.metrics.get(metric, math.nan)
-        target = self.target
-        if (
-            target is not None
-            and self.time_to_target is None
-            and math.isfinite(value)
-            and (value <= target if self.lower_is_better else value >= target)
-        ):
+        if reached and self.time_to_target is None:
             self.time_to_target = now
         if report.position >= self.max_position and job not in self._done:
             self._done.add(job)
@@ -192,8 +191,14 @@ class Measure:
         if self.details:
             self.curves.setdefault(job, []).append([now, report.position, value if math.isfinite(value) else None])
 
-    def look(self, x: Experiment, now: float) -> None:
-        """Notes how many jobs are where; so rarely that the points stay few."""
+    def labelled(self, job: Job, now: float) -> None:
+        """A job changed: perhaps its label."""
+        known = self.labels.get(job.id)
+        if job.priority is not None and (known is None or known[-1][1] != job.priority):
+            self.labels.setdefault(job.id, []).append([now, job.priority])
+
+    def look(self, x: Experiment, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
+        """Notes how many jobs are where, and with details what the policy thinks of them; so rarely that the points stay few."""
         member = x.founder
         if member.phase is not Phase.RUNNING and self.terminated is None and member.final is not None:
             ended = [job for job in x.jobs.values() if job.state is JobState.TERMINATED]
@@ -204,8 +209,10 @@ class Measure:
         promising = sum((x.jobs[name].priority or 0.0) > 0 for name in x.live)
         waiting = states.get(JobState.SUSPENDED, 0), states.get(JobState.PENDING, 0)
         self.pools.append((now, promising, len(x.live) - promising, *waiting))
+        if self.details and x.share and (chances := confidences()):
+            self.confidences.append((now, x.share, sorted(chances.values(), reverse=True)))
         if len(self.pools) > _MOST_POINTS:
-            self.pools = self.pools[::2]
+            self.pools, self.confidences = self.pools[::2], self.confidences[::2]
             self._step = max(2 * self._step, (self.pools[-1][0] - self.pools[0][0]) / (_MOST_POINTS / 2))
         self._next_look = now + self._step
 

@@ -28,6 +28,7 @@ from hopyard_scheduler.simulator.world import World
 
 TERMS: Final[Mapping[str, tuple[type, float]]] = {
     "kill_threshold": (float, -math.inf),
+    "target_over": (int, 1),
     "low": (float, -math.inf),
     "high": (float, -math.inf),
     "max_failures": (int, 0),
@@ -76,7 +77,7 @@ def simulate(
         fleet: The machines.
         parameters: The policy's parameters by name, terms of the experiment (`TERMS`), and as `predictor.NAME` those of the
             predictor.
-        target: The search is over when a report is at least as good.
+        target: The search is over when a report is at least as good, or with the term `target_over` a mean of reports.
         max_time: Virtual seconds after which it is over.
         jobs: The most jobs; None: one for each of the workload's configurations.
         seed: Of the policy's and the faults' chance.
@@ -89,7 +90,7 @@ def simulate(
             there; or one that was made. None: every question is answered with an error.
         foreseen: Predictions that were made before, and those that will be: give several simulations the same.
         from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
-        details: Keep every run and every report in the result.
+        details: Keep every run, report and label in the result, and what the policy thought of jobs.
         watch: Called now and then while it goes on.
 
     Raises:
@@ -211,6 +212,8 @@ def _result(
         predictions_failed=questions.failed,
         runs=tuple(measure.runs) if measure.details else None,
         curves=measure.curves if measure.details else None,
+        labels=measure.labels if measure.details else None,
+        confidences=measure.confidences if measure.details else None,
     )
 
 

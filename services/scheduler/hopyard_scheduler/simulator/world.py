@@ -11,11 +11,12 @@ from typing import Any
 
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import Policy
-from hopyard_scheduler.core import Core
+from hopyard_scheduler.core import Core, solved
 from hopyard_scheduler.core.effects import (
     Amend,
     AskOutside,
     Effect,
+    JobChanged,
     OrdersGiven,
     ReportAccepted,
     Send,
@@ -75,7 +76,7 @@ class World:
         self.from_scratch = from_scratch
         self.speedup = speedup
         self.timeline = Timeline()
-        self.measure = Measure(settings.max_position, details, settings.target, settings.mode == "min")
+        self.measure = Measure(settings.max_position, details)
         self.core = Core()
         self.events = 0
         self._settings = settings
@@ -97,6 +98,8 @@ class World:
             Welcome: lambda _: None,
             OrdersGiven: self._order,
         }
+        if details:
+            self._carry[JobChanged] = self._job_changed
 
     @property
     def experiment(self) -> Experiment:
@@ -157,7 +160,7 @@ class World:
         x = self.experiment
         if x.phase is Phase.PAUSED or x.phase is Phase.PAUSING:
             raise SimulationError(f"after {self.timeline.now:g} s: {x.reason}")
-        self.measure.look(x, self.timeline.now)
+        self.measure.look(x, self.timeline.now, lambda: host.confidences(x, self.timeline.now))
         for effect in effects:
             self._carry[type(effect)](effect)
 
@@ -235,5 +238,12 @@ class World:
     def _answered(self, ticket: str, result: object, error: str) -> None:
         self._pending.append(Answered(self.timeline.now, NAME, ticket, result, error))
 
+    def _job_changed(self, effect: JobChanged) -> None:
+        if not effect.removed:
+            self.measure.labelled(self.experiment.jobs[effect.job], self.timeline.now)
+
     def _accepted(self, effect: ReportAccepted) -> None:
-        self.measure.reported(effect.job, effect.report, self._metric, self.timeline.now)
+        x, report = self.experiment, effect.report
+        value = report.metrics.get(self._metric, math.nan)
+        reached = solved.at(x, x.jobs[effect.job], report.position, value) is not None
+        self.measure.reported(effect.job, report, self._metric, self.timeline.now, reached=reached)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
     from hopyard.plots import Search
 
-Kind = Literal["curves", "durations", "boxes", "capacity", "orders", "gantt", "pools", "jobs_at_R"]
+Kind = Literal["curves", "durations", "boxes", "capacity", "orders", "gantt", "pools", "slots", "jobs_at_R"]
 
 _FILES: Final = (".json", ".jsonl", ".gz")
 
@@ -51,8 +51,9 @@ def plot(
     """Plot an experiment, traces, or results of simulations.
 
     Learning curves (**curves**); how long jobs train (**durations**); time to the target over policies (**boxes**), machines
-    (**capacity**) and orders of configurations (**orders**); what ran where (**gantt**); machines of the **pools**; jobs trained to
-    the end (**jobs_at_R**). With --json the values that are shown are printed; -o may then be left out.
+    (**capacity**) and orders of configurations (**orders**); what ran where (**gantt**); machines of the **pools**; which **slots**
+    promising jobs want and deserve; jobs trained to the end (**jobs_at_R**). With --json the values that are shown are printed; -o
+    may then be left out.
 
     **Examples:** `hopyard plot digits -o curves.svg`, `hopyard plot digits --kind gantt -o gantt.png`,
     `hopyard plot results.json --kind capacity -o capacity.svg`
@@ -90,7 +91,7 @@ def _searches(inputs: list[str] | None, kind: Kind | None, server: str | None, d
 
     async def ask(client: AsyncClient) -> None:
         for place, name in names:
-            found[place] = [await read_experiment(client, await find(client, name), runs=kind == "gantt")]
+            found[place] = [await read_experiment(client, await find(client, name), kind)]
 
     if names:
         with_client(server, data, "hopyard plot", ask)

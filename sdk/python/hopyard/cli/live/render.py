@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hopyard.cli import text
-from hopyard.cli.live import style
+from hopyard.cli.live import pools, style
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.spark import bar, resample, scale, sparkline
 from hopyard.client.types import Job, JobState
@@ -31,6 +31,8 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
         Something rich can print; never taller than `height` (but for at least one job) nor wider than `width`.
     """
     header = [_title(model, width, now), _progress(model, width, now, ascii_only), *_best(model, width)]
+    if pools.labelled(model.jobs.values()):
+        header.append(_pools(model, width, ascii_only))
     if height >= _ROOM_FOR_REASONS:
         header += _waits(model, width, ascii_only)
     if model.trouble:
@@ -67,6 +69,9 @@ def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool
     table.add_column("job", no_wrap=True, min_width=5)
     if not narrow:
         table.add_column("hyperparameters", no_wrap=True, overflow="ellipsis", ratio=1)
+    labelled = medium and pools.labelled(model.jobs.values())
+    if labelled:
+        table.add_column("p", no_wrap=True, min_width=6)
     table.add_column("position", justify="right", no_wrap=True)
     if medium:
         table.add_column("last", justify="right", no_wrap=True, min_width=6)
@@ -85,6 +90,8 @@ def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool
                 job.reason if job.state is JobState.FAILED and job.reason else text.hyperparameters(job.hyperparameters)
             )
             row.append(Text(text.first_line(shown)))
+        if labelled:
+            row.append(pools.mark(job, ascii_only=ascii_only))
         row.append(_position(model, job, wide, ascii_only))
         if medium:
             row.append(Text(text.number(job.last_value)))
@@ -151,11 +158,21 @@ def _best(model: LiveModel, width: int) -> list[Text]:
         (f"  job {experiment.best_job} at {experiment.best_position}", ""),
     ]
     if experiment.metric.target is not None:
-        parts.append((f"  target {text.number(experiment.metric.target)}", "dim"))
+        over = f" over {experiment.metric.target_over} reports" if experiment.metric.target_over > 1 else ""
+        parts.append((f"  target {text.number(experiment.metric.target)}{over}", "dim"))
     best = model.best()
     if best is not None:
         parts.append((f"  {text.hyperparameters(best.hyperparameters)}", ""))
     return [_line(width, *parts)]
+
+
+def _pools(model: LiveModel, width: int, ascii_only: bool) -> Text:
+    """How many jobs the policy takes for what."""
+    parts: list[tuple[str, str]] = [("policy", "")]
+    for pool, amount in pools.counts(model.jobs.values()).items():
+        symbol, plain, look = pools.LOOKS[pool]
+        parts.append((f"  {plain if ascii_only else symbol} {amount} {pool.value}", look))
+    return _line(width, *parts)
 
 
 def _waits(model: LiveModel, width: int, ascii_only: bool) -> list[Text]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hopyard.errors import NotFound
 from hopyard.plots.data.grouping import need, one
-from hopyard.plots.search import Curve, Search, Source
+from hopyard.plots.search import Curve, Floats, Search, Source
 
 
 class Over(enum.Enum):
@@ -37,6 +37,8 @@ class Curves:
         low: Where the metric's axis begins. What lies beyond is outliers.
         high: Where it ends.
         beyond: How many curves leave the axis.
+        promising: For each curve, whether the job was promising (1) while it trained to each point, or opportunistic (0); None: its
+            policy does not divide its jobs so.
     """
 
     metric: str
@@ -50,6 +52,7 @@ class Curves:
     low: float
     high: float
     beyond: int
+    promising: tuple[Floats, ...] | None = None
 
 
 def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> Curves:
@@ -84,7 +87,20 @@ def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> Curves:
         low=low,
         high=high,
         beyond=beyond,
+        promising=_promising(search, curves),
     )
+
+
+def _promising(search: Search, curves: Sequence[Curve]) -> tuple[Floats, ...] | None:
+    """By its label a job is promising, from the moment on when it got one above 0."""
+    if not any(label > 0 for given in (search.labels or {}).values() for _, label in given):
+        return None
+    found = []
+    for curve in curves:
+        given = np.array([(-np.inf, 0.0), *(search.labels or {}).get(curve.job, ())], float)
+        before = np.searchsorted(given[:, 0], curve.times, side="left") - 1
+        found.append((given[before, 1] > 0).astype(float))
+    return tuple(found)
 
 
 def _best(search: Search, values: np.ndarray) -> float | None:

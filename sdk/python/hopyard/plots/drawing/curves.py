@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import Normal, Stroke
 
 from hopyard.plots.data.curves import Curves, Over
-from hopyard.plots.drawing import look
+from hopyard.plots.drawing import classes, look
 from hopyard.plots.search import Curve, End, Floats
 
 _MARKED: Final = 200
@@ -44,7 +44,12 @@ def draw(data: Curves) -> Figure:
     alpha = 0.85 * min(1.0, 60.0 / len(drawn)) ** 0.6
     pixels = sum(len(curve.values) for curve in drawn) > look.RASTER
     plain = all(curve.end is End.OPEN for curve in drawn)
-    for end in (End.TERMINATED, End.OPEN, End.COMPLETED, End.FAILED):
+    promising = None
+    if data.promising is not None:
+        promising = [how for how in data.promising if len(how)]
+        pieces = [_pieces(curve, data.over, scale) for curve in drawn]
+        classes.lines(axes, drawn, pieces, promising, alpha, pixels=pixels)
+    for end in () if promising is not None else (End.TERMINATED, End.OPEN, End.COMPLETED, End.FAILED):
         shown = _LOOKS[End.COMPLETED if plain else end]
         _lines(axes, [curve for curve in drawn if curve.end is end], end, shown, data.over, scale, alpha, pixels)
     last = max(float(_x(curve, data.over)[-1]) for curve in drawn) / scale
@@ -64,7 +69,8 @@ def draw(data: Curves) -> Figure:
         axes.set_xlabel(data.unit)
     else:
         axes.set_xlabel(f"{'training time' if data.own_time else 'time since the start'} [{unit.name}]")
-    _legend(axes, drawn, data.beyond, plain)
+    handles = classes.handles(drawn, promising) if promising is not None else _handles(drawn, plain)
+    _legend(axes, handles, data.beyond)
     return figure
 
 
@@ -135,8 +141,8 @@ def _best(axes: Axes, best: Curve, data: Curves, scale: float) -> look.EndLabel:
     return look.EndLabel(float(x[finite]), float(best.values[finite]), text)
 
 
-def _legend(axes: Axes, curves: list[Curve], beyond: int, plain: bool) -> None:
-    """What lines mean, unless all mean the same; and how many leave the axis."""
+def _handles(curves: list[Curve], plain: bool) -> list[Line2D]:
+    """What lines mean, unless all mean the same."""
     ends = [end for end in End if any(curve.end is end for curve in curves)]
     handles = []
     for end in ends:
@@ -149,6 +155,11 @@ def _legend(axes: Axes, curves: list[Curve], beyond: int, plain: bool) -> None:
                 markerfacecolor="white", label=f"{count} {name}{'s' if name == 'job' and count != 1 else ''}",
             )
         )  # fmt: skip
+    return handles
+
+
+def _legend(axes: Axes, handles: list[Line2D], beyond: int) -> None:
+    """What lines mean, and how many leave the axis."""
     if beyond:
         handles.append(Line2D([], [], linestyle="none", label=f"({beyond} beyond the axis)"))
     axes.legend(

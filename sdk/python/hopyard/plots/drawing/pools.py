@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from matplotlib.figure import Figure
 
 from hopyard.plots.data.timeline import Pools
 from hopyard.plots.drawing import look
+
+_EDGED: Final = 100
 
 
 def draw(data: Pools) -> Figure:
@@ -15,11 +19,12 @@ def draw(data: Pools) -> Figure:
     unit = look.time_unit(data.time)
     points = np.array([*data.points, (data.time, *data.points[-1][1:])])
     x, promising, total = points[:, 0] / unit.seconds, points[:, 1], points[:, 1] + points[:, 2]
+    edge = 0.4 if len(points) <= _EDGED else 0.0  # Edges that lie close together would hide what they enclose.
     axes.fill_between(
-        x, 0.0, promising, step="post", facecolor="#4c9bcd", edgecolor=look.INK, linewidth=0.4, gid="promising", label="promising"
+        x, 0.0, promising, step="post", facecolor="#4c9bcd", edgecolor=look.INK, linewidth=edge, gid="promising", label="promising"
     )  # fmt: skip
     axes.fill_between(
-        x, promising, total, step="post", facecolor="#f6d08a", edgecolor=look.INK, linewidth=0.4, hatch="////", gid="opportunistic",
+        x, promising, total, step="post", facecolor="#f6d08a", edgecolor=look.INK, linewidth=edge, hatch="////", gid="opportunistic",
         label="opportunistic",
     )  # fmt: skip
     axes.set_xlim(x[0], x[-1] if x[-1] > x[0] else x[0] + 1.0)

@@ -16,6 +16,7 @@ from hopyard.policy.vocabulary import (
     Call,
     Command,
     CreateJob,
+    EndExperiment,
     ForkJob,
     GeneratorExhausted,
     Hyperparameters,
@@ -99,6 +100,8 @@ class Commands(Running):
             case WakeAt():
                 self._timers.add(command.ticket)
                 self._after(max(command.at - self.now, 0.0), self._fired, command.ticket)
+            case EndExperiment():
+                self.over = command.reason
 
     def _new_job(self, name: str) -> Job:
         self._ordinals += 1

@@ -24,6 +24,7 @@ from hopyard.policy.vocabulary import (
     Call,
     Command,
     CreateJob,
+    EndExperiment,
     ForkJob,
     JobState,
     LabelJob,
@@ -192,6 +193,9 @@ class UpCallView(Cluster):
                 self._state(command, command.job, "not ended", not self._states_of(command.job).ended)
             case WakeAt():
                 self._demand(command, math.isfinite(command.at), "the time must be finite")
+            case EndExperiment(_, winner):
+                won = not winner or self._known(command, winner).high_water > 0
+                self._demand(command, won, f"job {winner!r} has reported nothing, so it cannot have won")
             case Ask():
                 pass
         self.commands.append(command)

@@ -1,0 +1,287 @@
+"""What do stragglers and dropped jobs do to SHA and to ASHA? Appendix A.1 of the ASHA paper, simulated with Hopyard's own policies.
+
+    python benchmarks/asha_stragglers.py [--repeats 25] [--deviations 0,0.1,0.24,0.56,1.33] [--drops 0,0.001,...,0.005]
+        [--modes scratch,resumed] [--time 2000] [--machines 25] [--jobs N] [--output results.json] [--plot FOLDER] [--json]
+
+eta 4, r 1, R 256, s 0; brackets of SHA begin with n = 256 configurations, and another one begins when a machine would idle; ASHA has
+one bracket that goes on growing. A job takes as many seconds as it trains positions, times 1 + |z|, with z normal of the
+standard deviation given, and is dropped in each second with the probability given; then it is queued again. A configuration has
+one random value, the same at each rung. For each cell: how many configurations have been trained to R in 2000 s, and when the
+first one was, on average over the repeats. A search in which none was counts with the 2000 s: where that happened, the mean is
+shown as `>`, and is too low.
+
+* scratch: the paper's simulation. Each rung is a job of its own that trains everything anew.
+* resumed: what Hopyard does. A job goes on from its snapshot, and in memory if it is promoted at once; only a run that was
+  dropped trains again, from its last rung on.
+
+SHA and ASHA see the same values in the same repeat. The simulator reports where the rungs are only, which gives the same times as a
+report each second. A whole table is 3000 searches of some 100,000 events: hours on one processor; all are used. `--plot` draws
+both modes like Figure 7.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, TypeVar, overload
+
+from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, Policy
+from hopyard_policies.halving import AshaPolicy, ShaPolicy
+from hopyard_scheduler.simulator import Faults, simulate
+from hopyard_scheduler.simulator.workload import Lesson, Workload
+
+ETA, R, N = 4, 256, 256
+RUNGS = (1, 4, 16, 64, 256)
+SECONDS = (1.0, 3.0, 12.0, 48.0, 192.0)
+ENDLESS = 1_000_000
+
+T = TypeVar("T")
+
+
+class Numbers(Sequence[Mapping[str, Any]]):
+    """As many configurations as anybody wants: their numbers."""
+
+    def __len__(self) -> int:
+        return ENDLESS
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Mapping[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
+        if isinstance(index, slice):
+            return [{"number": number} for number in range(*index.indices(ENDLESS))]
+        return {"number": index}
+
+
+class RandomValues(Workload):
+    """A random value for each configuration, the same at each rung, and a second for each position."""
+
+    mode: Literal["max", "min"] = "min"
+    max_position = R
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
+        return Numbers()
+
+    def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
+        value = random.Random(f"{self._seed}/{hyperparameters['number']}").random()
+        return Lesson([value] * len(RUNGS), SECONDS, RUNGS)
+
+
+class AshaApart(AshaPolicy):
+    """ASHA that leaves the machine at each rung, as the paper's jobs do."""
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        return CONTINUE
+
+
+class ShaApart(ShaPolicy):
+    """SHA, likewise."""
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        return CONTINUE
+
+
+POLICIES: Mapping[tuple[str, str], tuple[Callable[..., Policy], Mapping[str, Any]]] = {
+    ("SHA", "scratch"): (ShaApart, {"width": N}),
+    ("ASHA", "scratch"): (AshaApart, {"brackets": [0]}),
+    ("SHA", "resumed"): (ShaPolicy, {"width": N}),
+    ("ASHA", "resumed"): (AshaPolicy, {"brackets": [0]}),
+}
+ALGORITHMS = ("SHA", "ASHA")
+MODES = ("scratch", "resumed")
+
+
+@dataclass(frozen=True)
+class Search:
+    """One simulation."""
+
+    mode: str
+    deviation: float
+    drop: float
+    algorithm: str
+    seed: int
+    machines: int
+    time: float
+
+
+def run(search: Search) -> tuple[int, float | None]:
+    """How many configurations were trained to R, and when the first one was."""
+    policy, parameters = POLICIES[search.algorithm, search.mode]
+    result = simulate(
+        RandomValues(search.seed),
+        policy,
+        slots=search.machines,
+        parameters={**parameters, "max_losses": ENDLESS},
+        max_time=search.time,
+        seed=search.seed,
+        faults=Faults(straggling=search.deviation, drop=search.drop),
+        from_scratch=search.mode == "scratch",
+    )
+    return len(result.jobs_at_R), result.first_at_R
+
+
+def run_all(searches: Sequence[Search], jobs: int) -> list[tuple[int, float | None]]:
+    """All searches, in their order, `jobs` at a time."""
+    began, results = time.monotonic(), dict[int, tuple[int, float | None]]()
+    with ProcessPoolExecutor(jobs) as pool:
+        futures = {pool.submit(run, search): index for index, search in enumerate(searches)}
+        try:
+            for future in as_completed(futures):
+                results[futures[future]] = future.result()
+                done, of = len(results), len(searches)
+                if done == of or done * 20 // of > (done - 1) * 20 // of:
+                    print(f"{done} of {of} searches, {time.monotonic() - began:.0f} s", file=sys.stderr)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [results[index] for index in range(len(searches))]
+
+
+def cells(searches: Sequence[Search], results: Sequence[tuple[int, float | None]]) -> list[dict[str, Any]]:
+    """A cell for each mode, deviation, probability and algorithm."""
+    groups: dict[tuple[str, float, float, str], list[tuple[int, float | None]]] = {}
+    for search, result in zip(searches, results, strict=True):
+        groups.setdefault((search.mode, search.deviation, search.drop, search.algorithm), []).append(result)
+    found = []
+    for (mode, deviation, drop, algorithm), group in groups.items():
+        counts = [count for count, _ in group]
+        firsts = [first if first is not None else searches[0].time for _, first in group]
+        found.append(
+            {
+                "mode": mode,
+                "deviation": deviation,
+                "drop": drop,
+                "algorithm": algorithm,
+                "repeats": len(group),
+                "at_R": statistics.fmean(counts),
+                "at_R_error": _error(counts),
+                "first": statistics.fmean(firsts),
+                "first_error": _error(firsts),
+                "never": sum(first is None for _, first in group),
+            }
+        )
+    return found
+
+
+def _error(values: Sequence[float]) -> float:
+    """Standard error of the mean."""
+    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def show(found: Sequence[Mapping[str, Any]]) -> None:
+    by = {(c["mode"], c["deviation"], c["drop"], c["algorithm"]): c for c in found}
+    for mode in dict.fromkeys(c["mode"] for c in found):
+        print(f"\n{mode}: configurations trained to R, and when the first one was (s)")
+        print(f"{'std':>5} {'drop':>7} {'SHA':>13} {'ASHA':>13} {'ASHA/SHA':>9} {'first SHA':>14} {'first ASHA':>14}")
+        for deviation, drop in dict.fromkeys((c["deviation"], c["drop"]) for c in found if c["mode"] == mode):
+            sha, asha = (by[mode, deviation, drop, name] for name in ALGORITHMS)
+            ratio = f"{asha['at_R'] / sha['at_R']:.2f}x" if sha["at_R"] else "-"
+            counts = " ".join(f"{c['at_R']:7.1f} ±{c['at_R_error']:4.1f}" for c in (sha, asha))
+            firsts = " ".join(
+                f"{'>' if c['never'] else ''}{c['first']:.0f}".rjust(8) + f" ±{c['first_error']:4.0f}"
+                for c in (sha, asha)
+            )
+            print(f"{deviation:5g} {drop:7g} {counts} {ratio:>9} {firsts}")
+
+
+def plot(found: Sequence[Mapping[str, Any]], folder: Path, limit: float) -> None:
+    """A figure for each mode: a column for each standard deviation; above the numbers trained to R, below the first times."""
+    from matplotlib.figure import Figure
+
+    from hopyard.plots.drawing import look
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with look.applied():
+        for mode in dict.fromkeys(c["mode"] for c in found):
+            mine = [c for c in found if c["mode"] == mode]
+            deviations = list(dict.fromkeys(c["deviation"] for c in mine))
+            figure = Figure(figsize=(1.9 * len(deviations) + 0.5, 4.4))
+            axes = figure.subplots(2, len(deviations), sharex=True, sharey="row", squeeze=False)
+            for column, deviation in enumerate(deviations):
+                for index, name in enumerate(ALGORITHMS):
+                    some = sorted(
+                        (c for c in mine if c["algorithm"] == name and c["deviation"] == deviation),
+                        key=lambda c: c["drop"],
+                    )
+                    style = look.style_of(1 - index)
+                    for row, key in enumerate(("at_R", "first")):
+                        axes[row][column].errorbar(
+                            [1e3 * c["drop"] for c in some],
+                            [c[key] for c in some],
+                            yerr=[c[f"{key}_error"] for c in some],
+                            color=style.color, linestyle=style.line, marker=style.marker, markersize=3.5, capsize=1.5,
+                            elinewidth=0.7, label=name,
+                        )  # fmt: skip
+                axes[0][column].set_title(f"std {deviation:g}")
+                axes[1][column].set_xlabel("drops in 1000 s")
+                axes[0][column].set_ylim(bottom=0.0)
+                axes[1][column].set_ylim(bottom=0.0)
+            axes[0][0].set_ylabel(f"trained to R in {limit:g} s")
+            axes[1][0].set_ylabel("first trained to R [s]")
+            axes[0][0].legend(loc="lower left")
+            path = folder / f"stragglers-{mode}.svg"
+            figure.savefig(path, metadata={"Date": None})
+            print(path, file=sys.stderr)
+
+
+def listed(kind: Callable[[str], T]) -> Callable[[str], list[T]]:
+    """What reads values with commas between them."""
+
+    def read(text: str) -> list[T]:
+        return [kind(part) for part in text.split(",")]
+
+    read.__name__ = f"list of {kind.__name__}"
+    return read
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--repeats", type=int, default=25, metavar="N", help="searches of each cell [default: 25]")
+    add("--deviations", type=listed(float), default="0,0.1,0.24,0.56,1.33", metavar="STD,...")
+    add("--drops", type=listed(float), default="0,0.001,0.002,0.003,0.004,0.005", metavar="P,...")
+    add("--modes", type=listed(str), default="scratch,resumed", metavar="MODE,...", help="[default: scratch,resumed]")
+    add("--time", type=float, default=2000.0, metavar="SECONDS", help="virtual time [default: 2000]")
+    add("--machines", type=int, default=25, metavar="N")
+    add("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes [default: as many as CPUs]")
+    add("--output", type=Path, metavar="FILE", help="where the cells go, as JSON")
+    add("--plot", type=Path, metavar="FOLDER", help="where plots go")
+    add("--json", action="store_true", help="print the cells as JSON instead of the table")
+    given = parser.parse_args()
+    if unknown := sorted(set(given.modes) - set(MODES)):
+        parser.error(f"--modes: there is no {', '.join(unknown)}; there are: {', '.join(MODES)}")
+    searches = [
+        Search(mode, deviation, drop, algorithm, seed, given.machines, given.time)
+        for mode, deviation, drop, seed, algorithm in product(
+            given.modes, given.deviations, given.drops, range(given.repeats), ALGORITHMS
+        )
+    ]
+    found = cells(searches, run_all(searches, given.jobs))
+    settings = {"eta": ETA, "r": RUNGS[0], "R": R, "n": N, "machines": given.machines, "time": given.time}
+    document = json.dumps({"settings": settings, "cells": found})
+    if given.output is not None:
+        given.output.write_text(document)
+    if given.json:
+        print(document)
+    else:
+        show(found)
+    if given.plot is not None:
+        plot(found, given.plot, given.time)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""Which policy finds a good configuration first, live? And does the simulator say so too? Fashion-MNIST, on this machine.
+
+    python benchmarks/live_policies.py [--policies default,bandit,earlyterm,pop] [--jobs 40] [--epochs 30] [--slots 2] [--runs 1]
+        [--target Y] [--set kill_threshold=0.15] [--seed 15] [--output FILE.json] [--plot FILE.svg]
+
+1. A live search with the default policy and no target records the whole curve of each configuration (as live_vs_simulated.py does),
+   two short ones what starts, resumes, saves, suspends and decisions cost.
+2. Under each policy `--runs` live searches with the target, by the same generator seed: the same configurations in the same order.
+3. The same searches simulated on the traces of step 1, with these costs, and what an answer to a question about a curve took in this
+   policy's live searches (the median).
+
+Of each: the time to the target from the moment on when the first job begins to train, the reports (epochs) until then and in all,
+suspends, jobs ended early; of live ones also the load of predictions: how many, how long an answer took, and the CPU seconds of the
+processes that predict. Policies are written as for policies.py: `asha:eta=4`, `pop@grid`. The terms that `--set` gives an experiment,
+`kill_threshold`, `min` and `max` of its metric, hold for all.
+
+The target is by default what a tenth of the configurations end with or better. Default sizes take some ten minutes for five policies
+on two cores; run it on a machine that has nothing else to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import psutil
+import yaml
+from figures.cluster import embedded, ended, processes
+from figures.frame import machine
+from figures.timing import journal
+from live_vs_simulated import (
+    FIGURES,
+    Live,
+    error_of,
+    figures_of,
+    live,
+    measured,
+    middle_of,
+    note,
+    plot,
+    runs_of,
+    simulated,
+)
+
+from hopyard.errors import HopyardError, InvalidInput
+from hopyard_scheduler.policies import new_policy
+from hopyard_scheduler.simulator import Costs
+from policies import Contender, contender, listed, usual_target
+
+HERE: Final = Path(__file__).parent
+EXPERIMENT: Final = HERE / "traces" / "fashion" / "experiment.yaml"
+BESIDE: Final = HERE.parent / "examples" / "fashion_mnist" / "data.py"
+"""What the trainer of Fashion-MNIST imports."""
+
+TERMS: Final = {"kill_threshold": "kill_threshold", "min": "low", "max": "high"}
+"""Terms of the metric in an experiment file, and their names in the simulator."""
+
+ALL: Final = {**FIGURES, "epochs_to_target": "epochs to target"}
+_PATIENCE: Final = 3600.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What predictions cost a live search.
+
+    Attributes:
+        asked: Questions that the policy asked.
+        failed: Those that were answered with an error, or not.
+        seconds: Median time from the question to its answer; 0 without one.
+        cpu_seconds: Of the processes that predict, seen every quarter of a second.
+    """
+
+    asked: int
+    failed: int
+    seconds: float
+    cpu_seconds: float
+
+
+async def searched(
+    code: Path, base: Mapping[str, Any], policy: Contender, stop: Mapping[str, int], slots: int, target: float
+) -> tuple[Live, Load]:
+    """A live search under a policy, in a cluster of its own, and its load of predictions."""
+    spec = {
+        **base,
+        "metric": {**base["metric"], "target": target},
+        "policy": {"name": policy.name, **policy.parameters},
+        "stop": stop,
+        "snapshot": {"every": 1_000_000, "keep_best": 0},  # None while a job trains: they would be in its times.
+    }
+    if policy.predictor is not None:
+        spec["predictor"] = {"name": policy.predictor}
+    with tempfile.TemporaryDirectory() as folder:
+        async with embedded(Path(folder), slots) as (_, client):
+            watching = asyncio.create_task(_predicting())
+            try:
+                experiment = await client.create(spec, code)
+                await ended(client, experiment, _PATIENCE)
+            finally:
+                watching.cancel()
+            spent = await watching
+            jobs, traces = await client.jobs(experiment), await client.traces(experiment)
+        database = Path(folder) / "appstat.sqlite"
+        runs, terminated = runs_of(database, base["metric"]["name"])
+        load = load_of(database, spent)
+    return Live(jobs, traces, runs, terminated), load
+
+
+async def _predicting() -> float:
+    """CPU seconds of processes that predict, until it is cancelled."""
+    seen: dict[int, float] = {}
+    with suppress(asyncio.CancelledError):
+        while True:
+            for process in processes():
+                with suppress(psutil.NoSuchProcess):
+                    if "hopyard.predictor.process" in process.cmdline():
+                        seen[process.pid] = sum(process.cpu_times()[:2])
+            await asyncio.sleep(0.25)
+    return sum(seen.values())
+
+
+def load_of(database: Path, cpu_seconds: float) -> Load:
+    """The load of predictions that the journal of a cluster's one experiment tells."""
+    asked: dict[str, float] = {}
+    took: list[float] = []
+    for at, kind, event in journal(database):
+        if kind == "PolicyAnswered":
+            commands = event["answer"].get("commands", ())
+            asked |= {f"policy/{one['ticket']}": at for one in commands if one["is"] == "Predict"}
+        elif kind == "Answered" and event["ticket"] in asked and not event.get("error"):
+            took.append(at - asked[event["ticket"]])
+    return Load(len(asked), len(asked) - len(took), median(took) if took else 0.0, cpu_seconds)
+
+
+def with_epochs(found: dict[str, Any]) -> dict[str, Any]:
+    """A search's figures with how many reports had come when the target was reached, that one included."""
+    at = found["time_to_target"]
+    found["epochs_to_target"] = None if at is None else sum(one <= at for one, _ in found["curve"])
+    return found
+
+
+def written(base: Mapping[str, Any], arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The experiment with the terms that were given, its code in a folder."""
+    for path in arguments.experiment.parent.glob("*.py"):
+        shutil.copy(path, folder)
+    if arguments.experiment == EXPERIMENT:
+        shutil.copy(BESIDE, folder)
+    metric = {**base["metric"], **arguments.set}
+    return {**base, "metric": metric, "generator": {**_named(base["generator"]), "seed": arguments.seed}}
+
+
+def _named(given: Any) -> dict[str, Any]:
+    return {"name": given} if isinstance(given, str) else dict(given)
+
+
+async def compare(arguments: argparse.Namespace, base: Mapping[str, Any], code: Path) -> dict[str, Any]:
+    slots, stop = arguments.slots, {"jobs": arguments.jobs, "max_iterations": arguments.epochs}
+    note(f"recording {arguments.jobs} whole curves")
+    recording = await live(code, base, {"name": "default"}, stop, slots)
+    note("suspending and resuming")
+    few = {"jobs": 2 * slots, "max_iterations": 4}
+    turning = await live(code, base, {"name": "default", "barrier": True}, few, slots)
+    note("waiting for decisions")
+    judged = {"name": "bandit", "evaluation_boundary": 1, "epsilon": 1e9}
+    waiting = await live(code, base, judged, {"jobs": slots, "max_iterations": 6}, slots)
+    costs = measured([recording, turning], waiting, arguments.epochs)
+    traces = recording.traces
+    lower = traces[0].mode == "min"
+    target = arguments.target if arguments.target is not None else usual_target(traces)
+    shown = ", ".join(f"{name} {value * 1e3:.0f} ms" for name, value in asdict(costs).items() if value)
+    note(f"target {target:g}; costs {shown}")
+    rows = []
+    for policy in arguments.policies:
+        runs, loads = [], []
+        for number in range(arguments.runs):
+            search, load = await searched(code, base, policy, stop, slots, target)
+            runs.append(with_epochs(figures_of(search, target, lower)))
+            loads.append(load)
+            note(f"{policy.label}, live {number + 1} of {arguments.runs}: {_number(runs[-1]['time_to_target'])} s")
+        rows.append(_row(policy, runs, loads, traces, costs, arguments, target))
+        note(f"{policy.label}, simulated: {_number(rows[-1]['simulated']['time_to_target'])} s")
+    settings = {
+        "experiment": "/".join(arguments.experiment.resolve().parts[-3:]),
+        "slots": slots,
+        **stop,
+        "runs": arguments.runs,
+        "target": target,
+    }
+    settings |= {"seed": arguments.seed, "terms": arguments.set}
+    return {"settings": settings, "machine": machine(), "costs": asdict(costs), "policies": rows}
+
+
+def _row(
+    policy: Contender,
+    runs: Sequence[dict[str, Any]],
+    loads: Sequence[Load],
+    traces: Sequence[Any],
+    costs: Costs,
+    arguments: argparse.Namespace,
+    target: float,
+) -> dict[str, Any]:
+    """A policy: its live searches, the simulated one, and how far that is off."""
+    prediction = median(load.seconds for load in loads)
+    terms = {TERMS[name]: value for name, value in arguments.set.items()}
+    costs = replace(costs, prediction=prediction)
+    found = with_epochs(simulated(traces, policy, arguments.slots, target, costs, terms))
+    middle = {name: middle_of([run[name] for run in runs]) for name in ALL}
+    return {
+        "policy": policy.label,
+        "live": list(runs),
+        "median": middle,
+        "simulated": found,
+        "error": {name: error_of(found[name], middle[name]) for name in ALL},
+        "predictions": [asdict(load) for load in loads],
+    }
+
+
+def _number(value: float | None) -> str:
+    return "never" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
+def show(document: Mapping[str, Any]) -> None:
+    """A row a policy, live / simulated."""
+    print(f"target {document['settings']['target']:g}; each figure: live / simulated")
+    names = ("time_to_target", "epochs_to_target", "iterations", "jobs_started", "jobs_terminated", "suspends")
+    heads = [ALL[name].replace("iterations", "epochs in all") for name in names]
+    print(
+        f"{'policy':28}",
+        *(f"{head:>18}" for head in heads),
+        f"{'error':>7}",
+        f"{'predictions':>12}",
+        f"{'CPU s':>6}",
+        f"{'answer s':>8}",
+    )
+    for row in document["policies"]:
+        pairs = (f"{_number(row['median'][name])} / {_number(row['simulated'][name])}" for name in names)
+        error, loads = row["error"]["time_to_target"], row["predictions"]
+        off = f"{error:+.1%}" if error is not None else "-"
+        load = (median(one[name] for one in loads) for name in ("asked", "cpu_seconds", "seconds"))
+        asked, spent, took = load
+        print(
+            f"{row['policy']:28}",
+            *(f"{pair:>18}" for pair in pairs),
+            f"{off:>7} {asked:>12g} {spent:>6.1f} {took:>8.3f}",
+        )
+
+
+def terms(text: str) -> dict[str, float]:
+    """NAME=VALUE,...
+
+    Raises:
+        argparse.ArgumentTypeError: Another name, or no number.
+    """
+    found = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        if name not in TERMS:
+            raise argparse.ArgumentTypeError(f"found {name!r}, allowed are {', '.join(TERMS)}")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{name}: needs a number, found {value!r}") from None
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    given = "default,bandit:evaluation_boundary=3,earlyterm:evaluation_boundary=3,pop:evaluation_boundary=3"
+    add(
+        "--policies",
+        type=listed(contender),
+        default=given,
+        metavar="NAME[:KEY=VALUE...],...",
+        help=f"[default: {given}]",
+    )
+    add("--runs", type=int, default=1, help="live searches under each policy [default: 1]")
+    add("--slots", type=int, default=2, help="machines [default: 2]")
+    add("--jobs", type=int, default=40, help="configurations [default: 40]")
+    add("--epochs", type=int, default=30, help="of each job [default: 30]")
+    add("--seed", type=int, default=15, help="of the generator [default: 15]")
+    add("--target", type=float, help="[default: what a tenth of the configurations end with, or better]")
+    add(
+        "--set",
+        type=terms,
+        default="kill_threshold=0.15,min=0,max=1",
+        metavar="NAME=VALUE,...",
+        help="terms of the metric",
+    )
+    add("--experiment", type=Path, default=EXPERIMENT, metavar="FILE")
+    add("--output", type=Path, metavar="FILE", help="where the figures and curves go, as JSON")
+    add("--plot", type=Path, metavar="FILE", help="where the plot goes: .svg or .png")
+    arguments = parser.parse_args()
+    try:
+        if min(arguments.runs, arguments.slots, arguments.jobs, arguments.epochs) < 1:
+            raise InvalidInput("--runs, --slots, --jobs and --epochs must be at least 1")
+        if arguments.plot is not None and arguments.plot.suffix not in (".svg", ".png"):
+            raise InvalidInput(f"--plot: {arguments.plot} must end in .svg or .png")
+        for policy in arguments.policies:  # What is wrong with one is said before the minutes that come.
+            new_policy(policy.name, dict(policy.parameters))
+        base = yaml.safe_load(arguments.experiment.read_text())
+        with tempfile.TemporaryDirectory() as folder:
+            document = asyncio.run(compare(arguments, written(base, arguments, Path(folder)), Path(folder)))
+    except (HopyardError, OSError, RuntimeError) as error:
+        sys.exit(f"error: {error}")
+    if arguments.output is not None:
+        arguments.output.write_text(json.dumps(document))
+    show(document)
+    if arguments.plot is not None:
+        plot(document, base["metric"]["mode"], arguments.plot)
+
+
+if __name__ == "__main__":
+    main()

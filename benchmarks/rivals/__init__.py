@@ -1,0 +1,1 @@
+"""What the contenders of benchmarks/asha_rivals.py run."""

@@ -1,0 +1,209 @@
+"""`hopyard rungs`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, Json, Server
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hopyard.policy import Rung
+    from hopyard_scheduler.replaying import Replay, Until
+
+
+def command(
+    experiment: Experiment = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="EVENT|TIME",
+            help="As it was there: an event's number (120), a time since the start (90s, 2.5m), or ISO time. [default: now]",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Every job on each rung, the best first.")] = False,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show who stands on which rung of successive halving.
+
+    Now, or at any event of the journal: the experiment's policy is driven again up to there and asked. Only policies with rungs
+    have an answer (asha, sha, hyperband, ...).
+
+    **Examples:** `hopyard rungs digits`, `hopyard rungs digits --at 120 --jobs`, `hopyard rungs --json`
+    """
+    from hopyard_scheduler.replaying import parse_until
+
+    limit = parse_until(at, "--at") if at is not None else None
+    asyncio.run(show(experiment, limit, jobs, server, data, json))
+
+
+async def show(
+    given: str | None, limit: Until | None, jobs: bool, server: str | None, data: Path | None, json: bool
+) -> None:
+    """Carries out the command.
+
+    Raises:
+        NotFound: There is no such experiment, or no cluster.
+        InvalidInput: The policy cannot be made here, or failed.
+    """
+    from hopyard.cli.output import emit, emit_json, say
+    from hopyard_scheduler.commands.replay import drive
+    from hopyard_scheduler.commands.source import opened
+    from hopyard_scheduler.program import program_of
+
+    async with opened(server, data, given, "hopyard rungs") as source:
+        driven, at = await drive(source, limit, quiet=json)
+    name, x = source.experiment.id, driven.experiment
+    standing = standing_of(driven, at)
+    policy = program_of(x.founder.payload).spec.policy.name if x is not None else ""
+    if driven.first is not None:
+        say(f"the policy decides otherwise than it did, so this is not where jobs stood: {driven.first.text}")
+    if json:
+        rungs = [_plain(summary) for summary in map(Summary.of, standing)] if standing is not None else None
+        emit_json(
+            {
+                "experiment": name,
+                "policy": policy,
+                "event": driven.number,
+                "at": at,
+                "decisions_equal": driven.first is None,
+                "rungs": rungs,
+            }
+        )
+    elif standing is None:
+        say(f"{name}: its policy {policy} has no rungs; `hopyard jobs {name}` shows where its jobs are")
+    elif not standing:
+        say(f"{name}: after event {driven.number} nobody stands on a rung yet")
+    else:
+        assert x is not None  # it has a policy
+        seconds = at - x.founder.created_at
+        emit(tables(standing, f"after event {driven.number}, {seconds:.1f} s after the start: {policy}", jobs=jobs))
+
+
+def standing_of(driven: Replay, at: float) -> Sequence[Rung] | None:
+    """Who stands where after a replay; None: the policy has no rungs.
+
+    Raises:
+        InvalidInput: The policy cannot be made here, or failed.
+    """
+    from hopyard.errors import InvalidInput
+    from hopyard_scheduler.policyhost import MissingPolicy, PolicyHost
+
+    if driven.experiment is None or driven.host is None:
+        return ()
+    if isinstance(driven.host, MissingPolicy):
+        raise InvalidInput(driven.host.error)
+    assert isinstance(driven.host, PolicyHost)  # a replay makes no other
+    return driven.host.rungs(driven.experiment, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is said of a rung.
+
+    Attributes:
+        rung: The rung.
+        promoted: Jobs that were promoted from it.
+        cut_off: The worst value that was promoted from it; None: none was.
+        best: The best value that was reported on it; None: none that is a number.
+    """
+
+    rung: Rung
+    promoted: int
+    cut_off: float | None
+    best: float | None
+
+    @staticmethod
+    def of(rung: Rung) -> Summary:
+        """Of a rung, whose standings are ordered, the best first."""
+        promoted = [standing.value for standing in rung.standings if standing.promoted]
+        best = rung.standings[0].value if rung.standings else math.nan
+        return Summary(rung, len(promoted), promoted[-1] if promoted else None, best if best == best else None)
+
+    @property
+    def reported(self) -> str:
+        """How many have reported, of how many that may."""
+        given, width = len(self.rung.standings), self.rung.width
+        return f"{given}/{width}" if width is not None else str(given)
+
+
+def _plain(summary: Summary) -> dict[str, Any]:
+    rung = summary.rung
+    return {
+        "bracket": rung.bracket,
+        "number": rung.number,
+        "position": rung.position,
+        "width": rung.width,
+        "reported": len(rung.standings),
+        "promoted": summary.promoted,
+        "cut_off": summary.cut_off,
+        "best": summary.best,
+        "awaited": rung.awaited,
+        "standings": rung.standings,
+    }
+
+
+def tables(rungs: Sequence[Rung], title: str, *, jobs: bool) -> RenderableType:
+    """A table for each bracket, its top rung first; with `jobs` a line for each job under its rung."""
+    from rich.console import Group
+    from rich.text import Text
+
+    brackets = [(number, list(members)) for number, members in groupby(rungs, key=lambda rung: rung.bracket)]
+    parts: list[RenderableType] = [Text(title)]
+    for number, members in brackets:
+        parts.append(Text(f"\nbracket {number}" if len(brackets) > 1 else ""))
+        parts.append(_table(members))
+        if jobs:
+            parts += [Text(line) for rung in reversed(members) for line in _jobs(rung)]
+    return Group(*parts)
+
+
+def _table(rungs: Sequence[Rung]) -> RenderableType:
+    from rich.table import Table
+
+    from hopyard.cli.text import NOTHING, number
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("rung", "position", "reported", "awaited", "promoted", "cut-off", "best", "job"):
+        table.add_column(column, justify="left" if column == "job" else "right")
+    for summary in map(Summary.of, reversed(rungs)):
+        rung = summary.rung
+        table.add_row(
+            str(rung.number),
+            str(rung.position),
+            summary.reported,
+            str(len(rung.awaited)),
+            str(summary.promoted),
+            number(summary.cut_off),
+            number(summary.best),
+            rung.standings[0].job if summary.best is not None else NOTHING,
+        )
+    return table
+
+
+def _jobs(rung: Rung) -> list[str]:
+    """Every job on a rung, and who is still to come."""
+    from hopyard.cli.text import number
+
+    lines = ["", f"rung {rung.number}, position {rung.position}"]
+    width = max((len(standing.job) for standing in rung.standings), default=0)
+    lines += [
+        f"  {standing.job:>{width}}  {number(standing.value)}{'  promoted' if standing.promoted else ''}"
+        for standing in rung.standings
+    ]
+    if rung.awaited:
+        lines.append(f"  awaited: {', '.join(rung.awaited)}")
+    return lines

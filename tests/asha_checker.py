@@ -1,0 +1,317 @@
+"""An independent judge of Algorithm 2 of the ASHA paper (Li et al., MLSys 2020), written from its text.
+
+It reads an experiment's journal and nothing else: what the policy was told, and which commands followed. Each promotion must have
+been what `get_job` returns at that moment: rungs are scanned from the top, of a rung's floor(|rung| / eta) best the first that
+was not promoted yet; equal values in the order in which they were completed; NaN and infinities worst, and never promoted. The
+bottom rung grows only when no rung has one to promote. A job that is sent to the same rung again, because its run was lost, is
+no decision of Algorithm 2. The commands of one answer are one decision.
+
+A worker calls `get_job` when its job completes. If another job is to be promoted then, that is decided, though the worker has to save
+and leave its own first: the command follows when it has. Workers on their way out are for those who wait for one already. A new
+job is drawn when it starts.
+
+Jobs whose own run is on its way out cannot be given to a worker: they are not promotable until it has left. So are those that have
+ended or are held by a person. A job whose run was lost again and again is not ready at once: the core lets it wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hopyard.policy.vocabulary import Call, IterationFinish, JobState, RunEnd
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import Amend, Send, Start, UpCall
+from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered, RunKey
+from hopyard_scheduler.core.experiment import Experiment
+
+Available = Callable[[str], bool]
+"""Whether a worker could be given this job now."""
+
+
+class Violation(AssertionError):
+    """Something was done that Algorithm 2 does not do."""
+
+
+def positions(r: int, limit: int, eta: int, s: int = 0) -> tuple[int, ...]:
+    """Resources of a bracket's rungs: r * eta^(s + k), capped at `limit` (R)."""
+    found = [r * eta**s]
+    while found[-1] < limit:
+        found.append(min(found[-1] * eta, limit))
+    return tuple(found)
+
+
+@dataclass
+class Bracket:
+    """One bracket, as Algorithm 2 knows it.
+
+    Attributes:
+        positions: Of its rungs, the bottom one first.
+        eta: The reduction factor.
+        mode: Which direction of the metric is better.
+        width: The most jobs of the bottom rung; None: any number.
+        heading: The rung that each job was sent to last.
+        values: By rung, what was reported there, in order of completion.
+        promoted: By rung, the jobs that were sent on from there.
+        grown: Jobs that were sent to the bottom rung.
+    """
+
+    positions: Sequence[int]
+    eta: int = 4
+    mode: Literal["max", "min"] = "max"
+    width: int | None = None
+    heading: dict[str, int] = field(default_factory=dict)
+    values: list[dict[str, float]] = field(init=False)
+    promoted: list[list[str]] = field(init=False)
+    grown: int = 0
+
+    def __post_init__(self) -> None:
+        """Empty rungs."""
+        self.values = [{} for _ in self.positions]
+        self.promoted = [[] for _ in self.positions]
+
+    def candidates(self, rung: int) -> list[str]:
+        """top_k(rung, floor(|rung| / eta)), without what is no number."""
+        best = self._ordered(rung)[: len(self.values[rung]) // self.eta]
+        return [job for job in best if math.isfinite(self.values[rung][job])]
+
+    def get_job(self, available: Available) -> tuple[str, int] | None:
+        """The promotable job that Algorithm 2 would return, and the rung it is on; None: the bottom rung grows."""
+        for rung in range(len(self.positions) - 2, -1, -1):
+            for job in self.candidates(rung):
+                if job not in self.promoted[rung] and available(job):
+                    return job, rung
+        return None
+
+    def completed(self, job: str, position: int, value: float) -> bool:
+        """A job has reported where it was sent; False: it is still on its way there, or had been there before."""
+        rung = self.heading[job]
+        if position != self.positions[rung] or not self.on_its_way(job):
+            return False
+        self.values[rung][job] = value
+        return True
+
+    def on_its_way(self, job: str) -> bool:
+        """Whether a job has not come to the rung yet that it was sent to."""
+        return job not in self.values[self.heading[job]]
+
+    def grows(self, job: str, available: Available) -> None:
+        """A new job is sent to the bottom rung.
+
+        Raises:
+            Violation: A job could have been promoted instead, or the rung is full.
+        """
+        instead = self.get_job(available)
+        if instead is not None:
+            raise Violation(f"job {job} grows the bottom rung, but {self._told(*instead)} is promotable")
+        if self.width is not None and self.grown >= self.width:
+            raise Violation(f"job {job} grows the bottom rung beyond {self.width} jobs")
+        self.heading[job] = 0
+        self.grown += 1
+
+    def promotes(self, job: str, available: Available) -> None:
+        """A job is sent on from the rung that it was sent to last.
+
+        Raises:
+            Violation: Algorithm 2 would not send this one now.
+        """
+        rung = self.heading[job]
+        if self.on_its_way(job):
+            raise Violation(f"job {job} is promoted from rung {rung}, where it has not reported")
+        place, count = self._ordered(rung).index(job) + 1, len(self.values[rung])
+        if job not in self.candidates(rung):
+            told = f"{place} of {count}, and floor({count} / {self.eta}) = {count // self.eta} are promotable"
+            raise Violation(f"job {job} is promoted from rung {rung}, where it is {told}")
+        instead = self.get_job(lambda other: other == job or available(other))
+        if instead != (job, rung):
+            assert instead is not None  # this job itself is promotable
+            raise Violation(f"{self._told(job, rung)} is promoted, but {self._told(*instead)} comes before it")
+        self.promoted[rung].append(job)
+        self.heading[job] = rung + 1
+
+    def _ordered(self, rung: int) -> list[str]:
+        values = self.values[rung]
+        return sorted(values, key=lambda job: self._merit(values[job]))  # stable: completed earlier, earlier
+
+    def _merit(self, value: float) -> float:
+        if not math.isfinite(value):
+            return math.inf
+        return -value if self.mode == "max" else value
+
+    def _told(self, job: str, rung: int) -> str:
+        return f"job {job} ({self.values[rung][job]:g}) on rung {rung}"
+
+
+@dataclass
+class Judgement:
+    """What came of a journal in which nothing is wrong.
+
+    Attributes:
+        promotions: (job, position it was sent to), in order.
+        grown: Jobs in the order in which they were sent to a bottom rung.
+        again: (job, position) of runs that were lost and queued again.
+        left: Jobs that are promotable at the journal's end, though a worker could have them.
+    """
+
+    promotions: list[tuple[str, int]] = field(default_factory=list)
+    grown: list[str] = field(default_factory=list)
+    again: list[tuple[str, int]] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+class Judge:
+    """Follows one experiment's journal.
+
+    Args:
+        brackets: Empty ones, whose lowest positions differ: that is how a job's bracket is told.
+        metric: Name of the metric.
+    """
+
+    def __init__(self, brackets: Sequence[Bracket], metric: str) -> None:
+        self._bottoms = {bracket.positions[0]: bracket for bracket in brackets}
+        self._metric = metric
+        self._core = Core()
+        self._calls: dict[int, Call] = {}
+        self._of: dict[str, Bracket] = {}
+        self._seen: set[tuple[RunKey, int]] = set()
+        self._decided: list[str] = []
+        self._number = 0
+        self.found = Judgement()
+
+    def follow(self, events: Iterable[Event]) -> Judgement:
+        """Takes all events of the stream.
+
+        Raises:
+            Violation: Of the first command that Algorithm 2 would not give; it names the event.
+        """
+        for event in events:
+            self._number += 1
+            if isinstance(event, ClusterEvent):
+                continue
+            try:
+                self._take(event)
+            except Violation as found:
+                raise Violation(f"event {self._number}: {found}") from None
+        self.found.left = [
+            job
+            for bracket in self._bottoms.values()
+            for job, _ in filter(None, [bracket.get_job(self._idle().__contains__)])
+        ]
+        return self.found
+
+    def _take(self, event: ExperimentEvent) -> None:
+        call = self._calls.pop(event.answer.number, None) if isinstance(event, PolicyAnswered) else None
+        asking = call.job if isinstance(call, IterationFinish) and call.at_until else None
+        if call is not None:
+            self._told(call)
+        idle = self._idle() if isinstance(event, PolicyAnswered) else set()  # as the policy saw it
+        x = self._core.experiments.get(event.experiment)
+        ready = {job.id for job in x.idle_jobs()} & idle if x is not None else set()
+        free = x is not None and asking is not None and x.busy <= x.share and x.founder.running
+        leaving = x.states.get(JobState.SUSPENDING, 0) if x is not None else 0
+        sent = list(self._commands(event))
+
+        def available(job: str) -> bool:
+            return job in idle or job == asking
+
+        resumed = {job for job, _ in sent}
+        while sent:
+            job, until = sent.pop(self._first(sent, available))
+            if job in self._decided:
+                self._follows(job, until)
+                continue
+            new = self._sent(job, until, available)
+            waiting = [other for other in self._decided if other in ready]
+            if new and waiting and job != asking:
+                raise Violation(
+                    f"job {job} is sent to {until}, but job {waiting[0]} was promoted before and waits for a worker"
+                )
+        if free and asking in self._of and asking not in resumed:
+            waiting = [job for job in ready - resumed if job in self._decided or self._of[job].on_its_way(job)]
+            if len(waiting) <= leaving:
+                self._decides(available)
+
+    def _commands(self, event: ExperimentEvent) -> Iterator[tuple[str, int]]:
+        """Which jobs are sent where after an event."""
+        for effect in self._core.restore(event):
+            if isinstance(effect, UpCall):
+                self._calls[effect.number] = effect.call
+            elif isinstance(effect, Send) and effect.run.rank == 0 and (effect.run, effect.sequence) not in self._seen:
+                self._seen.add((effect.run, effect.sequence))
+                if isinstance(effect.body, Start | Amend) and effect.body.until is not None:
+                    yield effect.run.job, effect.body.until
+
+    def _first(self, sent: Sequence[tuple[str, int]], available: Available) -> int:
+        """Which of an answer's commands to judge first: they are one decision, so one that is right where it stands is right."""
+        for index, (job, _) in enumerate(sent):
+            bracket = self._of.get(job)
+            if job in self._decided:
+                return index
+            if bracket is not None and (found := bracket.get_job(available)) is not None and found[0] == job:
+                return index
+        return 0
+
+    def _decides(self, available: Available) -> None:
+        """A worker is leaving its job: whoever is to be promoted now waits for it. Brackets are asked in their order."""
+        for bracket in self._bottoms.values():
+            if (found := bracket.get_job(available)) is not None:
+                bracket.promotes(found[0], available)
+                self._decided.append(found[0])
+                return
+
+    @property
+    def _experiment(self) -> Experiment:
+        (x,) = self._core.experiments.values()
+        return x
+
+    def _idle(self) -> set[str]:
+        """Jobs that wait for a worker."""
+        x = self._experiment
+        return {job for job in self._of if x.jobs[job].state in (JobState.PENDING, JobState.SUSPENDED)}
+
+    def _told(self, call: Call) -> None:
+        """The policy has heard of something: has a job come to where it was sent?"""
+        if isinstance(call, IterationFinish) and call.job in self._of:
+            value = call.report.metrics.get(self._metric, math.nan)
+            self._of[call.job].completed(call.job, call.position, value)
+        elif isinstance(call, RunEnd) and call.job in self._of:
+            self._left(call.job)
+
+    def _left(self, name: str) -> None:
+        """A run is over: its job may have reported where it was sent, or never will, which is worst."""
+        job, bracket = self._experiment.jobs[name], self._of[name]
+        position = bracket.positions[bracket.heading[name]]
+        values = [p.metrics.get(self._metric, math.nan) for p in self._experiment.curve(job) if p.position == position]
+        if values or job.state in (JobState.FAILED, JobState.TERMINATED):
+            bracket.completed(name, position, *values or [math.nan])
+
+    def _follows(self, job: str, until: int) -> None:
+        """A job is sent on that waited for a worker to leave."""
+        self._decided.remove(job)
+        bracket = self._of[job]
+        if until != bracket.positions[bracket.heading[job]]:
+            raise Violation(f"job {job} is sent to {until}; it was to be promoted to rung {bracket.heading[job]}")
+        self.found.promotions.append((job, until))
+
+    def _sent(self, job: str, until: int, available: Available) -> bool:
+        """A job is sent to a position; returns whether that is a decision of Algorithm 2."""
+        bracket = self._of.get(job)
+        if bracket is None:
+            bracket = self._bottoms.get(until)
+            if bracket is None:
+                raise Violation(f"job {job} starts towards {until}, the bottom rungs are at {sorted(self._bottoms)}")
+            bracket.grows(job, available)
+            self._of[job] = bracket
+            self.found.grown.append(job)
+            return True
+        heading = bracket.heading[job]
+        if until == bracket.positions[heading] and bracket.on_its_way(job):
+            self.found.again.append((job, until))
+            return False
+        if heading + 1 < len(bracket.positions) and until == bracket.positions[heading + 1]:
+            bracket.promotes(job, available)
+            self.found.promotions.append((job, until))
+            return True
+        raise Violation(f"job {job} is sent to {until}; it was sent to rung {heading} of {list(bracket.positions)}")

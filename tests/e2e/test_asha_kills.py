@@ -1,0 +1,119 @@
+"""`asha` while the scheduler is killed twice: every promotion is Algorithm 2's, and costs no training."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard.client import Client
+from hopyard.client.types import Experiment, ExperimentState
+from hopyard_scheduler.commands.source import opened
+from hopyard_scheduler.core.events import Event
+from tests.asha_checker import Bracket, Judge, Violation
+from tests.e2e import kills
+from tests.e2e.harness import all_trained_alone, softmax_file
+from tests.e2e.up import IS_UP, Up
+
+JOBS = 45
+ETA = 3
+RUNGS = (1, 3, 9, 27)
+KILLED_AT = (20, 70)
+"""Positions trained, all jobs together, when the scheduler is killed."""
+
+
+def run(up: Up, client: Client, file: Path) -> Experiment:
+    """The experiment to its end, with the scheduler killed on the way."""
+    experiment = client.create(file)
+    progress = kills.progress_of(client, experiment)
+    for moment in KILLED_AT:
+        while progress() < moment:
+            assert not client.get(experiment.id).state.ended, "it was over before the last kill"
+            time.sleep(0.05)
+        pid = up.wait_serving("scheduler")
+        up.pids.pop("scheduler")
+        os.kill(pid, signal.SIGKILL)
+        assert up.wait_serving("scheduler") != pid
+    return client.wait(experiment.id, timeout=200)
+
+
+async def journal(server: str, experiment: Experiment) -> list[Event]:
+    """The experiment's events."""
+    async with opened(server, None, experiment.id, "a test") as source:
+        return [event async for _, event in source.read()]
+
+
+def judged(events: list[Event]) -> tuple[Judge, Bracket]:
+    """The journal, judged; and the bracket as Algorithm 2 has it after these events."""
+    bracket = Bracket(RUNGS, ETA, width=JOBS)
+    judge = Judge([bracket], "accuracy")
+    judge.follow(events)
+    return judge, bracket
+
+
+def shown(server: str, experiment: Experiment, *options: str) -> list[dict[str, Any]]:
+    """What `hopyard rungs` shows, as the judge would say it."""
+    document = json.loads(kills.command("rungs", experiment.id, "--server", server, "--json", *options))
+    assert document["decisions_equal"] is True
+    return [
+        {
+            "position": rung["position"],
+            "values": {one["job"]: one["value"] for one in rung["standings"]},
+            "promoted": {one["job"] for one in rung["standings"] if one["promoted"]},
+        }
+        for rung in document["rungs"]
+    ]
+
+
+def known(bracket: Bracket) -> list[dict[str, Any]]:
+    """What the judge says."""
+    return [
+        {"position": position, "values": values, "promoted": set(promoted)}
+        for position, values, promoted in zip(bracket.positions, bracket.values, bracket.promoted, strict=True)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_each_promotion_is_algorithm_2_s_and_costs_no_training(tmp_path: Path) -> None:
+    policy = {"name": "asha", "eta": ETA, "r": RUNGS[0], "brackets": [0]}
+    file = softmax_file(tmp_path / "e", policy=policy, stop={"jobs": JOBS, "max_iterations": RUNGS[-1]})
+    data = tmp_path / "data"
+    up = Up(data, port=(port := kills.free_port()), slots=2, SOFTMAX_PACE="0.05")
+    server = f"127.0.0.1:{port}"
+    try:
+        up.wait_for(IS_UP, 120)
+        with Client(server=server, patience=90) as client:
+            experiment = run(up, client, file)
+            assert experiment.state is ExperimentState.COMPLETED
+            jobs, curves = client.jobs(experiment.id), kills.curves(client, experiment)
+        # What agents carried out is what the journal says, once each.
+        done = [command for node in ("node1", "node2") for command in kills.carried_out(data, node)]
+        assert [command for command, times in Counter(done).items() if times > 1] == []
+        assert set(done) == await kills.sent(server, experiment)
+        assert kills.replayed(server, experiment)["decisions_equal"] is True
+        # Each promotion is what Algorithm 2 would have done then, and `hopyard rungs` shows it so at any event.
+        events = await journal(server, experiment)
+        judge, bracket = judged(events)
+        assert (len(judge.found.grown), judge.found.left) == (JOBS, [])
+        assert shown(server, experiment) == known(bracket)
+        half = len(events) // 2
+        assert shown(server, experiment, "--at", str(half)) == known(judged(events[:half])[1])
+    finally:
+        if up.process.poll() is None:
+            up.stop()
+    with pytest.raises(Violation):
+        Judge([Bracket(RUNGS, ETA + 1)], "accuracy").follow(events)
+    # Whoever was promoted has trained as if nobody had interrupted it.
+    promoted = {job for job, _ in judge.found.promotions}
+    alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], RUNGS[-1], "Softmax")
+    for job, curve in zip(jobs, alone, strict=True):
+        assert curves[job.id] == {p: curve[p] for p in curves[job.id]}, job.id
+    assert {len(curves[job]) for job in promoted} == set(RUNGS[1:])
+    assert {len(curves[job.id]) for job in jobs if job.id not in promoted} == {RUNGS[0]}

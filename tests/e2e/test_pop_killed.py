@@ -1,0 +1,112 @@
+"""POP while its scheduler is killed: its decisions are made again alike, and no answer that is known is asked for again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import Client
+from hopyard.client.types import Experiment, ExperimentState, JobState
+from hopyard.policy.vocabulary import LabelJob, Predict
+from hopyard_scheduler.commands.source import opened
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import AskOutside, WithdrawQuestion
+from hopyard_scheduler.core.events import Answered, PolicyAnswered
+from tests.e2e import kills
+from tests.e2e.harness import softmax_file
+from tests.e2e.test_predictions import kill, until
+from tests.e2e.up import IS_UP, Up
+
+JOBS, LENGTH, BOUNDARY, KILLS = 8, 12, 2, 3
+
+
+@dataclass
+class Questions:
+    """What the journal says of predictions: tickets that were asked, when each was answered, and whose seed is which."""
+
+    asked: list[str] = field(default_factory=list)
+    over: list[str] = field(default_factory=list)
+    answered: dict[int, float] = field(default_factory=dict)
+    promising: set[str] = field(default_factory=set)
+
+
+async def told(server: str, experiment: Experiment) -> Questions:
+    found, core = Questions(), Core()
+    seeds: dict[str, int] = {}
+    async with opened(server, None, experiment.id, "a test") as source:
+        async for _, event in source.read():
+            if isinstance(event, PolicyAnswered):
+                commands = event.answer.commands
+                found.asked += [f"policy/{one.ticket}" for one in commands if isinstance(one, Predict)]
+                found.promising |= {one.job for one in commands if isinstance(one, LabelJob) and one.priority > 0}
+            if isinstance(event, Answered) and event.ticket in seeds:
+                found.over.append(event.ticket)
+                found.answered[seeds[event.ticket]] = event.at
+            for effect in core.restore(event):  # type: ignore[arg-type]
+                if isinstance(effect, AskOutside) and effect.kind == "predict":
+                    seeds[effect.ticket] = effect.payload["question"]["seed"]
+                if isinstance(effect, WithdrawQuestion):
+                    found.over.append(effect.ticket)
+    return found
+
+
+def shown(server: str, experiment: Experiment, kind: str) -> dict[str, list[object]]:
+    """What a plot of the experiment shows."""
+    arguments = ["plot", experiment.id, "--server", server, "--kind", kind, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hopyard.cli.main", *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, list[object]] = json.loads(done.stdout)["shows"]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "asked.jsonl"
+    log.touch()
+    file = softmax_file(
+        tmp_path / "e",
+        policy={"name": "pop", "evaluation_boundary": BOUNDARY, "least_confidence": 0.0},
+        predictor={"name": "tests.e2e.recorded:Recorded", "log": str(log), "seconds": 0.2},
+        stop={"jobs": JOBS, "max_iterations": LENGTH},
+    )
+
+    def computed() -> list[dict[str, float]]:
+        return [json.loads(line) for line in log.read_text().splitlines()]
+
+    up = Up(tmp_path / "data", port=(port := kills.free_port()), SOFTMAX_PACE="0.1")
+    server = f"127.0.0.1:{port}"
+    try:
+        up.wait_for(IS_UP, 120)
+        with Client(server=server, patience=90) as client:
+            experiment = client.create(file)
+            for _ in range(KILLS):
+                before = len(computed())
+                until(lambda before=before: len(computed()) >= before + 3, "a predictor at work")  # type: ignore[misc]
+                kill(up, "scheduler")
+            assert not client.get(experiment.id).state.ended, "it was over before the last kill"
+            experiment = client.wait(experiment.id, timeout=240)
+            assert experiment.state is ExperimentState.COMPLETED
+            assert {job.state for job in client.jobs(experiment.id)} == {JobState.COMPLETED}
+            assert {len(curve) for curve in kills.curves(client, experiment).values()} == {LENGTH}
+            found = await told(server, experiment)
+            assert len(found.asked) >= 2 * JOBS  # A boundary that comes while an answer is awaited asks nothing.
+            assert len(set(found.asked)) == len(found.asked)
+            assert sorted(found.over) == sorted(found.asked)
+            known = [one for one in computed() if one["seed"] in found.answered]
+            assert len({one["seed"] for one in known}) == len(found.answered)
+            assert [one for one in known if one["at"] > found.answered[int(one["seed"])]] == []
+            assert found.promising
+            assert kills.replayed(server, experiment)["decisions_equal"] is True
+            assert len(shown(server, experiment, "pools")["points"]) > 2
+            assert len(shown(server, experiment, "slots")["moments"]) == 2
+    finally:
+        if up.process.poll() is None:
+            up.stop()

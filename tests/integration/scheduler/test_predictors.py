@@ -1,0 +1,50 @@
+"""Predictors whose code ends its process, or never comes back: made in a process that is not the scheduler's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.errors import InvalidInput
+from hopyard_scheduler.predictors import probe
+from tests.integration.nodeagent.cluster import gone
+from tests.integration.scheduler.conftest import experiment
+
+MODULE = "tests.integration.predictors"
+
+
+async def test_it_says_what_it_reads() -> None:
+    assert await probe(f"{MODULE}:Social", {}, 60) == "curves"
+    assert await probe(f"{MODULE}:Toy", {"spread": 0.5}, 60) == "nothing"
+
+
+async def test_a_parameter_that_it_does_not_take_is_told() -> None:
+    with pytest.raises(InvalidInput, match="Toy has no parameter spred; it takes: seconds, spread"):
+        await probe(f"{MODULE}:Toy", {"spred": 1}, 60)
+
+
+async def test_one_that_ends_its_process_is_told_with_its_last_words() -> None:
+    said = (
+        f"predictor {MODULE}:Ending: its process ended with exit code 3 while it was made; it said: famous last words"
+    )
+    with pytest.raises(InvalidInput) as told:
+        await probe(f"{MODULE}:Ending", {}, 60)
+    assert str(told.value) == said
+
+
+async def test_one_that_never_comes_back_is_ended_with_its_children(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    with pytest.raises(InvalidInput, match="Endless took longer than 4 s to be made"):
+        await probe(f"{MODULE}:Endless", {"note": str(note)}, 4)
+    await gone(int(note.read_text()))
+    assert [p for p in psutil.Process().children() if "hopyard.predictor.process" in p.cmdline()] == []
+
+
+@pytest.mark.timeout(120)
+async def test_an_experiment_with_it_is_refused_and_the_scheduler_goes_on(client: AsyncClient, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="its process ended with exit code 3 while it was made"):
+        await client.create(experiment(tmp_path / "e", more=f"predictor: '{MODULE}:Ending'"))
+    assert await client.experiments() == []

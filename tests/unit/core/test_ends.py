@@ -1,0 +1,137 @@
+"""A policy that ends its experiment: `EndExperiment`."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.policy.vocabulary import (
+    CONTINUE,
+    Call,
+    Command,
+    CreateJob,
+    Decision,
+    EndExperiment,
+    IterationFinish,
+    JobState,
+    RunEndReason,
+    Verdict,
+    WakeAt,
+)
+from hopyard_scheduler.core.events import Updated
+from hopyard_scheduler.core.member import Phase
+from tests.unit.core.rig import Rig, quiet, snapshot
+from tests.unit.core.test_groups import Pair
+
+ENOUGH = EndExperiment("two models are good and small")
+
+
+def verdicts(rig: Rig) -> list[str]:
+    return [verdict.reason for verdict in rig.x.verdicts if isinstance(verdict, Verdict)]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig()
+    for name in ("1", "2", "3"):
+        assert made.create() == name
+    made.start("1", "n1/0")
+    made.start("2", "n1/1")
+    made.report(1, 0.5)
+    return made
+
+
+def test_every_job_is_terminated_and_the_end_says_why(rig: Rig) -> None:
+    rig.command(ENOUGH)
+    assert (rig.x.phase, rig.x.reason) == (Phase.ENDING, "two models are good and small")
+    assert rig.job("3").state is JobState.TERMINATED
+    rig.ended(RunEndReason.TERMINATED, 1)
+    rig.ended(RunEndReason.TERMINATED, 0, name="2")
+    assert (str(rig.x.phase), rig.x.reason) == ("Phase.COMPLETED", "two models are good and small")
+    assert {job.state for job in rig.x.jobs.values()} == {JobState.TERMINATED}
+    assert not rig.x.machines
+
+
+def test_the_winner_is_saved_and_completed(rig: Rig) -> None:
+    rig.command(EndExperiment("small enough", "1"))
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    rig.ended(RunEndReason.TERMINATED, 0, name="2")
+    assert rig.x.phase is Phase.ENDING  # Until the winner's snapshot is where it survives its node.
+    rig.stored(1)
+    assert str(rig.x.phase) == "Phase.COMPLETED"
+    assert [(job.state, job.reason) for job in rig.x.jobs.values()] == [
+        (JobState.COMPLETED, "small enough"),
+        (JobState.TERMINATED, "terminated, leaving at its next boundary"),
+        (JobState.TERMINATED, "small enough"),
+    ]
+
+
+def test_a_winner_may_wait_or_have_ended(rig: Rig) -> None:
+    rig.script = lambda call: (Decision.proceed() if isinstance(call, IterationFinish) else None, [])
+    rig.report(10, 0.9, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 10, snapshot(10))
+    rig.stored(10)
+    assert rig.job().state is JobState.COMPLETED
+    rig.command(EndExperiment("the longest", "1"))
+    rig.ended(RunEndReason.TERMINATED, 0, name="2")
+    assert (str(rig.x.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+
+
+def test_the_decision_of_the_same_answer_does_not_hold_the_run(rig: Rig) -> None:
+    """The winner reports above what it may, and waits: it is told to save, not to go on."""
+
+    def script(call: Call) -> tuple[Decision | None, list[Command]]:
+        if isinstance(call, IterationFinish):
+            return CONTINUE, [EndExperiment("there it is", "1"), CreateJob("4")]
+        return None, []
+
+    rig.script = script
+    rig.report(2, 0.8)
+    assert rig.run().ending is RunEndReason.SUSPENDED
+    assert (rig.x.refusal, sorted(rig.x.jobs)) == ("the experiment is ending", ["1", "2", "3"])  # What came after it.
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (EndExperiment("so", "9"), "there is no job '9'"),
+        (EndExperiment("so", "2"), "job '2' has reported nothing, so it cannot have won"),
+        (EndExperiment("so", "1", "y"), "job '1' is of experiment 'x'"),
+        (EndExperiment("so", "", "y"), "there is no experiment 'y' in this group; there are: x"),
+    ],
+)
+def test_what_cannot_be_is_refused(rig: Rig, command: EndExperiment, reason: str) -> None:
+    rig.command(command)
+    assert rig.x.phase is Phase.RUNNING
+    assert verdicts(rig) == [reason]
+
+
+def test_twice_is_as_good_as_once(rig: Rig) -> None:
+    rig.command(EndExperiment("first", "1"), EndExperiment("second", "1"))
+    assert (rig.x.phase, rig.x.reason) == (Phase.ENDING, "first")
+
+
+def test_an_extension_goes_on_with_what_is_left(rig: Rig) -> None:
+    rig.command(EndExperiment("small enough", "1"))
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    rig.ended(RunEndReason.TERMINATED, 0, name="2")
+    rig.stored(1)
+    rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
+    rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
+    assert (rig.x.phase, rig.job().state) == (Phase.RUNNING, JobState.COMPLETED)
+    rig.feed(Updated(rig.now, "x", "v", max_position=20))
+    assert rig.job().state is JobState.SUSPENDED
+
+
+def test_of_a_group_the_winners_experiment_ends() -> None:
+    rig = Pair()
+    rig.start(rig.make("y"))
+    rig.report(1, 0.5)
+    rig.command(EndExperiment("y is done", "1"))
+    assert [member.phase for member in rig.x.members.values()] == [Phase.RUNNING, Phase.ENDING]
+
+
+def test_of_a_group_all_end_without_a_name() -> None:
+    rig = Pair()
+    rig.make("y")
+    rig.command(EndExperiment("both are done"))
+    assert {str(member.phase) for member in rig.x.members.values()} == {"Phase.COMPLETED"}

@@ -1,0 +1,194 @@
+"""The judge of Algorithm 2 accepts it, and tells what is not."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+
+from hopyard.policy import Policy
+from hopyard_policies.halving import AshaPolicy
+from hopyard_scheduler.core.effects import Effect, Record
+from hopyard_scheduler.core.events import Event, Settings
+from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Fleet
+from hopyard_scheduler.simulator.world import World
+from tests.asha_checker import Bracket, Judge, Violation, positions
+from tests.unit.policies import asha_variants as variants
+from tests.unit.policies.asha_variants import ETA, RUNGS
+
+JOBS = 64
+SOME = Faults(drop=0.05, straggling=0.5)
+MANY = Faults(drop=0.3, straggling=0.5)
+"""So many are lost, many while they are saved, that those who may be promoted wait in several rungs at a time."""
+
+
+def always(_: str) -> bool:
+    return True
+
+
+def journal(
+    policy: Policy,
+    seed: int,
+    *,
+    slots: int = 4,
+    values: int | None = None,
+    saving: float = 0.3,
+    faults: Faults | None = None,
+) -> list[Event]:
+    """The journal of a simulated search over random values, of which there are only so many different ones."""
+    rng = random.Random(seed)
+    drawn = {
+        (n, at): rng.random() if values is None else float(rng.randrange(values))
+        for n in range(JOBS)
+        for at in range(1, RUNGS[-1] + 1)
+    }
+
+    def curve(given: Mapping[str, Any], position: int) -> float:
+        return drawn[given["n"], position]
+
+    workload = CurveWorkload(curve, [{"n": n} for n in range(JOBS)], RUNGS[-1], seconds=lambda g, p: 1 + g["n"] % 7 / 5)
+    settings = Settings("metric", "max", RUNGS[-1], JOBS, every_iteration=True, ends_jobs=True, max_seconds=400.0)
+    configurations = iter(workload.configurations(None))
+    world = World(
+        workload,
+        policy,
+        settings,
+        Fleet(slots),
+        Costs(suspend=saving, resume=0.2),
+        faults or Faults(),
+        seed=seed,
+        answer=lambda _: next(configurations, None),
+    )
+    recorded: list[Event] = []
+    world.core.handle = partial(_recording, world.core.handle, recorded)  # type: ignore[method-assign]
+    for _ in world.run():
+        pass
+    return recorded
+
+
+def _recording(handle: Callable[[Event], list[Effect]], recorded: list[Event], event: Event) -> list[Effect]:
+    effects = handle(event)
+    recorded += [effect.event for effect in effects if isinstance(effect, Record) and effect.stream != "cluster"]
+    return effects
+
+
+def judge() -> Judge:
+    return Judge([Bracket(RUNGS, ETA)], "metric")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_accepts_algorithm_2(seed: int) -> None:
+    found = judge().follow(journal(variants.AsMeant(), seed))
+    assert len(found.grown) == JOBS
+    assert {until for _, until in found.promotions} == {2, 4, 8}
+    assert (found.again, found.left) == ([], [])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_accepts_ties_and_losses(seed: int) -> None:
+    found = judge().follow(journal(variants.AsMeant(), seed, values=4, faults=SOME))
+    assert len(found.promotions) > 20
+    assert len(found.again) > 5
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"values": 3}, {"faults": SOME}, {"faults": MANY, "slots": 8, "saving": 3.0}, {"slots": 16, "saving": 3.0}],
+)
+def test_it_accepts_the_policy_asha(given: dict[str, Any]) -> None:
+    found = judge().follow(journal(AshaPolicy(eta=ETA, r=1, brackets=[0]), 3, **given))
+    assert len(found.promotions) > 20
+    assert bool(found.again) == ("faults" in given)
+    brackets = [Bracket(RUNGS[s:], ETA, width=width) for s, width in enumerate((31, 19, 14))]
+    found = Judge(brackets, "metric").follow(journal(AshaPolicy(eta=ETA, r=1), 4, **given))
+    assert (len(found.grown), found.left) == (JOBS, [])
+
+
+BEFORE = r"is promoted, but job \d+ \(.*\) on rung \d comes before it"
+INSTEAD = r"grows the bottom rung, but job \d+ \(.*\) on rung \d is promotable"
+PLACE = r"is promoted from rung \d, where it is \d+ of \d+, and floor\(\d+ / 2\) = \d+ are promotable"
+
+
+@pytest.mark.parametrize(
+    ("variant", "told", "given"),
+    [
+        (variants.BottomUp, BEFORE, {"seed": 3, "faults": SOME}),
+        (variants.WorstFirst, BEFORE, {"seed": 2, "faults": MANY, "slots": 8, "saving": 3.0}),
+        (variants.LatestOnly, INSTEAD, {}),
+        (variants.GrowsFirst, INSTEAD, {}),
+        (variants.Stopping, PLACE, {}),
+        (variants.Awaited, PLACE, {}),
+        (variants.LaterTies, f"{PLACE}|{BEFORE}", {"values": 3}),
+    ],
+)
+def test_it_tells_what_is_not_algorithm_2(variant: type[Policy], told: str, given: dict[str, Any]) -> None:
+    with pytest.raises(Violation, match=rf"^event \d+: job .*({told})"):
+        judge().follow(journal(variant(), **{"seed": 1, **given}))
+
+
+def test_it_tells_the_first_violation_only_once_it_is_there() -> None:
+    events = journal(variants.LatestOnly(), 1)
+    with pytest.raises(Violation) as found:
+        judge().follow(events)
+    number = int(str(found.value).split(":")[0].removeprefix("event "))
+    judge().follow(events[: number - 1])
+    with pytest.raises(Violation):
+        judge().follow(events[:number])
+
+
+def test_it_tells_other_rungs_and_a_bottom_that_is_too_wide() -> None:
+    events = journal(variants.AsMeant(), 0)
+    with pytest.raises(Violation, match=r"job 1 starts towards 1, the bottom rungs are at \[2\]"):
+        Judge([Bracket((2, 4, 8), ETA)], "metric").follow(events)
+    with pytest.raises(Violation, match=r"is sent to 2; it was sent to rung 0 of \[1, 4, 8\]"):
+        Judge([Bracket((1, 4, 8), ETA)], "metric").follow(events)
+    with pytest.raises(Violation, match="grows the bottom rung beyond 63 jobs"):
+        Judge([Bracket(RUNGS, ETA, width=63)], "metric").follow(events)
+    with pytest.raises(Violation):
+        Judge([Bracket(RUNGS, ETA, "min")], "metric").follow(events)
+
+
+def test_a_rung_by_hand() -> None:
+    bracket = Bracket((1, 4, 16), 4)
+    for job, value in zip("abcdefgh", (0.5, math.nan, 0.9, 0.9, 0.1, math.inf, 0.9, 0.2), strict=True):
+        bracket.grows(job, always)
+        assert bracket.completed(job, 1, value)
+        assert not bracket.completed(job, 1, 1.0), "a job reports once where it is sent"
+        if job == "c":
+            with pytest.raises(Violation, match="where it is 1 of 3, and floor"):
+                bracket.promotes("c", always)
+        if job == "d":
+            assert bracket.get_job(always) == ("c", 0)
+            bracket.promotes("c", always)
+            assert bracket.get_job(always) is None
+    assert bracket.candidates(0) == ["c", "d"]  # g came later; infinity is no number
+    with pytest.raises(Violation, match="job g is promoted from rung 0, where it is 3 of 8"):
+        bracket.promotes("g", always)
+    with pytest.raises(Violation, match=r"job i grows the bottom rung, but job d \(0.9\) on rung 0 is promotable"):
+        bracket.grows("i", always)
+    bracket.grows("i", lambda job: job != "d")
+    bracket.promotes("d", always)
+    assert not bracket.completed("d", 3, 1.0)
+    with pytest.raises(Violation, match="job d is promoted from rung 1, where it has not reported"):
+        bracket.promotes("d", always)
+
+
+def test_what_is_no_number_is_not_promotable() -> None:
+    bracket = Bracket((1, 2), 2, "min")
+    for job, value in zip("abcd", (math.nan, -math.inf, math.nan, 3.0), strict=True):
+        bracket.grows(job, always)
+        bracket.completed(job, 1, value)
+    assert bracket.candidates(0) == ["d"]
+    with pytest.raises(Violation, match="job a is promoted from rung 0, where it is 2 of 4"):
+        bracket.promotes("a", always)
+
+
+def test_rungs_are_r_times_eta_to_the_k_and_end_at_R() -> None:
+    assert positions(1, 256, 4) == (1, 4, 16, 64, 256)
+    assert positions(1, 256, 4, s=2) == (16, 64, 256)
+    assert positions(1, 15, 4) == (1, 4, 15)
+    assert positions(2, 120, 4, s=1) == (8, 32, 120)

@@ -1,0 +1,167 @@
+"""Which earlier experiments count as such, and how much of them is given."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import pytest
+from google.protobuf.json_format import MessageToJson
+
+from hopyard.errors import TimedOut
+from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard.spec import canonical_json, load_spec
+from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
+from hopyard_scheduler import earlier
+from hopyard_scheduler.earlier import Earlier
+
+SPEC = """
+name: a
+command: [train]
+metric: {name: accuracy, mode: max}
+space: {lr: {loguniform: [0.1, 1.0]}, data: cifar}
+stop: {jobs: 3}
+"""
+
+
+class Stored:
+    """AppStat, as far as this asks it."""
+
+    def __init__(self) -> None:
+        self.experiments: list[appstat_pb2.ExperimentRow] = []
+        self.rows: dict[str, list[appstat_pb2.JobRow]] = {}
+        self.reports: dict[str, list[appstat_pb2.Statistic]] = {}
+        self.asked: list[str] = []
+
+    def add(self, name: str, curves: Iterable[Mapping[int, float]], *, ended: float = 5.0, text: str = SPEC) -> None:
+        """An experiment, newer than those before; each job reports a curve."""
+        shown = experiment_pb2.Experiment(id=name, spec_json=canonical_json(load_spec(text, "f")), ended_at=ended)
+        shown.state = experiment_pb2.EXPERIMENT_STATE_COMPLETED
+        shown.metric.name, shown.metric.mode = "accuracy", common_pb2.METRIC_MODE_MAX
+        self.experiments.insert(
+            0, appstat_pb2.ExperimentRow(id=name, ended_at=ended, detail_json=MessageToJson(shown, indent=None))
+        )
+        self.rows[name], self.reports[name] = [], []
+        for number, curve in enumerate(curves, 1):
+            job = experiment_pb2.Job(experiment=name, id=str(number), state=common_pb2.JOB_STATE_COMPLETED)
+            job.hyperparameters.CopyFrom(hyperparameters_to_proto({"lr": 0.5, "data": "cifar"}))
+            self.rows[name].append(
+                appstat_pb2.JobRow(experiment=name, id=job.id, state="COMPLETED", detail_json=MessageToJson(job))
+            )
+            for position, value in curve.items():
+                report = common_pb2.Report(position=position, metrics={"accuracy": value})
+                self.reports[name].append(appstat_pb2.Statistic(experiment=name, job=job.id, report=report))
+
+    async def QueryExperiments(self, request: Any) -> appstat_pb2.QueryExperimentsResponse:
+        return appstat_pb2.QueryExperimentsResponse(experiments=self.experiments[: request.page_size])
+
+    async def QueryJobs(self, request: Any) -> appstat_pb2.QueryJobsResponse:
+        return appstat_pb2.QueryJobsResponse(jobs=self.rows[request.experiment])
+
+    async def QueryStatistics(self, request: Any) -> appstat_pb2.QueryStatisticsResponse:
+        self.asked.append(request.experiment)
+        begin = int(request.page_token or 0)
+        end = begin + 4
+        found = self.reports[request.experiment]
+        token = str(end) if end < len(found) else ""
+        return appstat_pb2.QueryStatisticsResponse(statistics=found[begin:end], next_page_token=token)
+
+
+async def curves(stored: Stored, text: str = SPEC, before: float = 10.0) -> list[dict[str, Any]]:
+    found = await Earlier(cast(Any, stored)).curves("x", load_spec(text, "f"), before)
+    return cast(list[dict[str, Any]], json.loads(found))
+
+
+async def test_finished_jobs_of_the_same_space_are_given_newest_experiment_first() -> None:
+    stored = Stored()
+    stored.add("old", [{1: 0.1, 2: 0.2}])
+    stored.add("new", [{1: 0.3}, {1: 0.4, 2: float("nan"), 3: 0.5}])
+    found = await curves(stored)
+    assert [one["positions"] for one in found] == [[1, 2, 3], [1], [1, 2]]
+    assert found[0]["values"][0] == 0.4
+    assert found[0]["values"][1] != found[0]["values"][1]
+    assert found[2] == {
+        "positions": [1, 2],
+        "values": [0.1, 0.2],
+        "hyperparameters": {"lr": 0.5, "data": "cifar"},
+        "ended": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("[0.1, 1.0]", "[0.001, 7.0]", True),  # How far a parameter ranges plays no part.
+        ("name: a\n", "name: b\n", True),
+        ("jobs: 3", "jobs: 30", True),
+        ("data: cifar", "data: imagenet", False),
+        ("data: cifar", "data: {choice: [cifar, imagenet]}", False),
+        ("lr: {loguniform", "lr: {uniform", False),
+        ("lr: {", "rate: {", False),
+        (", data: cifar", "", False),
+        ("name: accuracy", "name: loss", False),
+        ("mode: max", "mode: min", False),
+        ("stop:", "unit: steps\nstop:", False),
+    ],
+)
+async def test_what_the_same_space_means(old: str, new: str, same: bool) -> None:
+    stored = Stored()
+    stored.add("before", [{1: 0.1}])
+    assert SPEC.count(old) == 1
+    assert len(await curves(stored, SPEC.replace(old, new))) == same
+
+
+@pytest.mark.parametrize("ended", [0.0, 10.5])
+async def test_an_experiment_that_had_not_ended_is_not_earlier(ended: float) -> None:
+    stored = Stored()
+    stored.add("beside", [{1: 0.1}], ended=ended)
+    assert await curves(stored) == []
+
+
+async def test_one_that_another_version_wrote_is_left_out() -> None:
+    stored = Stored()
+    stored.add("strange", [{1: 0.1}])
+    stored.add("good", [{1: 0.2}])
+    stored.experiments[1].detail_json = stored.experiments[1].detail_json.replace("loguniform", "curious")
+    assert len(await curves(stored)) == 1
+
+
+async def test_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = Stored()
+    stored.add("older", [{1: 0.1}] * 3)
+    stored.add("old", [{1: 0.1}, {1: 0.2, 2: 0.2}, {1: 0.3}])
+    stored.add("new", [dict.fromkeys(range(1, 8), 0.5)])
+    monkeypatch.setattr(earlier, "CURVES", 2)
+    monkeypatch.setattr(earlier, "POINTS", 3)
+    assert [one["positions"] for one in await curves(stored)] == [[1, 4, 7], [1, 2]]
+    assert set(stored.asked) == {"new", "old"}
+    monkeypatch.setattr(earlier, "CURVES", 100)
+    monkeypatch.setattr(earlier, "REPORTS", 9)
+    stored.asked.clear()
+    assert len(await curves(stored)) == 4  # All of `new` and `old`: pages are read as they are.
+    assert stored.asked == ["new", "new", "old"]
+
+
+async def test_they_are_read_once_and_again_when_the_experiment_was_over() -> None:
+    stored = Stored()
+    stored.add("old", [{1: 0.1}])
+    found = Earlier(cast(Any, stored))
+    spec = load_spec(SPEC, "f")
+    first = await found.curves("x", spec, 10.0)
+    stored.add("new", [{1: 0.2}])
+    assert await found.curves("x", spec, 10.0) == first
+    assert stored.asked == ["old"]
+    found.forget("x")
+    assert len(json.loads(await found.curves("x", spec, 10.0))) == 2
+
+
+async def test_a_store_that_does_not_answer_is_told() -> None:
+    class Silent(Stored):
+        async def QueryExperiments(self, request: Any) -> appstat_pb2.QueryExperimentsResponse:
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets it")
+
+    with pytest.raises(TimedOut, match=r"predictor\.earlier: false goes without"):
+        await Earlier(cast(Any, Silent()), seconds=0.0).curves("x", load_spec(SPEC, "f"), 10.0)

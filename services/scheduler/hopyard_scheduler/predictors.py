@@ -55,15 +55,9 @@ async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str
         )
         try:
             async with asyncio.timeout(seconds):
-                said = await _answer(process, {"name": name, "parameters": parameters, "path": sys.path})
+                said = await _made(process, name, parameters, log)
         except TimeoutError as error:
             raise InvalidInput(f"predictor {name} took longer than {seconds:g} s to be made") from error
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            code = await process.wait()
-            how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-            raise InvalidInput(f"predictor {name}: its process {how} while it was made{_said(log)}") from error
-        except ValueError as error:
-            raise InvalidInput(f"predictor {name}: its process said what is no answer: {error}") from error
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -71,6 +65,17 @@ async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str
     if "error" in said:
         raise InvalidInput(str(said["error"]))
     return str(said.get("reads", "nothing"))
+
+
+async def _made(process: Process, name: str, parameters: Mapping[str, Any], log: IO[bytes]) -> dict[str, Any]:
+    try:
+        return await _answer(process, {"name": name, "parameters": parameters, "path": sys.path})
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        code = await process.wait()  # It may go on without its streams.
+        how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+        raise InvalidInput(f"predictor {name}: its process {how} while it was made{_said(log)}") from error
+    except ValueError as error:
+        raise InvalidInput(f"predictor {name}: its process said what is no answer: {error}") from error
 
 
 async def _answer(process: Process, wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,9 +22,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,28 +32,26 @@ from statistics import median
 from typing import Any, Final
 
 import psutil
-import yaml
 from figures.cluster import embedded, ended, processes
-from figures.frame import machine
 from figures.timing import journal
 from live_vs_simulated import (
     FIGURES,
     Live,
+    conduct,
+    document_of,
     error_of,
     figures_of,
-    live,
-    measured,
     middle_of,
     note,
-    plot,
+    parser_of,
+    recorded,
     runs_of,
     simulated,
+    stop_of,
 )
 
-from hopyard.errors import HopyardError, InvalidInput
-from hopyard_scheduler.policies import new_policy
 from hopyard_scheduler.simulator import Costs
-from policies import Contender, contender, listed, usual_target
+from policies import Contender
 
 HERE: Final = Path(__file__).parent
 EXPERIMENT: Final = HERE / "traces" / "fashion" / "experiment.yaml"
@@ -162,22 +158,15 @@ def _named(given: Any) -> dict[str, Any]:
     return {"name": given} if isinstance(given, str) else dict(given)
 
 
-async def compare(arguments: argparse.Namespace, base: Mapping[str, Any], code: Path) -> dict[str, Any]:
-    slots, stop = arguments.slots, {"jobs": arguments.jobs, "max_iterations": arguments.epochs}
-    note(f"recording {arguments.jobs} whole curves")
-    recording = await live(code, base, {"name": "default"}, stop, slots)
-    note("suspending and resuming")
-    few = {"jobs": 2 * slots, "max_iterations": 4}
-    turning = await live(code, base, {"name": "default", "barrier": True}, few, slots)
-    note("waiting for decisions")
-    judged = {"name": "bandit", "evaluation_boundary": 1, "epsilon": 1e9}
-    waiting = await live(code, base, judged, {"jobs": slots, "max_iterations": 6}, slots)
-    costs = measured([recording, turning], waiting, arguments.epochs)
-    traces = recording.traces
+async def compare(arguments: argparse.Namespace, base: Mapping[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        return await compare_in(Path(folder), arguments, written(base, arguments, Path(folder)))
+
+
+async def compare_in(code: Path, arguments: argparse.Namespace, base: Mapping[str, Any]) -> dict[str, Any]:
+    slots, stop = arguments.slots, stop_of(arguments)
+    traces, target, costs = await recorded(arguments, base, code)
     lower = traces[0].mode == "min"
-    target = arguments.target if arguments.target is not None else usual_target(traces)
-    shown = ", ".join(f"{name} {value * 1e3:.0f} ms" for name, value in asdict(costs).items() if value)
-    note(f"target {target:g}; costs {shown}")
     rows = []
     for policy in arguments.policies:
         runs, loads = [], []
@@ -188,15 +177,7 @@ async def compare(arguments: argparse.Namespace, base: Mapping[str, Any], code: 
             note(f"{policy.label}, live {number + 1} of {arguments.runs}: {_number(runs[-1]['time_to_target'])} s")
         rows.append(_row(policy, runs, loads, traces, costs, arguments, target))
         note(f"{policy.label}, simulated: {_number(rows[-1]['simulated']['time_to_target'])} s")
-    settings = {
-        "experiment": "/".join(arguments.experiment.resolve().parts[-3:]),
-        "slots": slots,
-        **stop,
-        "runs": arguments.runs,
-        "target": target,
-    }
-    settings |= {"seed": arguments.seed, "terms": arguments.set}
-    return {"settings": settings, "machine": machine(), "costs": asdict(costs), "policies": rows}
+    return document_of(arguments, target, costs, rows, seed=arguments.seed, terms=arguments.set)
 
 
 def _row(
@@ -273,22 +254,10 @@ def terms(text: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    policies = "default,bandit:evaluation_boundary=3,earlyterm:evaluation_boundary=3,pop:evaluation_boundary=3"
+    parser = parser_of(__doc__, policies, runs=1, jobs=40, epochs=30, experiment=EXPERIMENT)
     add = parser.add_argument
-    given = "default,bandit:evaluation_boundary=3,earlyterm:evaluation_boundary=3,pop:evaluation_boundary=3"
-    add(
-        "--policies",
-        type=listed(contender),
-        default=given,
-        metavar="NAME[:KEY=VALUE...],...",
-        help=f"[default: {given}]",
-    )
-    add("--runs", type=int, default=1, help="live searches under each policy [default: 1]")
-    add("--slots", type=int, default=2, help="machines [default: 2]")
-    add("--jobs", type=int, default=40, help="configurations [default: 40]")
-    add("--epochs", type=int, default=30, help="of each job [default: 30]")
     add("--seed", type=int, default=15, help="of the generator [default: 15]")
-    add("--target", type=float, help="[default: what a tenth of the configurations end with, or better]")
     add(
         "--set",
         type=terms,
@@ -296,27 +265,7 @@ def main() -> None:
         metavar="NAME=VALUE,...",
         help="terms of the metric",
     )
-    add("--experiment", type=Path, default=EXPERIMENT, metavar="FILE")
-    add("--output", type=Path, metavar="FILE", help="where the figures and curves go, as JSON")
-    add("--plot", type=Path, metavar="FILE", help="where the plot goes: .svg or .png")
-    arguments = parser.parse_args()
-    try:
-        if min(arguments.runs, arguments.slots, arguments.jobs, arguments.epochs) < 1:
-            raise InvalidInput("--runs, --slots, --jobs and --epochs must be at least 1")
-        if arguments.plot is not None and arguments.plot.suffix not in (".svg", ".png"):
-            raise InvalidInput(f"--plot: {arguments.plot} must end in .svg or .png")
-        for policy in arguments.policies:  # What is wrong with one is said before the minutes that come.
-            new_policy(policy.name, dict(policy.parameters))
-        base = yaml.safe_load(arguments.experiment.read_text())
-        with tempfile.TemporaryDirectory() as folder:
-            document = asyncio.run(compare(arguments, written(base, arguments, Path(folder)), Path(folder)))
-    except (HopyardError, OSError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
-    if arguments.output is not None:
-        arguments.output.write_text(json.dumps(document))
-    show(document)
-    if arguments.plot is not None:
-        plot(document, base["metric"]["mode"], arguments.plot)
+    conduct(parser.parse_args(), compare, show)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -42,6 +42,7 @@ from hopyard.client.types import Job
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard.traces import Trace
+from hopyard_scheduler.policies import new_policy
 from hopyard_scheduler.simulator import Costs, TraceWorkload, simulate
 from policies import Contender, contender, listed, usual_target
 
@@ -216,26 +217,35 @@ def reached(curve: Iterable[tuple[float, float | None]], target: float, lower: b
     return next(good, None)
 
 
-async def compare(arguments: argparse.Namespace, base: Mapping[str, Any]) -> dict[str, Any]:
-    code: Path = arguments.experiment.parent
-    stop = {"jobs": arguments.jobs, "max_iterations": arguments.epochs}
-    note("recording whole curves")
-    recording = await live(code, base, {"name": "default"}, stop, arguments.slots)
+async def recorded(
+    arguments: argparse.Namespace, base: Mapping[str, Any], code: Path
+) -> tuple[Sequence[Trace], float, Costs]:
+    """Whole curves, the target that is given or usual for them, and what things cost."""
+    slots, epochs = arguments.slots, arguments.epochs
+    note(f"recording {arguments.jobs} whole curves")
+    recording = await live(code, base, {"name": "default"}, stop_of(arguments), slots)
     note("suspending and resuming")
-    turns = {"name": "default", "barrier": True}
-    few = {"jobs": 2 * arguments.slots, "max_iterations": 4}
-    turning = await live(code, base, turns, few, arguments.slots)
+    few = {"jobs": 2 * slots, "max_iterations": 4}
+    turning = await live(code, base, {"name": "default", "barrier": True}, few, slots)
     note("waiting for decisions")
     judged = {"name": "bandit", "evaluation_boundary": 1, "epsilon": 1e9}
-    waiting = await live(code, base, judged, {"jobs": arguments.slots, "max_iterations": 6}, arguments.slots)
-    costs = measured([recording, turning], waiting, arguments.epochs)
-    traces = recording.traces
-    target, lower = arguments.target, traces[0].mode == "min"
-    if target is None:
-        target = usual_target(traces)
-    note(
-        f"target {target:g}; costs {', '.join(f'{name} {value * 1e3:.0f} ms' for name, value in asdict(costs).items())}"
-    )
+    waiting = await live(code, base, judged, {"jobs": slots, "max_iterations": 6}, slots)
+    costs = measured([recording, turning], waiting, epochs)
+    target = arguments.target if arguments.target is not None else usual_target(recording.traces)
+    shown = ", ".join(f"{name} {value * 1e3:.0f} ms" for name, value in asdict(costs).items() if value)
+    note(f"target {target:g}; costs {shown}")
+    return recording.traces, target, costs
+
+
+def stop_of(arguments: argparse.Namespace) -> dict[str, int]:
+    return {"jobs": arguments.jobs, "max_iterations": arguments.epochs}
+
+
+async def compare(arguments: argparse.Namespace, base: Mapping[str, Any]) -> dict[str, Any]:
+    code: Path = arguments.experiment.parent
+    stop = stop_of(arguments)
+    traces, target, costs = await recorded(arguments, base, code)
+    lower = traces[0].mode == "min"
     rows = []
     for policy in arguments.policies:
         named = {"name": policy.name, **policy.parameters}
@@ -253,12 +263,20 @@ async def compare(arguments: argparse.Namespace, base: Mapping[str, Any]) -> dic
         errors = {name: error_of(found[name], middle[name]) for name in FIGURES}
         row = {"policy": policy.label, "live": runs, "median": middle, "simulated": found, "error": errors}
         rows.append(row)
+    return document_of(arguments, target, costs, rows)
+
+
+def document_of(
+    arguments: argparse.Namespace, target: float, costs: Costs, rows: Sequence[Mapping[str, Any]], **more: Any
+) -> dict[str, Any]:
+    """What was compared, and what was found: a row a policy."""
     settings = {
-        "experiment": str(arguments.experiment),
+        "experiment": "/".join(arguments.experiment.resolve().parts[-3:]),
         "slots": arguments.slots,
-        **stop,
+        **stop_of(arguments),
         "runs": arguments.runs,
         "target": target,
+        **more,
     }
     return {"settings": settings, "machine": machine(), "costs": asdict(costs), "policies": rows}
 
@@ -320,29 +338,43 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(
+    description: str | None, policies: str, runs: int, jobs: int, epochs: int, experiment: Path
+) -> argparse.ArgumentParser:
+    """What live comparisons are told, with these defaults."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add(
         "--policies",
         type=listed(contender),
-        default="default,bandit:evaluation_boundary=3",
+        default=policies,
         metavar="NAME[:KEY=VALUE...],...",
+        help=f"[default: {policies}]",
     )
-    add("--runs", type=int, default=3, help="live searches under each policy [default: 3]")
+    add("--runs", type=int, default=runs, help=f"live searches under each policy [default: {runs}]")
     add("--slots", type=int, default=2, help="machines [default: 2]")
-    add("--jobs", type=int, default=24, help="configurations [default: 24]")
-    add("--epochs", type=int, default=20, help="of each job [default: 20]")
+    add("--jobs", type=int, default=jobs, help=f"configurations [default: {jobs}]")
+    add("--epochs", type=int, default=epochs, help=f"of each job [default: {epochs}]")
     add("--target", type=float, help="[default: what a tenth of the configurations end with, or better]")
-    add("--experiment", type=Path, default=DIGITS, metavar="FILE")
+    add("--experiment", type=Path, default=experiment, metavar="FILE")
     add("--output", type=Path, metavar="FILE", help="where the figures and curves go, as JSON")
     add("--plot", type=Path, metavar="FILE", help="where the plot goes: .svg or .png")
-    arguments = parser.parse_args()
+    return parser
+
+
+def conduct(
+    arguments: argparse.Namespace,
+    compare: Callable[[argparse.Namespace, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]],
+    show: Callable[[Mapping[str, Any]], None],
+) -> None:
+    """Compares, shows what was found, and writes it where it was wanted."""
     try:
         if min(arguments.runs, arguments.slots, arguments.jobs, arguments.epochs) < 1:
             raise InvalidInput("--runs, --slots, --jobs and --epochs must be at least 1")
         if arguments.plot is not None and arguments.plot.suffix not in (".svg", ".png"):
             raise InvalidInput(f"--plot: {arguments.plot} must end in .svg or .png")
+        for policy in arguments.policies:  # What is wrong with one is said before the minutes that come.
+            new_policy(policy.name, dict(policy.parameters))
         base = yaml.safe_load(arguments.experiment.read_text())
         document = asyncio.run(compare(arguments, base))
     except (HopyardError, OSError, RuntimeError) as error:
@@ -352,6 +384,11 @@ def main() -> None:
     show(document)
     if arguments.plot is not None:
         plot(document, base["metric"]["mode"], arguments.plot)
+
+
+def main() -> None:
+    parser = parser_of(__doc__, "default,bandit:evaluation_boundary=3", runs=3, jobs=24, epochs=20, experiment=DIGITS)
+    conduct(parser.parse_args(), compare, show)
 
 
 if __name__ == "__main__":

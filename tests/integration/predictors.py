@@ -124,6 +124,15 @@ class Endless(Toy):
             pass
 
 
+class Mute(Toy):
+    """Closes what it would answer by when it is made, and goes on for ever."""
+
+    def __init__(self, **parameters: Any) -> None:
+        super().__init__(**parameters)
+        os.closerange(3, 256)
+        time.sleep(600)
+
+
 def _beside(note: str) -> None:
     """Starts a process that does nothing for long."""
     started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

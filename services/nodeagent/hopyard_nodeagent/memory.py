@@ -84,10 +84,8 @@ def of_session(leader: int) -> list[int]:
     return found
 
 
-def end_session(leader: int) -> None:
-    """Kills a process that leads or led a session, and what is in it, as its groups."""
-    with suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)
+def end_left(leader: int) -> None:
+    """Kills what is left of the session that a process led. Looks at all processes of the machine, which blocks."""
     for process in of_session(leader):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)

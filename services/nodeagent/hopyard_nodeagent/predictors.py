@@ -20,7 +20,7 @@ from typing import Any, Final
 import psutil
 
 from hopyard_nodeagent import logs
-from hopyard_nodeagent.memory import MemoryGuard, end_session, used_bytes
+from hopyard_nodeagent.memory import MemoryGuard, end_left, used_bytes
 
 START_SECONDS: Final = 120.0
 """How long a process may take until its predictor is made: it imports its packages at the lowest priority."""
@@ -150,12 +150,13 @@ class PredictorProcess:
     async def kill(self) -> None:
         """End it and its children at once; returns when it is gone."""
         if self.usable:  # Else its number may be another's by now.
-            end_session(self._process.pid)
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         await asyncio.shield(self._exit)
 
     async def _wait_for_exit(self) -> None:
         await self._process.wait()
-        end_session(self._process.pid)  # What it has left behind.
+        await asyncio.to_thread(end_left, self._process.pid)
         self._over(self._process.pid)
 
     async def _asked(self, frame: bytes, seconds: float, over_what: str) -> Mapping[str, Any]:

@@ -2,14 +2,20 @@
 
 The space is the same where parameters have the same names and kinds, and constants the same values; how far the others range
 plays no part. Metric, its direction and the unit of positions must be the same too: curves of one metric never stand for those
-of another. Of the experiments that had ended when one was created, the newest ones count, so that it is given the same curves
-whenever it asks, by a restarted scheduler too.
+of another. Of the newest experiments those count that had ended when one was created. Its questions get the same curves as long as
+the scheduler runs. A restarted one reads them anew, and finds fewer where many experiments have come since: answers are in the
+journal, so that no replay depends on that.
+
+Who cannot have them goes without: a question is not held up for long, nor fails, because AppStat does not answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -17,16 +23,19 @@ from google.protobuf.json_format import Parse
 
 from hopyard.client import converters
 from hopyard.client.types import Experiment, Job
-from hopyard.errors import TimedOut
+from hopyard.errors import HopyardError
 from hopyard.spec import ExperimentSpec, spec_from_json
 from hopyard.spec.errors import SpecError
 from hopyard.traces.recording import Recorder
 from hopyard.traces.trace import Trace
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.core.predicting import thinned
+from hopyard_scheduler.failures import Failure, failed
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
+
+_LOG = logging.getLogger(__name__)
 
 CURVES: Final = 100
 """At most so many are given: of the newest experiment those that went furthest, then of the one before it."""
@@ -52,35 +61,56 @@ class Earlier:
     Args:
         stub: AppStat.
         seconds: How long reading may take.
+        clock: Seconds.
     """
 
-    def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._stub = stub
         self._seconds = seconds
+        self._clock = clock
         self._found: dict[str, str] = {}
+        self._failures: dict[str, Failure] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def curves(self, experiment: str, spec: ExperimentSpec, before: float) -> str:
         """A JSON list of the curves for an experiment that was created at `before`.
 
-        Raises:
-            HopyardError: They cannot be read now.
+        While they cannot be read it is empty, which the log says once, and they are tried again from time to time.
         """
         async with self._locks.setdefault(experiment, asyncio.Lock()):
-            if experiment not in self._found:
+            failure = self._failures.get(experiment)
+            if experiment not in self._found and (failure is None or self._clock() >= failure.until):
                 try:
                     async with asyncio.timeout(self._seconds):
                         self._found[experiment] = json.dumps(await self._read(spec, before), separators=(",", ":"))
-                except TimeoutError as error:
-                    raise TimedOut(
-                        f"reading the curves of earlier experiments took longer than {self._seconds:g} s; "
-                        "predictor.earlier: false goes without"
-                    ) from error
-            return self._found[experiment]
+                    self._failures.pop(experiment, None)
+                except TimeoutError:
+                    self._failed(experiment, f"it took longer than {self._seconds:g} s")
+                except HopyardError as error:
+                    self._failed(experiment, str(error))
+            return self._found.get(experiment, "[]")
 
     def forget(self, experiment: str) -> None:
         """An experiment is over."""
         self._found.pop(experiment, None)
+        self._failures.pop(experiment, None)
+
+    def _failed(self, experiment: str, error: str) -> None:
+        before = self._failures.get(experiment)
+        now = self._failures[experiment] = failed(before, error, self._clock())
+        if before is None:
+            _LOG.warning(
+                "experiment %s is predicted without the curves of earlier ones, which cannot be read: %s; "
+                "this is tried again after %g s at the earliest",
+                experiment,
+                error,
+                now.pause,
+            )
 
     async def _read(self, spec: ExperimentSpec, before: float) -> list[dict[str, Any]]:
         key, found, reports = _key(spec), list[dict[str, Any]](), 0

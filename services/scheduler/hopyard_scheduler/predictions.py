@@ -168,7 +168,6 @@ class Predictions:
         Raises:
             InvalidInput: There is no such predictor, or it cannot be made.
             Unavailable: No node is there for too long.
-            HopyardError: The curves of earlier experiments cannot be read.
         """
         x, job = self._found(question.asked)
         spec = self._program(job.member.id).spec

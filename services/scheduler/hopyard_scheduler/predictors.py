@@ -13,7 +13,6 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import IO, Any, Final
 from weakref import WeakValueDictionary
 
@@ -22,14 +21,12 @@ from hopyard.plugins import PREDICTORS, load_plugin, plugin_names
 from hopyard.predictor import Predictor
 from hopyard.printable import printable
 from hopyard.spec import PredictorSpec
+from hopyard_scheduler.failures import Failure, failed
 
 _LOG = logging.getLogger(__name__)
 
 SECONDS: Final = 30.0
 """How long it may take to import and make a predictor."""
-
-AGAIN_SECONDS: Final = (30.0, 600.0)
-"""A predictor that could not be made is not tried again for so long; longer each time, up to so long."""
 
 _MOST_BYTES: Final = 100_000
 _MOST_SAID: Final = 1000
@@ -58,15 +55,9 @@ async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str
         )
         try:
             async with asyncio.timeout(seconds):
-                said = await _answer(process, {"name": name, "parameters": parameters, "path": sys.path})
+                said = await _made(process, name, parameters, log)
         except TimeoutError as error:
             raise InvalidInput(f"predictor {name} took longer than {seconds:g} s to be made") from error
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            code = await process.wait()
-            how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-            raise InvalidInput(f"predictor {name}: its process {how} while it was made{_said(log)}") from error
-        except ValueError as error:
-            raise InvalidInput(f"predictor {name}: its process said what is no answer: {error}") from error
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -74,6 +65,17 @@ async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str
     if "error" in said:
         raise InvalidInput(str(said["error"]))
     return str(said.get("reads", "nothing"))
+
+
+async def _made(process: Process, name: str, parameters: Mapping[str, Any], log: IO[bytes]) -> dict[str, Any]:
+    try:
+        return await _answer(process, {"name": name, "parameters": parameters, "path": sys.path})
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        code = await process.wait()  # It may go on without its streams.
+        how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+        raise InvalidInput(f"predictor {name}: its process {how} while it was made{_said(log)}") from error
+    except ValueError as error:
+        raise InvalidInput(f"predictor {name}: its process said what is no answer: {error}") from error
 
 
 async def _answer(process: Process, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,15 +97,6 @@ def _said(log: IO[bytes]) -> str:
     return f"; it said: {text}" if text else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """A predictor could not be made; it is tried again at `until`, and then after `pause` seconds."""
-
-    error: str
-    until: float
-    pause: float
-
-
 class Predictors:
     """What the predictors of experiments read. Each is looked at once; one that cannot be made from time to time.
 
@@ -120,7 +113,7 @@ class Predictors:
         self._probe = probe
         self._clock = clock
         self._reads: dict[str, str] = {}
-        self._failures: dict[str, _Failure] = {}
+        self._failures: dict[str, Failure] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def check(self, predictor: PredictorSpec) -> None:
@@ -157,10 +150,9 @@ class Predictors:
             self._reads[key] = await self._probe(predictor.name, predictor.parameters, self._seconds)
         except HopyardError as error:
             before = self._failures.get(key)
-            pause = AGAIN_SECONDS[0] if before is None else min(2 * before.pause, AGAIN_SECONDS[1])
-            if before is None or before.error != str(error):
-                _LOG.warning("%s; it is tried again after %g s at the earliest", error, pause)
-            self._failures[key] = _Failure(str(error), self._clock() + pause, pause)
+            now = self._failures[key] = failed(before, str(error), self._clock())
+            if before is None or before.error != now.error:
+                _LOG.warning("%s; it is tried again after %g s at the earliest", error, now.pause)
             raise
         self._failures.pop(key, None)
 

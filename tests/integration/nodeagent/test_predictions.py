@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from hopyard import bundle
 from hopyard.predictor import Curve, Question
 from hopyard.predictor.wire import prediction_from_wire, question_to_json
 from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent import memory
+from hopyard_nodeagent.memory import of_session
 from tests.integration.nodeagent.cluster import Cluster, gone
 
 MODULE = "tests.integration.predictors"
@@ -138,6 +141,27 @@ async def test_what_it_has_started_ends_with_it(cluster: Cluster, tmp_path: Path
     ask(cluster, "e/1", f"{MODULE}:Bad", 3.0, how=how, note=str(note))
     assert (await answer(cluster, "e/1")).error
     await gone(int(note.read_text()))
+
+
+async def test_who_has_ended_by_itself_is_not_killed_by_its_number(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That may be another's by now. What it has left behind is looked for beside the agent's loop."""
+    killed, looked = list[int](), list[bool]()
+    monkeypatch.setattr(os, "killpg", lambda group, _: killed.append(group))
+
+    def looking(leader: int) -> list[int]:
+        looked.append(threading.current_thread() is threading.main_thread())
+        return of_session(leader)
+
+    monkeypatch.setattr(memory, "of_session", looking)
+    await cluster.agent()
+    note = tmp_path / "child"
+    ask(cluster, "e/1", f"{MODULE}:Bad", how="exit", note=str(note))
+    assert (await answer(cluster, "e/1")).error
+    await gone(int(note.read_text()))
+    monkeypatch.undo()
+    assert (killed, looked) == ([], [False])
 
 
 async def test_when_memory_is_short_it_goes_before_training(cluster: Cluster) -> None:

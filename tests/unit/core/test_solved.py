@@ -7,7 +7,9 @@ import math
 import pytest
 
 from hopyard.policy.vocabulary import ForkJob, JobState, Report, RunEndReason
+from hopyard_scheduler.core.curve import Curve
 from hopyard_scheduler.core.events import Operated, Reports, Updated
+from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from tests.unit.core.rig import Rig, snapshot
 
@@ -119,6 +121,29 @@ def test_a_forked_job_goes_on_from_its_ancestors_reports() -> None:
     rig.start("2", "n1/1")
     rig.report(2, 150.0, name="2")
     assert rig.x.reason.startswith("job 2 reached")
+
+
+def test_a_forks_ancestor_counts_up_to_where_it_forked() -> None:
+    rig = training(target=200.0, target_over=3)
+    assert reports(rig, 100.0, 200.0) is None
+    rig.taken(2)
+    rig.stored(2)
+    rig.report(3, 250.0)  # The fork does not continue this one.
+    rig.command(ForkJob("2", "1", 2, {"lr": 0.1}))
+    rig.start("2", "n1/1")
+    rig.report(3, 290.0, name="2")  # (100 + 200 + 290) / 3 < 200
+    assert rig.x.phase is Phase.RUNNING
+    rig.report(4, 110.0, name="2")
+    assert rig.x.reason == "job 2 reached the target 200 with 200 as the mean of 3 reports at 4"
+
+
+def test_a_report_is_judged_without_a_copy_of_the_whole_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = training(target=200.0, target_over=2)
+    assert reports(rig, 100.0, 100.0) is None
+    monkeypatch.delattr(Experiment, "curve")
+    monkeypatch.delattr(Curve, "upto")
+    rig.report(3, 300.0)
+    assert rig.x.reason.startswith("job 1 reached")
 
 
 def test_a_target_that_is_moved_is_compared_with_all_means() -> None:

@@ -56,7 +56,9 @@ def test_the_first_report_of_a_position_and_part_counts(reports: list[tuple[int,
             first[position, part] = value
         else:
             assert same_metrics(known, {"m": first[position, part]})
-    assert [p.position for p in curve.upto(10)] == sorted({position for position, _ in first})
+    there = sorted({position for position, _ in first})
+    assert [p.position for p in curve.upto(10)] == there
+    assert [p.position for p in curve.back(2)] == [position for position in reversed(there) if position <= 2]
 
 
 def test_parts_are_combined_by_their_examples_and_none_counts_as_one() -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from google.protobuf.json_format import MessageToJson
 
-from hopyard.errors import TimedOut
+from hopyard.errors import HopyardError, Unavailable
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
@@ -157,11 +157,56 @@ async def test_they_are_read_once_and_again_when_the_experiment_was_over() -> No
     assert len(json.loads(await found.curves("x", spec, 10.0))) == 2
 
 
-async def test_a_store_that_does_not_answer_is_told() -> None:
-    class Silent(Stored):
-        async def QueryExperiments(self, request: Any) -> appstat_pb2.QueryExperimentsResponse:
-            await asyncio.Event().wait()
-            raise AssertionError("nobody sets it")
+class Failing(Stored):
+    """Does not answer in time, or with an error, until it is `well`."""
 
-    with pytest.raises(TimedOut, match=r"predictor\.earlier: false goes without"):
-        await Earlier(cast(Any, Silent()), seconds=0.0).curves("x", load_spec(SPEC, "f"), 10.0)
+    def __init__(self, error: HopyardError | None) -> None:
+        super().__init__()
+        self.error = error
+        self.well = False
+        self.tries = 0
+
+    async def QueryExperiments(self, request: Any) -> appstat_pb2.QueryExperimentsResponse:
+        if self.well:
+            return await super().QueryExperiments(request)
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds", "said"),
+    [(None, 0.0, "it took longer than 0 s"), (Unavailable("AppStat is away"), 30.0, "AppStat is away")],
+)
+async def test_a_store_that_does_not_answer_is_told_once_and_asked_again_ever_later(
+    error: HopyardError | None, seconds: float, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = Failing(error)
+    stored.add("old", [{1: 0.1}])
+    now = 0.0
+    found = Earlier(cast(Any, stored), seconds, lambda: now)
+    spec = load_spec(SPEC, "f")
+    assert await asyncio.gather(*(found.curves("x", spec, 10.0) for _ in range(3))) == ["[]"] * 3
+    assert stored.tries == 1  # Who waited for it does not wait once more.
+    tries = []
+    for second in range(1, 1000):
+        now, before = float(second), stored.tries
+        assert await found.curves("x", spec, 10.0) == "[]"
+        if stored.tries > before:
+            tries.append(second)
+    assert tries == [30, 90, 210, 450, 930]
+    assert [record.message for record in caplog.records] == [
+        f"experiment x is predicted without the curves of earlier ones, which cannot be read: {said}; "
+        "this is tried again after 30 s at the earliest"
+    ]
+    stored.well = True
+    assert await found.curves("x", spec, 10.0) == "[]"
+    if error is not None:  # Else no answer would be in time.
+        now = 1530.0
+        assert len(json.loads(await found.curves("x", spec, 10.0))) == 1
+    found.forget("x")
+    stored.well = False
+    await found.curves("x", spec, 10.0)
+    assert len(caplog.records) == 2

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from hopyard.errors import HopyardError, Unavailable
 from hopyard.policy.vocabulary import JobState, Predict
 from hopyard.predictor import Prediction
 from hopyard.predictor.loading import new_predictor
@@ -55,16 +54,14 @@ async def made_here(name: str, parameters: Mapping[str, Any], seconds: float) ->
 
 
 class EarlierText(Earlier):
-    """Curves of earlier experiments; an error in their place is raised."""
+    """Curves of earlier experiments."""
 
     def __init__(self) -> None:
-        self.found: str | HopyardError = "[]"
+        self.found = "[]"
         self.asked: list[tuple[str, float]] = []
 
     async def curves(self, experiment: str, spec: object, before: float) -> str:
         self.asked.append((experiment, before))
-        if isinstance(self.found, HopyardError):
-            raise self.found
         return self.found
 
     def forget(self, experiment: str) -> None:
@@ -291,16 +288,6 @@ async def test_curves_of_earlier_experiments_go_with_it_unless_the_file_says_no(
     shell.ask("2")
     assert question_from_json((await own.question()).payload_json).earlier == ()
     assert shell.earlier.asked == []
-
-
-async def test_earlier_curves_that_cannot_be_read_are_the_answer(rig: Rig, background: Background) -> None:
-    shell = Shell(rig, background)
-    shell.spec = PredictorSpec(name="tests.integration.predictors:Social")
-    shell.earlier.found = Unavailable("AppStat is away")
-    await welcomed(shell.join("n1"))
-    shell.ask("1")
-    (answered,) = await shell.answered()
-    assert answered.error == "AppStat is away"
 
 
 # --------------------------------------------------------------------------------------------------------------- histories

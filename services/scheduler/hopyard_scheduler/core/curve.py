@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hopyard.policy.vocabulary import Metrics, Report
@@ -39,7 +39,7 @@ class Point:
 
 @dataclass(slots=True)
 class Curve:
-    """Points by position. The first report of a (position, part) counts; later ones are only compared with it."""
+    """Points by position, ascending. The first report of a (position, part) counts; later ones are only compared with it."""
 
     points: dict[int, Point] = field(default_factory=dict)
 
@@ -57,7 +57,10 @@ class Curve:
         """Records a new report and returns its point."""
         point = self.points.get(report.position)
         if point is None:
+            late = next(reversed(self.points), -1) > report.position  # An evaluation of what training has left behind.
             point = self.points[report.position] = Point(report.position)
+            if late:
+                self.points = dict(sorted(self.points.items()))
         point.seconds += report.seconds
         if report.part:
             point.parts[report.part] = (report.examples, report.metrics)
@@ -67,4 +70,8 @@ class Curve:
 
     def upto(self, position: int) -> list[Point]:
         """Points up to and including a position, ascending."""
-        return [self.points[p] for p in sorted(self.points) if p <= position]
+        return [point for point in self.points.values() if point.position <= position]
+
+    def back(self, position: int) -> Iterator[Point]:
+        """Points from a position on down: who needs a few of the newest is spared the others."""
+        return (point for point in reversed(self.points.values()) if point.position <= position)

@@ -10,7 +10,8 @@ share one policy, their machines, jobs and snapshots.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from hopyard.policy.vocabulary import (
     AllocateJobs,
@@ -198,6 +199,13 @@ class Experiment:
         if job.origin is None:
             return own
         return [*job.prefix, *(p for p in own if p.position > job.origin[1])]
+
+    def back(self, job: Job, position: int) -> Iterator[Point]:
+        """A job's points from a position on down, without a look at those that nobody asks for."""
+        least = -1 if job.origin is None else job.origin[1]
+        own = job.curve.back(min(position, job.terms.max_position))
+        yield from takewhile(lambda point: point.position > least, own)
+        yield from (point for point in reversed(job.prefix) if point.position <= position)
 
     def set_origin(self, job: Job, source: tuple[str, int]) -> None:
         """From now on the job continues another's curve, as it is now: what becomes of that one later is its own."""

@@ -22,7 +22,7 @@ def at(x: Experiment, job: Job, position: int, value: float) -> float | None:
         return None
     if terms.target_over == 1:
         return value if x.sign(value) >= x.sign(terms.target) else None
-    earlier = (point.metrics for point in reversed(x.curve(job)) if point.position <= position)
+    earlier = (point.metrics for point in x.back(job, position))
     values = list(islice((found[terms.metric] for found in earlier if terms.metric in found), terms.target_over))
     return next((mean for _, mean in _means(x, job, [(position, value) for value in values])), None)
 

@@ -244,6 +244,7 @@ class World:
 
     def _accepted(self, effect: ReportAccepted) -> None:
         x, report = self.experiment, effect.report
-        value = report.metrics.get(self._metric, math.nan)
-        reached = solved.at(x, x.jobs[effect.job], report.position, value) is not None
+        job = x.jobs[effect.job]
+        value = job.curve.points[report.position].metrics.get(self._metric, math.nan)  # Evaluations by parts combined.
+        reached = solved.at(x, job, report.position, value) is not None
         self.measure.reported(effect.job, report, self._metric, self.timeline.now, reached=reached)

@@ -12,6 +12,7 @@ from hopyard.policy import (
     TERMINATE,
     Cluster,
     Decision,
+    ExperimentView,
     GeneratorExhausted,
     IterationFinish,
     JobState,
@@ -55,7 +56,8 @@ class PbtPolicy(Policy):
 
     Args:
         population: Members of a population, at least 2.
-        interval: Units between two boundaries, at least 1; None: a thirtieth of `max_iterations`.
+        interval: Units between two boundaries, at least 1; None: a thirtieth of `max_iterations`, but no more than the
+            lag.
         lag: In units, at least `interval`; None: twice the interval.
         truncation: In 0..0.5.
         resample: In 0..1.
@@ -166,7 +168,31 @@ class PbtPolicy(Policy):
         coming = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         return cluster.busy_machines() + len(self._startable(cluster)) + coming
 
+    def review(self, terms: ExperimentView) -> str:
+        """Refuses terms under which no population could begin.
+
+        Raises:
+            ValueError: Nothing says how often to adapt, or `frozen` names what is not in the space.
+        """
+        self._terms(terms)
+        return ""
+
     # -------------------------------------------------------------------------------------------------------- populations
+
+    def _terms(self, terms: ExperimentView) -> frozenset[str]:
+        """What copies inherit as it is under these terms.
+
+        Raises:
+            ValueError: No population can begin under them.
+        """
+        if terms.space is None:
+            raise ValueError(
+                "pbt changes hyperparameters, so it must know the search space, and here is none: to simulate it, give "
+                "simulate() curves from a function (CurveWorkload), and the space they are of (space=...)"
+            )
+        if terms.max_position >= ENDLESS and self._interval is None:
+            raise ValueError("pbt needs stop.max_iterations, or policy.interval: the units between two adaptations")
+        return closure(terms.space, self._frozen)
 
     def _begin(self, cluster: Cluster) -> None:
         """A population begins, in the experiment that has the fewest for its weight."""
@@ -175,19 +201,10 @@ class PbtPolicy(Policy):
             return
         begun = [population.experiment for population in self._populations]
         terms = min(able, key=lambda terms: begun.count(terms.id) / terms.weight)
-        if terms.space is None:
-            raise ValueError(
-                "pbt changes hyperparameters, so it must know the search space, and here is none: to simulate it, give "
-                "simulate() curves from a function (CurveWorkload), and the space they are of (space=...)"
-            )
-        if terms.max_position >= ENDLESS and self._interval is None:
-            raise ValueError("pbt needs stop.max_iterations, or policy.interval: the units between two adaptations")
-        interval = self._interval or max(terms.max_position // _ROUNDS, 1)
+        frozen = self._terms(terms)
+        interval = self._interval or min(max(terms.max_position // _ROUNDS, 1), self._lag or ENDLESS)
         lag = self._lag or 2 * interval
-        if lag < interval:
-            raise ValueError(f"lag is {lag}; it must be at least the interval, which is {interval}")
         size = min(self._size, terms.jobs_left)
-        frozen = closure(terms.space, self._frozen)
         self._populations.append(Population(len(begun), terms.id, size, interval, lag, frozen, wanted=size))
         self._fill(cluster)
 

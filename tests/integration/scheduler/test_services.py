@@ -85,6 +85,7 @@ async def test_one_request_id_is_for_one_experiment(
         ("name: x", "trainer"),
         ("policy: {name: no-such}", "no plugin is called 'no-such'"),
         ("policy: {name: default, barier: true}", "barier"),
+        ("policy: {name: pbt, frozen: [y]}", "policy pbt: frozen names 'y'"),
         ("generator: {name: random, sede: 1}", "sede"),
         ("snapshot: {provider: criu}", "criu"),
     ],

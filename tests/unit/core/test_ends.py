@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     JobState,
     RunEndReason,
+    TerminateJob,
     Verdict,
     WakeAt,
 )
@@ -103,6 +104,22 @@ def test_what_cannot_be_is_refused(rig: Rig, command: EndExperiment, reason: str
     rig.command(command)
     assert rig.x.phase is Phase.RUNNING
     assert verdicts(rig) == [reason]
+
+
+def test_a_job_that_is_being_terminated_cannot_have_won(rig: Rig) -> None:
+    rig.command(TerminateJob("1"), EndExperiment("so", "1"))
+    assert rig.x.phase is Phase.RUNNING
+    assert verdicts(rig) == ["job '1' is being terminated, so it cannot have won"]
+
+
+@pytest.mark.parametrize("end", [RunEndReason.TERMINATED, RunEndReason.FAILED])
+def test_a_job_that_came_to_nothing_cannot_have_won(rig: Rig, end: RunEndReason) -> None:
+    if end is RunEndReason.TERMINATED:
+        rig.command(TerminateJob("1"))
+    rig.ended(end, 1)
+    rig.command(EndExperiment("so", "1"))
+    assert rig.x.phase is Phase.RUNNING
+    assert rig.x.refusal == f"job '1' is {rig.job().state.value}, so it cannot have won"
 
 
 def test_twice_is_as_good_as_once(rig: Rig) -> None:

@@ -163,6 +163,10 @@ def end_by_policy(x: Experiment, command: EndExperiment, at: float) -> None:
         winner = commands.find_job(x, command.winner)
         if winner.high_water == 0:
             raise commands.RefusedError(f"job {winner.id!r} has reported nothing, so it cannot have won")
+        if winner.state in (JobState.TERMINATED, JobState.FAILED):
+            raise commands.RefusedError(f"job {winner.id!r} is {winner.state.value}, so it cannot have won")
+        if winner.run is not None and winner.run.ending is RunEndReason.TERMINATED:
+            raise commands.RefusedError(f"job {winner.id!r} is being terminated, so it cannot have won")
         if command.experiment not in ("", winner.member.id):
             raise commands.RefusedError(f"job {winner.id!r} is of experiment {winner.member.id!r}")
     name = command.experiment or (winner.member.id if winner is not None else "")

@@ -152,3 +152,25 @@ def test_of_a_group_all_end_without_a_name() -> None:
     rig.make("y")
     rig.command(EndExperiment("both are done"))
     assert {str(member.phase) for member in rig.x.members.values()} == {"Phase.COMPLETED"}
+
+
+@pytest.mark.parametrize(
+    ("target", "left"),
+    [(0.9, (JobState.COMPLETED, "reached the target")), (None, (JobState.SUSPENDED, "the experiment was extended"))],
+)
+def test_after_an_extension_that_nobody_wanted_a_job_has_still_reached_the_target_and_nobody_else_has_won_again(
+    target: float | None, left: tuple[JobState, str]
+) -> None:
+    rig = Rig(target=target)
+    rig.create()
+    rig.start("1")
+    rig.report(4, 0.95)
+    if target is None:
+        rig.command(EndExperiment("good", "1"))
+    rig.ended(RunEndReason.SUSPENDED, 4, snapshot(4))
+    rig.stored(4)
+    assert (str(rig.x.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+    rig.demand = lambda: 0
+    rig.feed(Updated(rig.now, "x", "u", max_position=20))
+    assert (str(rig.x.phase), rig.x.reason) == ("Phase.COMPLETED", "the policy has nothing left to do")
+    assert (rig.job().state, rig.job().reason) == left

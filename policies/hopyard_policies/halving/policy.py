@@ -178,7 +178,7 @@ class HalvingPolicy(Policy):
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that jobs on their way or to be promoted need, and that new configurations will need."""
         queued = sum(cluster.jobs[job].state.idle for job in (*self._queue, *self._started))
-        new = len(self._fresh) + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
+        new = self._ready(cluster) + cluster.experiment.jobs_left
         return cluster.busy_machines() + queued + self._promotable(cluster) + new
 
     def _promotable(self, cluster: Cluster) -> int:
@@ -359,9 +359,12 @@ class HalvingPolicy(Policy):
             self._brackets[home].add(job)
             self._start(cluster, job, machines.popleft())
         self._fresh.extendleft(reversed(waiting))
-        ready = len(self._fresh) + cluster.count(JobState.CREATING)
-        for _ in range(min(len(machines) + self._ahead - ready, cluster.experiment.jobs_left)):
+        for _ in range(min(len(machines) + self._ahead - self._ready(cluster), cluster.experiment.jobs_left)):
             cluster.create_job()
+
+    def _ready(self, cluster: Cluster) -> int:
+        """New configurations that may begin, and those on their way; not the ones that a person has paused."""
+        return sum(cluster.jobs[job].state.idle for job in self._fresh) + cluster.count(JobState.CREATING)
 
     def _start(self, cluster: Cluster, job: str, machine: str) -> None:
         self._queue.pop(job, None)

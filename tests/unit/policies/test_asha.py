@@ -89,6 +89,33 @@ def test_the_tail_hands_machines_over_at_once() -> None:
     assert cluster.over == "the policy has nothing left to do"
 
 
+def held(cluster: VirtualCluster, *jobs: str) -> VirtualCluster:
+    """A person pauses jobs while the first report is awaited."""
+    for job in jobs:
+        cluster.at(0.5, setattr, cluster.jobs[job], "state", JobState.HELD)
+    return cluster
+
+
+def test_no_machine_is_wanted_for_jobs_that_a_person_has_paused() -> None:
+    cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]), machines=1, jobs=3)
+    cluster.run(until=0.2)
+    history = held(cluster, "2", "3").run()
+    assert cluster.jobs["1"].state is JobState.SUSPENDED
+    assert history[-1].demand == 0
+
+
+def test_jobs_that_a_person_has_paused_are_not_ready_ones() -> None:
+    cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]), machines=1, jobs=8)
+    cluster.run(until=0.2)
+    held(cluster, "2", "3").run(until=1.5)
+    assert {job.id: job.state for job in cluster.jobs.values()} == {
+        "1": JobState.SUSPENDED,
+        **dict.fromkeys("23", JobState.HELD),
+        "4": JobState.RUNNING,
+        **dict.fromkeys("56", JobState.PENDING),
+    }
+
+
 def test_an_extended_experiment_widens_its_brackets_and_promotes_who_waits() -> None:
     """Four worse ones make twelve: 3 is the sixth of them, and then 7 the third of six at the next rung. Nothing is trained twice."""
     policy = AshaPolicy(eta=2, brackets=[0])

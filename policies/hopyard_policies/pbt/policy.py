@@ -23,8 +23,9 @@ from hopyard.policy import (
 )
 from hopyard.policy.vocabulary import CreateJob, ForkJob
 from hopyard.space import below
+from hopyard_policies.parameters import need_whole
 from hopyard_policies.pbt.explore import closure, explored
-from hopyard_policies.pbt.population import Population, rated
+from hopyard_policies.pbt.population import Population
 
 _ROUNDS: Final = 30
 
@@ -85,8 +86,8 @@ class PbtPolicy(Policy):
             ("interval", interval, 1),
             ("lag", lag, interval if type(interval) is int else 1),
         ):
-            if value is not None and (type(value) is not int or value < least):
-                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+            if value is not None or name == "population":
+                need_whole(name, value, least)
         for name, chance, most in (("truncation", truncation, 0.5), ("resample", resample, 1)):
             if type(chance) not in (int, float) or not 0 <= chance <= most:
                 raise ValueError(f"{name} is {chance!r}; it must be in 0..{most}")
@@ -265,12 +266,12 @@ class PbtPolicy(Policy):
         terms = cluster.experiment
         points = reversed(cluster.curve(job))
         found = next((point.metrics[terms.metric] for point in points if terms.metric in point.metrics), math.nan)
-        return rated(terms, found)
+        return terms.rated(found)
 
     def _is_drawn_again(self, cluster: Cluster, population: Population, job: str) -> bool:
         """Whether a member that begins no better than random guessing gives its place to another configuration."""
         terms = cluster.experiments[population.experiment]
-        if terms.kill_threshold is None or population.results[job][0] > rated(terms, terms.kill_threshold):
+        if terms.kill_threshold is None or population.results[job][0] > terms.rated(terms.kill_threshold):
             return False
         if len(population.poor) < population.size // 2:
             population.poor.add(job)

@@ -68,17 +68,6 @@ def test_two_machines_eight_configurations() -> None:
     assert left == ["1", "2", "3", "5", "7", "8"]
 
 
-def test_without_memory_every_promotion_is_a_new_run() -> None:
-    """As where training begins from scratch each time: job 4 leaves at 1, and at 2."""
-
-    class Leaves(AshaPolicy):
-        in_memory = False
-
-    cluster = cluster_of(Leaves(eta=2, brackets=[0]))
-    cluster.run()
-    assert [row[4:] for row in rows(cluster) if row[0] == "4"] == [(0, 1), (1, 2), (2, 4)]
-
-
 def test_the_tail_hands_machines_over_at_once() -> None:
     """All have begun when job 8 does; from then on it wants only what can be used."""
     cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]))
@@ -275,10 +264,13 @@ def test_async_hyperband_loops_through_its_brackets() -> None:
         ({"eta": 2.5}, "eta is 2.5; it must be a whole number of at least 2"),
         ({"rungs": 0}, "rungs is 0; it must be a whole number of at least 1"),
         ({"r": 0}, "r is 0; it must be a whole number of at least 1"),
-        ({"r": 1, "rungs": 3}, "give one of them"),
+        ({"r": 1, "rungs": 3}, "rungs is 3 and r is 1; give one of them"),
+        ({"r": 2, "rungs": 5}, "rungs is 5 and r is 2; give one of them"),
+        ({"infinite": True, "rungs": 3}, "rungs is 3, but the infinite horizon has no top rung"),
+        ({"infinite": True, "rungs": 3, "r": 2}, "rungs is 3, but the infinite horizon has no top rung"),
         ({"brackets": []}, "must be a list of early-stopping rates"),
         ({"brackets": [0, 0]}, "can be there once"),
-        ({"brackets": 0}, "must be a list of early-stopping rates"),
+        ({"brackets": 0}, "must be a list of early-stopping rates, not how many brackets there are"),
         ({"infinite": 1}, "it must be true or false"),
         ({"ahead": -1}, "ahead is -1"),
     ],
@@ -289,7 +281,7 @@ def test_impossible_parameters_are_refused(parameters: dict[str, Any], message: 
 
 
 def test_a_bracket_that_the_ladder_has_no_rung_for_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"brackets is \[0, 4\], but the rungs are at 1, 2, 4: .* is 2"):
+    with pytest.raises(ValueError, match=r"brackets is \[0, 4\], but the rungs are at 1, 2, 4: .* the largest is 2"):
         cluster_of(AshaPolicy(eta=2, brackets=[0, 4])).run()
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import bisect
 import math
 
-from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, ExperimentView, IterationFinish, JobState, JobView
+from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, JobState, JobView
 from hopyard_policies.default import DefaultPolicy
+from hopyard_policies.parameters import need_whole
 
 
 class MedianPolicy(DefaultPolicy):
@@ -45,8 +46,7 @@ class MedianPolicy(DefaultPolicy):
             ("grace", grace, 0),
             ("least_jobs", least_jobs, 1),
         ):
-            if type(value) is not int or value < least:
-                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+            need_whole(name, value, least)
         super().__init__(ahead=ahead)
         self._every = evaluation_boundary
         self._grace = grace
@@ -78,13 +78,7 @@ class MedianPolicy(DefaultPolicy):
 def _values(cluster: Cluster, job: str) -> list[float]:
     """What a job reported, so that larger is better and minus infinity is what is not finite."""
     terms = cluster.experiment
-    return [_rated(terms, point.metrics.get(terms.metric, math.nan)) for point in cluster.curve(job)]
-
-
-def _rated(terms: ExperimentView, value: float) -> float:
-    if not math.isfinite(value):
-        return -math.inf
-    return value if terms.mode == "max" else -value
+    return [terms.rated(point.metrics.get(terms.metric, math.nan)) for point in cluster.curve(job)]
 
 
 def _average(values: list[float]) -> float:

@@ -328,7 +328,7 @@ class Schedule:
             return
         job = self._more.choice(list(x.open))
         self.world.fault("job paused by a person", f"{x.id} {job}")
-        self.scheduler.handle(JobHeld(self.world.now, x.id, job, True))
+        self.scheduler.handle(JobHeld(self.world.now, x.id, job, True, asks_anew=True))
         self.world.later(self._more.uniform(0.2, 20.0), self._let_go, x.id, job)
 
     def _let_go(self, experiment: str, job: str) -> None:
@@ -340,8 +340,8 @@ class Schedule:
         elif x is not None and job in x.jobs and x.jobs[job].held:
             now = self.world.now
             end = self._more.random() < 0.1
-            event = JobOperated(now, experiment, TerminateJob(job)) if end else JobHeld(now, experiment, job, False)
-            self.scheduler.handle(event)
+            ended = JobOperated(now, experiment, TerminateJob(job), asks_anew=True)
+            self.scheduler.handle(ended if end else JobHeld(now, experiment, job, False, asks_anew=True))
             self.world.later(1.0, self._let_go, experiment, job)  # It may have been lost in a crash.
 
     def _request(self) -> None:

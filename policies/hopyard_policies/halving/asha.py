@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Sequence
 
 from hopyard.policy import Cluster, JobState
 from hopyard_policies.halving.bracket import Bracket
 from hopyard_policies.halving.brackets import hyperband, shares, standard
 from hopyard_policies.halving.policy import HalvingPolicy
-from hopyard_policies.halving.rungs import MOST_RUNGS
 
 
-class AshaPolicy(HalvingPolicy):
-    """ASHA, Algorithm 2 of its paper, with the defaults of section 5.1: it needs no more than random search, n and R.
+class AsynchronousPolicy(HalvingPolicy):
+    """Algorithm 2 of the ASHA paper in several brackets. How wide they get and which one grows, subclasses say."""
 
-    n is the experiment's number of jobs, R its max position. A machine that is free gets the best configuration that may be
-    promoted: brackets are asked in their order, in each the rungs from the top down, and of a rung of k results the best
-    floor(k / eta) may go on. When nobody may in any bracket, a new configuration begins at the bottom of the bracket that is
-    furthest behind its part of n. When all n have begun, machines for which there is no promotion are left to others.
+    _widths: tuple[int, ...] = ()
+    """How many configurations each bracket gets of all."""
 
-    With the infinite horizon R is no aim: rungs begin at `r`, 1 by default, and go on by eta as far as jobs may train at all,
-    however many they are.
-
-    Args:
-        eta: The reduction factor, at least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. Not with `r` or the infinite horizon.
-        r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
-        brackets: Early-stopping rates: bracket s begins at rung s of the ladder. None: 0, 1 and 2, as far as they have two rungs.
-        infinite: The infinite horizon, with bracket 0 alone by default.
-        ahead: Jobs created beyond those that have a machine, at least 0.
-
-    Raises:
-        ValueError: An argument is out of range, or two do not go together.
-    """
-
-    def __init__(
-        self,
-        eta: int = 4,
-        rungs: int = MOST_RUNGS,
-        r: int | None = None,
-        brackets: Sequence[int] | None = None,
-        infinite: bool = False,
-        ahead: int = 2,
-    ) -> None:
-        if type(infinite) is not bool:
-            raise ValueError(f"infinite is {infinite!r}; it must be true or false")
-        self._infinite = infinite
-        if infinite:
-            r, brackets = r if r is not None else 1, brackets if brackets is not None else [0]
-        super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead)
-        self._widths: tuple[int, ...] = ()
+    @abc.abstractmethod
+    def _divided(self) -> tuple[int, ...]:
+        """How many configurations each bracket gets of all."""
 
     def _set_up(self) -> None:
         if not self._brackets:
@@ -58,20 +28,7 @@ class AshaPolicy(HalvingPolicy):
         self._widths = self._divided()
 
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
-        return self._widths, [] if self._infinite else [len(self._ladder) - s for s in self._stops]
-
-    def _standard(self) -> tuple[int, ...]:
-        return standard(len(self._ladder))
-
-    def _divided(self) -> tuple[int, ...]:
-        """How many configurations each bracket gets of all."""
-        return shares(self._configurations, [len(self._ladder) - s for s in self._stops], self._eta)
-
-    def _growing(self, cluster: Cluster) -> int | None:
-        """The bracket that is furthest behind its part: the smallest (size + 1) / width, the first of several."""
-        sizes = [bracket.size for bracket in self._brackets]
-        room = [((sizes[i] + 1) / width, i) for i, width in enumerate(self._widths) if sizes[i] < width]
-        return min(room)[1] if room else None
+        return self._widths, [len(self._ladder) - s for s in self._stops]
 
     def _promotion(self, cluster: Cluster, staying: str) -> tuple[str, int] | None:
         for bracket, job, rung in self._candidates():
@@ -95,18 +52,23 @@ class AshaPolicy(HalvingPolicy):
         return self._widths[bracket] if rung == 0 else None
 
 
-class AsyncHyperbandPolicy(AshaPolicy):
-    """Asynchronous Hyperband: loops through brackets of ASHA, from the one that stops earliest to the one that does not stop any.
+class AshaPolicy(AsynchronousPolicy):
+    """ASHA, Algorithm 2 of its paper, with the defaults of section 5.1: it needs no more than random search, n and R.
 
-    New configurations go to one bracket at a time. It gets as many as Hyperband gives its bracket, so that all of them train about as
-    much in all, then the next one does, and after the last the first one again: it goes on with all its results. Promotions
-    come before new configurations, in whatever bracket they are.
+    n is the experiment's number of jobs, R its max position. A machine that is free gets the best configuration that may be
+    promoted: brackets are asked in their order, in each the rungs from the top down, and of a rung of k results the best
+    floor(k / eta) may go on. When nobody may in any bracket, a new configuration begins at the bottom of the bracket that is
+    furthest behind its part of n. When all n have begun, machines for which there is no promotion are left to others.
+
+    With the infinite horizon R is no aim: rungs begin at `r`, 1 by default, and go on by eta as far as jobs may train at all,
+    however many they are.
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
+        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. None: 5. Not with `r` or the infinite horizon.
         r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
-        brackets: Early-stopping rates to loop through, in rising order; None: all.
+        brackets: By early-stopping rate: bracket s begins at rung s of the ladder. None: 0, 1 and 2, as far as they have two rungs.
+        infinite: The infinite horizon, with bracket 0 alone by default.
         ahead: Jobs created beyond those that have a machine, at least 0.
 
     Raises:
@@ -116,12 +78,49 @@ class AsyncHyperbandPolicy(AshaPolicy):
     def __init__(
         self,
         eta: int = 4,
-        rungs: int = MOST_RUNGS,
+        rungs: int | None = None,
         r: int | None = None,
         brackets: Sequence[int] | None = None,
+        infinite: bool = False,
         ahead: int = 2,
     ) -> None:
+        if type(infinite) is not bool:
+            raise ValueError(f"infinite is {infinite!r}; it must be true or false")
+        if infinite and rungs is not None:
+            raise ValueError(
+                f"rungs is {rungs!r}, but the infinite horizon has no top rung to count from; leave rungs out"
+            )
+        self._infinite = infinite
+        if infinite:
+            r, brackets = r if r is not None else 1, brackets if brackets is not None else [0]
         super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead)
+
+    def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
+        widths, rungs = super()._beginnings()
+        return widths, [] if self._infinite else rungs
+
+    def _standard(self) -> tuple[int, ...]:
+        return standard(len(self._ladder))
+
+    def _divided(self) -> tuple[int, ...]:
+        return shares(self._configurations, [len(self._ladder) - s for s in self._stops], self._eta)
+
+    def _growing(self, cluster: Cluster) -> int | None:
+        """The bracket that is furthest behind its part: the smallest (size + 1) / width, the first of several."""
+        sizes = [bracket.size for bracket in self._brackets]
+        room = [((sizes[i] + 1) / width, i) for i, width in enumerate(self._widths) if sizes[i] < width]
+        return min(room)[1] if room else None
+
+
+class AsyncHyperbandPolicy(AsynchronousPolicy):
+    """Asynchronous Hyperband: loops through brackets of ASHA, from the one that stops earliest to the one that does not stop any.
+
+    New configurations go to one bracket at a time. It gets as many as Hyperband gives its bracket, so that all of them train about as
+    much in all, then the next one does, and after the last the first one again: it goes on with all its results. Promotions
+    come before new configurations, in whatever bracket they are.
+
+    Its parameters are those of `HalvingPolicy`; without `brackets` it loops through all of them.
+    """
 
     def _standard(self) -> tuple[int, ...]:
         return tuple(range(len(self._ladder)))

@@ -6,7 +6,6 @@ import abc
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import ClassVar
 
 from hopyard.policy import (
     CONTINUE,
@@ -30,6 +29,7 @@ from hopyard.policy.vocabulary import AmendRun, StartJob
 from hopyard_policies.halving.bracket import Bracket
 from hopyard_policies.halving.brackets import shortage
 from hopyard_policies.halving.rungs import MOST_RUNGS, extended, least, positions
+from hopyard_policies.parameters import need_whole
 
 
 class HalvingPolicy(Policy):
@@ -45,29 +45,35 @@ class HalvingPolicy(Policy):
 
     Args:
         eta: The reduction factor: of so many results one goes on. At least 2.
-        rungs: The most rungs, at least 1, if `r` is not given.
-        r: What a configuration of bracket 0 trains at least, in units; None: what gives `rungs` rungs.
-        brackets: Early-stopping rates: a bracket s begins at rung s of the ladder. None: the policy's own.
+        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. None: 5, unless `r` is given, which excludes it.
+        r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
+        brackets: The brackets by their early-stopping rates, not how many they are: the paper's bracket s begins at rung s of the
+            ladder, so [0] is the one that stops earliest, and [0, 1, 2] are three. None: the policy's own.
         ahead: Jobs created beyond those that have a machine, at least 0.
 
     Raises:
-        ValueError: An argument is out of range.
+        ValueError: An argument is out of range, or two do not go together.
     """
 
     every_iteration = False
     ends_jobs = False
-    in_memory: ClassVar[bool] = True
-    """Whether a job that is promoted at once stays on its machine; a benchmark of training from scratch says no."""
 
-    def __init__(self, eta: int, rungs: int, r: int | None, brackets: Sequence[int] | None, ahead: int) -> None:
-        for name, value, lowest in (("eta", eta, 2), ("rungs", rungs, 1), ("r", r, 1), ("ahead", ahead, 0)):
-            if value is None and name == "r":
-                continue
-            if type(value) is not int or value < lowest:
-                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {lowest}")
-        if rungs != MOST_RUNGS and r is not None:
+    def __init__(
+        self,
+        eta: int = 4,
+        rungs: int | None = None,
+        r: int | None = None,
+        brackets: Sequence[int] | None = None,
+        ahead: int = 2,
+    ) -> None:
+        need_whole("eta", eta, 2)
+        need_whole("ahead", ahead, 0)
+        for name, value in (("rungs", rungs), ("r", r)):
+            if value is not None:
+                need_whole(name, value)
+        if rungs is not None and r is not None:
             raise ValueError(f"rungs is {rungs} and r is {r}; give one of them: the other follows")
-        self._eta, self._most, self._r, self._ahead = eta, rungs, r, ahead
+        self._eta, self._most, self._r, self._ahead = eta, rungs or MOST_RUNGS, r, ahead
         self._rates = _rates(brackets)
         self._ladder: tuple[int, ...] = ()
         self._configurations = 0
@@ -122,9 +128,8 @@ class HalvingPolicy(Policy):
         if not event.at_until:
             return Decision.proceed(self._until(job))
         self._arrive(cluster, job, finished=event.report.finished)
-        staying = job.id if self.in_memory else ""
         over = cluster.busy_machines() > cluster.share or not cluster.experiment.running
-        if over or event.report.finished or job.state is not JobState.RUNNING or not self._fill(cluster, staying):
+        if over or event.report.finished or job.state is not JobState.RUNNING or not self._fill(cluster, job.id):
             return CONTINUE
         until = self._until(job)
         self._amended[job.id] = cluster.amend_run(job.id, until=until)
@@ -178,7 +183,7 @@ class HalvingPolicy(Policy):
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that jobs on their way or to be promoted need, and that new configurations will need."""
         queued = sum(cluster.jobs[job].state.idle for job in (*self._queue, *self._started))
-        new = len(self._fresh) + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
+        new = self._ready(cluster) + cluster.experiment.jobs_left
         return cluster.busy_machines() + queued + self._promotable(cluster) + new
 
     def _promotable(self, cluster: Cluster) -> int:
@@ -252,7 +257,7 @@ class HalvingPolicy(Policy):
         if rates[-1] > most:
             at = ", ".join(map(str, self._ladder))
             raise ValueError(
-                f"brackets is {list(rates)}, but the rungs are at {at}: the largest early-stopping rate is {most}"
+                f"brackets is {list(rates)}, but the rungs are at {at}: bracket s begins at rung s, so the largest is {most}"
             )
         return rates
 
@@ -359,9 +364,12 @@ class HalvingPolicy(Policy):
             self._brackets[home].add(job)
             self._start(cluster, job, machines.popleft())
         self._fresh.extendleft(reversed(waiting))
-        ready = len(self._fresh) + cluster.count(JobState.CREATING)
-        for _ in range(min(len(machines) + self._ahead - ready, cluster.experiment.jobs_left)):
+        for _ in range(min(len(machines) + self._ahead - self._ready(cluster), cluster.experiment.jobs_left)):
             cluster.create_job()
+
+    def _ready(self, cluster: Cluster) -> int:
+        """New configurations that may begin, and those on their way; not the ones that a person has paused."""
+        return sum(cluster.jobs[job].state.idle for job in self._fresh) + cluster.count(JobState.CREATING)
 
     def _start(self, cluster: Cluster, job: str, machine: str) -> None:
         self._queue.pop(job, None)
@@ -374,7 +382,10 @@ def _rates(given: Sequence[int] | None) -> tuple[int, ...] | None:
     if given is None:
         return None
     if not isinstance(given, list | tuple) or not given or any(type(s) is not int or s < 0 for s in given):
-        raise ValueError(f"brackets is {given!r}; it must be a list of early-stopping rates: 0, 1, 2, ...")
+        raise ValueError(
+            f"brackets is {given!r}; it must be a list of early-stopping rates, not how many brackets there are: [0] is the "
+            "one that stops earliest, [0, 1, 2] are three"
+        )
     if len(set(given)) < len(given):
         raise ValueError(f"brackets is {given!r}; an early-stopping rate can be there once")
     return tuple(sorted(given))

@@ -2,54 +2,29 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 
 from hopyard.policy import Cluster, JobState
 from hopyard_policies.halving.bracket import Bracket, SynchronousBracket
 from hopyard_policies.halving.brackets import hyperband, needed
 from hopyard_policies.halving.policy import HalvingPolicy
-from hopyard_policies.halving.rungs import MOST_RUNGS
+from hopyard_policies.parameters import need_whole
 
 
-class ShaPolicy(HalvingPolicy):
-    """SHA, Algorithm 1 of the ASHA paper, on several machines: a rung is decided when all its configurations have reported.
+class SynchronousPolicy(HalvingPolicy):
+    """Algorithm 1 of the ASHA paper in brackets that begin one after the other. How wide they are, subclasses say."""
 
-    A bracket begins with `width` configurations; of each rung the best floor(k / eta) of k go on together, and the others end. When a
-    machine would idle, since all brackets wait for results, another bracket begins (as in BOHB), until the experiment has all its
-    jobs; the last bracket has what is left of them. A rung waits for lost runs until they have reported, for failed jobs not
-    at all: these are worst. Nor does it wait for jobs that a person has paused: what they report later comes too late.
+    _open_ones: tuple[SynchronousBracket, ...] = ()
 
-    Args:
-        eta: The reduction factor, at least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
-        r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
-        brackets: Early-stopping rates to loop through, in rising order: bracket s begins at rung s of the ladder. None: 0.
-        width: Configurations of a bracket, at least 1; None: as many as bring one to R, eta^(its rungs - 1).
-        ahead: Jobs created beyond those that have a machine, at least 0.
-
-    Raises:
-        ValueError: An argument is out of range, or two do not go together.
-    """
-
-    def __init__(
-        self,
-        eta: int = 4,
-        rungs: int = MOST_RUNGS,
-        r: int | None = None,
-        brackets: Sequence[int] | None = None,
-        width: int | None = None,
-        ahead: int = 2,
-    ) -> None:
-        super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead)
-        if width is not None and (type(width) is not int or width < 1):
-            raise ValueError(f"width is {width!r}; it must be a whole number of at least 1")
-        self._given_width = width
-        self._open_ones: list[SynchronousBracket] = []
+    @abc.abstractmethod
+    def _size(self, s: int) -> int:
+        """Configurations of a whole bracket."""
 
     def _set_up(self) -> None:
         self._rates_here()
         # Brackets that are decided are decided again when jobs may train further.
-        self._open_ones = [bracket for bracket in self._brackets if isinstance(bracket, SynchronousBracket)]
+        self._open_ones = tuple(bracket for bracket in self._brackets if isinstance(bracket, SynchronousBracket))
 
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
         left, widths, rungs = self._configurations, [], []
@@ -59,13 +34,6 @@ class ShaPolicy(HalvingPolicy):
             left -= widths[-1]
         return widths, rungs
 
-    def _standard(self) -> tuple[int, ...]:
-        return (0,)
-
-    def _size(self, s: int) -> int:
-        """Configurations of a whole bracket."""
-        return self._given_width or needed(len(self._ladder) - s, self._eta)
-
     def _growing(self, cluster: Cluster) -> int:
         newest = self._open_ones[-1] if self._open_ones else None
         if newest is None or newest.size >= newest.width:
@@ -73,7 +41,7 @@ class ShaPolicy(HalvingPolicy):
             s = rates[len(self._brackets) % len(rates)]
             newest = SynchronousBracket(self._eta, len(self._ladder) - s, self._size(s))
             self._open(newest, s)
-            self._open_ones.append(newest)
+            self._open_ones = (*self._open_ones, newest)
         return len(self._brackets) - 1
 
     def _settle(self, cluster: Cluster) -> None:
@@ -92,7 +60,7 @@ class ShaPolicy(HalvingPolicy):
                 for job in losers:
                     if not cluster.jobs[job].state.ended:
                         cluster.terminate_job(job)
-        self._open_ones = [bracket for bracket in self._open_ones if not bracket.decided]
+        self._open_ones = tuple(bracket for bracket in self._open_ones if not bracket.decided)
 
     def _last(self, cluster: Cluster) -> bool:
         """Whether no further configuration can come."""
@@ -107,17 +75,20 @@ class ShaPolicy(HalvingPolicy):
         return found.width // self._eta**rung if isinstance(found, SynchronousBracket) else None
 
 
-class HyperbandPolicy(ShaPolicy):
-    """Hyperband: loops through brackets of SHA, from the one that stops earliest to the one that does not stop any.
+class ShaPolicy(SynchronousPolicy):
+    """SHA, Algorithm 1 of the ASHA paper, on several machines: a rung is decided when all its configurations have reported.
 
-    A bracket s of m rungs' ladder gets ceil(m / (m - s) * eta^(m - 1 - s)) configurations, so that all train about as much in
-    all. A bracket begins when a machine would idle, so several are under way at a time.
+    A bracket begins with `width` configurations; of each rung the best floor(k / eta) of k go on together, and the others end. When a
+    machine would idle, since all brackets wait for results, another bracket begins (as in BOHB), until the experiment has all its
+    jobs; the last bracket has what is left of them. A rung waits for lost runs until they have reported, for failed jobs not
+    at all: these are worst. Nor does it wait for jobs that a person has paused: what they report later comes too late.
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
+        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. None: 5. Not with `r`.
         r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
-        brackets: Early-stopping rates to loop through, in rising order; None: all.
+        brackets: By early-stopping rate, looped through in rising order: bracket s begins at rung s of the ladder. None: 0.
+        width: Configurations of a bracket, at least 1; None: as many as bring one to R, eta^(its rungs - 1).
         ahead: Jobs created beyond those that have a machine, at least 0.
 
     Raises:
@@ -127,12 +98,32 @@ class HyperbandPolicy(ShaPolicy):
     def __init__(
         self,
         eta: int = 4,
-        rungs: int = MOST_RUNGS,
+        rungs: int | None = None,
         r: int | None = None,
         brackets: Sequence[int] | None = None,
+        width: int | None = None,
         ahead: int = 2,
     ) -> None:
         super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead)
+        if width is not None:
+            need_whole("width", width)
+        self._given_width = width
+
+    def _standard(self) -> tuple[int, ...]:
+        return (0,)
+
+    def _size(self, s: int) -> int:
+        return self._given_width or needed(len(self._ladder) - s, self._eta)
+
+
+class HyperbandPolicy(SynchronousPolicy):
+    """Hyperband: loops through brackets of SHA, from the one that stops earliest to the one that does not stop any.
+
+    A bracket s of m rungs' ladder gets ceil(m / (m - s) * eta^(m - 1 - s)) configurations, so that all train about as much in
+    all. A bracket begins when a machine would idle, so several are under way at a time.
+
+    Its parameters are those of `HalvingPolicy`; without `brackets` it loops through all of them.
+    """
 
     def _standard(self) -> tuple[int, ...]:
         return tuple(range(len(self._ladder)))

@@ -12,6 +12,7 @@ from hopyard.policy import (
     TERMINATE,
     Cluster,
     Decision,
+    ExperimentView,
     GeneratorExhausted,
     IterationFinish,
     JobState,
@@ -22,8 +23,9 @@ from hopyard.policy import (
 )
 from hopyard.policy.vocabulary import CreateJob, ForkJob
 from hopyard.space import below
+from hopyard_policies.parameters import need_whole
 from hopyard_policies.pbt.explore import closure, explored
-from hopyard_policies.pbt.population import Population, rated
+from hopyard_policies.pbt.population import Population
 
 _ROUNDS: Final = 30
 
@@ -55,7 +57,8 @@ class PbtPolicy(Policy):
 
     Args:
         population: Members of a population, at least 2.
-        interval: Units between two boundaries, at least 1; None: a thirtieth of `max_iterations`.
+        interval: Units between two boundaries, at least 1; None: a thirtieth of `max_iterations`, but no more than the
+            lag.
         lag: In units, at least `interval`; None: twice the interval.
         truncation: In 0..0.5.
         resample: In 0..1.
@@ -83,8 +86,8 @@ class PbtPolicy(Policy):
             ("interval", interval, 1),
             ("lag", lag, interval if type(interval) is int else 1),
         ):
-            if value is not None and (type(value) is not int or value < least):
-                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+            if value is not None or name == "population":
+                need_whole(name, value, least)
         for name, chance, most in (("truncation", truncation, 0.5), ("resample", resample, 1)):
             if type(chance) not in (int, float) or not 0 <= chance <= most:
                 raise ValueError(f"{name} is {chance!r}; it must be in 0..{most}")
@@ -166,7 +169,31 @@ class PbtPolicy(Policy):
         coming = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         return cluster.busy_machines() + len(self._startable(cluster)) + coming
 
+    def review(self, terms: ExperimentView) -> str:
+        """Refuses terms under which no population could begin.
+
+        Raises:
+            ValueError: Nothing says how often to adapt, or `frozen` names what is not in the space.
+        """
+        self._terms(terms)
+        return ""
+
     # -------------------------------------------------------------------------------------------------------- populations
+
+    def _terms(self, terms: ExperimentView) -> frozenset[str]:
+        """What copies inherit as it is under these terms.
+
+        Raises:
+            ValueError: No population can begin under them.
+        """
+        if terms.space is None:
+            raise ValueError(
+                "pbt changes hyperparameters, so it must know the search space, and here is none: to simulate it, give "
+                "simulate() curves from a function (CurveWorkload), and the space they are of (space=...)"
+            )
+        if terms.max_position >= ENDLESS and self._interval is None:
+            raise ValueError("pbt needs stop.max_iterations, or policy.interval: the units between two adaptations")
+        return closure(terms.space, self._frozen)
 
     def _begin(self, cluster: Cluster) -> None:
         """A population begins, in the experiment that has the fewest for its weight."""
@@ -175,19 +202,10 @@ class PbtPolicy(Policy):
             return
         begun = [population.experiment for population in self._populations]
         terms = min(able, key=lambda terms: begun.count(terms.id) / terms.weight)
-        if terms.space is None:
-            raise ValueError(
-                "pbt changes hyperparameters, so it must know the search space, and here is none: to simulate it, give "
-                "simulate() curves from a function (CurveWorkload), and the space they are of (space=...)"
-            )
-        if terms.max_position >= ENDLESS and self._interval is None:
-            raise ValueError("pbt needs stop.max_iterations, or policy.interval: the units between two adaptations")
-        interval = self._interval or max(terms.max_position // _ROUNDS, 1)
+        frozen = self._terms(terms)
+        interval = self._interval or min(max(terms.max_position // _ROUNDS, 1), self._lag or ENDLESS)
         lag = self._lag or 2 * interval
-        if lag < interval:
-            raise ValueError(f"lag is {lag}; it must be at least the interval, which is {interval}")
         size = min(self._size, terms.jobs_left)
-        frozen = closure(terms.space, self._frozen)
         self._populations.append(Population(len(begun), terms.id, size, interval, lag, frozen, wanted=size))
         self._fill(cluster)
 
@@ -248,12 +266,12 @@ class PbtPolicy(Policy):
         terms = cluster.experiment
         points = reversed(cluster.curve(job))
         found = next((point.metrics[terms.metric] for point in points if terms.metric in point.metrics), math.nan)
-        return rated(terms, found)
+        return terms.rated(found)
 
     def _is_drawn_again(self, cluster: Cluster, population: Population, job: str) -> bool:
         """Whether a member that begins no better than random guessing gives its place to another configuration."""
         terms = cluster.experiments[population.experiment]
-        if terms.kill_threshold is None or population.results[job][0] > rated(terms, terms.kill_threshold):
+        if terms.kill_threshold is None or population.results[job][0] > terms.rated(terms.kill_threshold):
             return False
         if len(population.poor) < population.size // 2:
             population.poor.add(job)

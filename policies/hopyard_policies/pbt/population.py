@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from hopyard.policy import ExperimentView
-
 
 @dataclass
 class Population:
@@ -97,10 +95,3 @@ class Population:
     def next_boundary(self, position: int) -> int:
         """The first boundary beyond a position."""
         return (self.boundary(position) + 1) * self.interval
-
-
-def rated(terms: ExperimentView, value: float) -> float:
-    """A value so that larger is better and minus infinity is what is not finite."""
-    if not math.isfinite(value):
-        return -math.inf
-    return value if terms.mode == "max" else -value

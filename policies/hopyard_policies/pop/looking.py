@@ -22,6 +22,7 @@ from hopyard.policy import (
 )
 from hopyard.policy.vocabulary import Predict
 from hopyard.predictor import Prediction
+from hopyard_policies.parameters import need_whole
 
 _BOUNDARY: Final = 10
 
@@ -194,13 +195,3 @@ def longest(cluster: Cluster) -> int:
 
 FRACTION: Final = 15
 """How many boundaries a job has at most by default: one every 5 to 10 % of the longest job (HyperDrive, section 9)."""
-
-
-def need_whole(name: str, value: object) -> None:
-    """Refuses a parameter that is no whole number of at least 1.
-
-    Raises:
-        ValueError: It is not.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")

@@ -7,7 +7,8 @@ from typing import Any
 
 from hopyard.policy import Cluster, JobState, JobView
 from hopyard.predictor import Prediction
-from hopyard_policies.pop.looking import FRACTION, LookingPolicy, left, longest, need_whole, never_above, trained
+from hopyard_policies.parameters import need_whole
+from hopyard_policies.pop.looking import FRACTION, LookingPolicy, left, longest, never_above, trained
 from hopyard_policies.pop.outlook import Outlook, outlook_of
 from hopyard_policies.pop.slots import divide
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 from hopyard.policy import Cluster, Decision, IterationFinish, JobState, JobView, RunEnd
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 from hopyard.predictor import Prediction
-from hopyard_policies.pop.looking import LookingPolicy, left, longest, need_whole, never_above, trained
+from hopyard_policies.parameters import need_whole
+from hopyard_policies.pop.looking import LookingPolicy, left, longest, never_above, trained
 from hopyard_policies.pop_plus.experience import Experience
 from hopyard_policies.pop_plus.prospect import prospect_of
 

@@ -75,8 +75,11 @@ class FrontDoor:
 
     # ------------------------------------------------------------------------------------------------------------ create
 
-    async def create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> str:
-        """Validates and starts an experiment; answers its id.
+    async def create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
+        """Validates and starts an experiment.
+
+        Returns:
+            Its id, and what its policy says of its terms; empty: nothing.
 
         Raises:
             InvalidInput: Everything that is wrong with it.
@@ -87,10 +90,10 @@ class FrontDoor:
         async with self._locks.setdefault(f"create {request}", asyncio.Lock()):
             return await self._create(text, source, bundle, request, interpreter)
 
-    async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> str:
+    async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
-        policy = await self._try_policy(spec, settings)
+        policy, note = await self._try_policy(spec, settings)
         spec = with_generator(spec, policy)
         if "predictor" in spec.model_fields_set:
             await self._predictors.check(spec.predictor)
@@ -106,9 +109,9 @@ class FrontDoor:
         payload = _payload(spec, bundle, interpreter, request)
         known, name = await self._named(_slug(spec.name), payload)
         if known:
-            return name
+            return name, note
         try:
-            return await self._begin(name, spec, settings, payload)
+            return await self._begin(name, spec, settings, payload), note
         finally:
             self.give_back([name])
 
@@ -177,13 +180,12 @@ class FrontDoor:
         """These ids are not claimed any more: the experiments are known by now, or there will be none."""
         self._claimed.difference_update(names)
 
-    async def _try_policy(self, spec: ExperimentSpec, settings: Settings) -> Policy:
+    async def _try_policy(self, spec: ExperimentSpec, settings: Settings) -> tuple[Policy, str]:
         policy, patience = spec.policy, self._live.patience
 
-        def tried() -> Policy:
+        def tried() -> tuple[Policy, str]:
             made = new_policy(policy.name, policy.parameters)
-            review(policy.name, made, settings)
-            return made
+            return made, review(made, spec, settings)
 
         try:
             return await patience.threads.call(tried, patience.seconds)

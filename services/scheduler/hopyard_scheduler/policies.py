@@ -8,7 +8,7 @@ from typing import Any
 
 from hopyard.errors import InvalidInput
 from hopyard.plugins import POLICIES, load_plugin
-from hopyard.policy import ExperimentView, Policy
+from hopyard.policy import ENDLESS, ExperimentView, Policy
 from hopyard.spec import ExperimentSpec
 from hopyard_scheduler.core.events import Settings
 from hopyard_scheduler.policyhost import Host, MissingPolicy, PolicyHost
@@ -32,28 +32,36 @@ def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
     return policy
 
 
-def review(name: str, policy: Policy, settings: Settings) -> None:
+def review(policy: Policy, spec: ExperimentSpec, settings: Settings) -> str:
     """Asks a policy whether it can serve an experiment with these settings. It is not to be used any more after that.
+
+    Returns:
+        What a person should know before the experiment begins; empty: nothing.
 
     Raises:
         InvalidInput: It says that it cannot, or fails to say.
     """
+    name = spec.policy.name
     terms = ExperimentView(
         metric=settings.metric,
         mode=settings.mode,
         max_position=settings.max_position,
         target=settings.target,
         kill_threshold=settings.kill_threshold,
-        jobs_left=settings.jobs,
+        jobs_left=min(settings.jobs, spec.space.size or ENDLESS),
         seed=settings.seed,
         weight=settings.weight,
+        space=spec.space,
     )
     try:
-        policy.review(terms)
+        said = policy.review(terms)
     except ValueError as error:
         raise InvalidInput(f"policy {name}: {error}") from error
     except (Exception, SystemExit) as error:
         raise InvalidInput(f"policy {name}: could not look at the terms: {type(error).__name__}: {error}") from error
+    if not isinstance(said, str):
+        raise InvalidInput(f"policy {name}: review answered {said!r}; needed is text, empty if there is nothing to say")
+    return f"policy {name}: {said}" if said else ""
 
 
 def policy_class(name: str) -> type[Policy]:

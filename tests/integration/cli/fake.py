@@ -205,9 +205,9 @@ class FakeCluster(_Services):
             self.searches[name] = search
             self.requests[request.request_id] = name
             self.background.start(self._train(search), name=name)
-        return experiment_pb2.CreateExperimentResponse(
-            experiment=self.search(self.requests[request.request_id]).experiment
-        )
+        created = self.search(self.requests[request.request_id]).experiment
+        note = "policy asha: there are too few" if '"asha"' in created.spec_json else ""
+        return experiment_pb2.CreateExperimentResponse(experiment=created, note=note)
 
     async def GetExperiment(self, request: Any, context: Context) -> experiment_pb2.GetExperimentResponse:
         return experiment_pb2.GetExperimentResponse(experiment=self.search(request.experiment).experiment)

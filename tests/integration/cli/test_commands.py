@@ -58,6 +58,14 @@ def test_run_prints_the_result_and_leaves_nothing_running(
     assert (data / "logs" / "agent.log").exists()
 
 
+def test_what_the_policy_says_of_the_terms_is_printed(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment_file.write_text(experiment_file.read_text() + "policy: asha\n")
+    assert run(["run", str(experiment_file), "--data", str(tmp_path / "data")]) == 0
+    assert "note: policy asha: there are too few\n" in capsys.readouterr().err
+
+
 def test_json_is_one_document_and_nothing_else(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,6 +41,14 @@ async def test_creating_twice_with_one_request_id_makes_one(stubs: Stubs, tmp_pa
     await stubs.experiments.StopExperiment(e.StopExperimentRequest(experiment=first.experiment.id))
 
 
+async def test_what_the_policy_says_of_the_terms_is_told_to_whoever_creates_the_experiment(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    created = await client.create(experiment(tmp_path / "e", more="policy: {name: asha, eta: 2}"))
+    assert created.note.startswith("policy asha: 3 configurations are too few for 3 rungs at eta 2")
+    assert (await client.stop(created)).note == ""
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -77,6 +85,7 @@ async def test_one_request_id_is_for_one_experiment(
         ("name: x", "trainer"),
         ("policy: {name: no-such}", "no plugin is called 'no-such'"),
         ("policy: {name: default, barier: true}", "barier"),
+        ("policy: {name: pbt, frozen: [y]}", "policy pbt: frozen names 'y'"),
         ("generator: {name: random, sede: 1}", "sede"),
         ("snapshot: {provider: criu}", "criu"),
     ],

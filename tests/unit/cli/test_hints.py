@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.cli.hints import next_step, policy_note, unused_note
+from hopyard.cli.hints import next_step, unused_note
 from hopyard.client.types import Experiment, ExperimentState, Metric
 from hopyard.spec import load_spec
 
@@ -50,23 +50,3 @@ def test_a_searched_value_that_the_command_leaves_out_is_noted(program: str, lef
     )
     note = unused_note(spec)
     assert (f"the command does not use {left_out} of the space:" in note) if left_out else note == ""
-
-
-@pytest.mark.parametrize(
-    ("policy", "said"),
-    [
-        ("asha", "note: policy asha: 16 configurations are too few for 5 rungs at eta 4"),
-        ("{name: asha, rungs: 3}", ""),
-        ("{name: asha, eta: 1}", ""),
-        ("default", ""),
-        ("not_installed_here", ""),
-        ("mine:Policy", ""),
-    ],
-)
-def test_what_a_policy_says_of_the_terms_is_noted(policy: str, said: str) -> None:
-    spec = load_spec(
-        f"name: a\ntrainer: train.py:Mine\nmetric: {{name: accuracy, mode: max}}\nspace: {{lr: {{uniform: [0, 1]}}}}\n"
-        f"policy: {policy}\nstop: {{jobs: 16, max_iterations: 256}}\n"
-    )
-    note = policy_note(spec)
-    assert note.startswith(said) if said else note == ""

@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     JobState,
     RunEndReason,
+    TerminateJob,
     Verdict,
     WakeAt,
 )
@@ -105,6 +106,22 @@ def test_what_cannot_be_is_refused(rig: Rig, command: EndExperiment, reason: str
     assert verdicts(rig) == [reason]
 
 
+def test_a_job_that_is_being_terminated_cannot_have_won(rig: Rig) -> None:
+    rig.command(TerminateJob("1"), EndExperiment("so", "1"))
+    assert rig.x.phase is Phase.RUNNING
+    assert verdicts(rig) == ["job '1' is being terminated, so it cannot have won"]
+
+
+@pytest.mark.parametrize("end", [RunEndReason.TERMINATED, RunEndReason.FAILED])
+def test_a_job_that_came_to_nothing_cannot_have_won(rig: Rig, end: RunEndReason) -> None:
+    if end is RunEndReason.TERMINATED:
+        rig.command(TerminateJob("1"))
+    rig.ended(end, 1)
+    rig.command(EndExperiment("so", "1"))
+    assert rig.x.phase is Phase.RUNNING
+    assert rig.x.refusal == f"job '1' is {rig.job().state.value}, so it cannot have won"
+
+
 def test_twice_is_as_good_as_once(rig: Rig) -> None:
     rig.command(EndExperiment("first", "1"), EndExperiment("second", "1"))
     assert (rig.x.phase, rig.x.reason) == (Phase.ENDING, "first")
@@ -135,3 +152,25 @@ def test_of_a_group_all_end_without_a_name() -> None:
     rig.make("y")
     rig.command(EndExperiment("both are done"))
     assert {str(member.phase) for member in rig.x.members.values()} == {"Phase.COMPLETED"}
+
+
+@pytest.mark.parametrize(
+    ("target", "left"),
+    [(0.9, (JobState.COMPLETED, "reached the target")), (None, (JobState.SUSPENDED, "the experiment was extended"))],
+)
+def test_after_an_extension_that_nobody_wanted_a_job_has_still_reached_the_target_and_nobody_else_has_won_again(
+    target: float | None, left: tuple[JobState, str]
+) -> None:
+    rig = Rig(target=target)
+    rig.create()
+    rig.start("1")
+    rig.report(4, 0.95)
+    if target is None:
+        rig.command(EndExperiment("good", "1"))
+    rig.ended(RunEndReason.SUSPENDED, 4, snapshot(4))
+    rig.stored(4)
+    assert (str(rig.x.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+    rig.demand = lambda: 0
+    rig.feed(Updated(rig.now, "x", "u", max_position=20))
+    assert (str(rig.x.phase), rig.x.reason) == ("Phase.COMPLETED", "the policy has nothing left to do")
+    assert (rig.job().state, rig.job().reason) == left

@@ -68,17 +68,6 @@ def test_two_machines_eight_configurations() -> None:
     assert left == ["1", "2", "3", "5", "7", "8"]
 
 
-def test_without_memory_every_promotion_is_a_new_run() -> None:
-    """As where training begins from scratch each time: job 4 leaves at 1, and at 2."""
-
-    class Leaves(AshaPolicy):
-        in_memory = False
-
-    cluster = cluster_of(Leaves(eta=2, brackets=[0]))
-    cluster.run()
-    assert [row[4:] for row in rows(cluster) if row[0] == "4"] == [(0, 1), (1, 2), (2, 4)]
-
-
 def test_the_tail_hands_machines_over_at_once() -> None:
     """All have begun when job 8 does; from then on it wants only what can be used."""
     cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]))
@@ -87,6 +76,33 @@ def test_the_tail_hands_machines_over_at_once() -> None:
     assert at_the_end_of_8.demand == 1
     assert history[-1].demand == 0
     assert cluster.over == "the policy has nothing left to do"
+
+
+def held(cluster: VirtualCluster, *jobs: str) -> VirtualCluster:
+    """A person pauses jobs while the first report is awaited."""
+    for job in jobs:
+        cluster.at(0.5, setattr, cluster.jobs[job], "state", JobState.HELD)
+    return cluster
+
+
+def test_no_machine_is_wanted_for_jobs_that_a_person_has_paused() -> None:
+    cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]), machines=1, jobs=3)
+    cluster.run(until=0.2)
+    history = held(cluster, "2", "3").run()
+    assert cluster.jobs["1"].state is JobState.SUSPENDED
+    assert history[-1].demand == 0
+
+
+def test_jobs_that_a_person_has_paused_are_not_ready_ones() -> None:
+    cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]), machines=1, jobs=8)
+    cluster.run(until=0.2)
+    held(cluster, "2", "3").run(until=1.5)
+    assert {job.id: job.state for job in cluster.jobs.values()} == {
+        "1": JobState.SUSPENDED,
+        **dict.fromkeys("23", JobState.HELD),
+        "4": JobState.RUNNING,
+        **dict.fromkeys("56", JobState.PENDING),
+    }
 
 
 def test_an_extended_experiment_widens_its_brackets_and_promotes_who_waits() -> None:
@@ -248,10 +264,13 @@ def test_async_hyperband_loops_through_its_brackets() -> None:
         ({"eta": 2.5}, "eta is 2.5; it must be a whole number of at least 2"),
         ({"rungs": 0}, "rungs is 0; it must be a whole number of at least 1"),
         ({"r": 0}, "r is 0; it must be a whole number of at least 1"),
-        ({"r": 1, "rungs": 3}, "give one of them"),
+        ({"r": 1, "rungs": 3}, "rungs is 3 and r is 1; give one of them"),
+        ({"r": 2, "rungs": 5}, "rungs is 5 and r is 2; give one of them"),
+        ({"infinite": True, "rungs": 3}, "rungs is 3, but the infinite horizon has no top rung"),
+        ({"infinite": True, "rungs": 3, "r": 2}, "rungs is 3, but the infinite horizon has no top rung"),
         ({"brackets": []}, "must be a list of early-stopping rates"),
         ({"brackets": [0, 0]}, "can be there once"),
-        ({"brackets": 0}, "must be a list of early-stopping rates"),
+        ({"brackets": 0}, "must be a list of early-stopping rates, not how many brackets there are"),
         ({"infinite": 1}, "it must be true or false"),
         ({"ahead": -1}, "ahead is -1"),
     ],
@@ -262,7 +281,7 @@ def test_impossible_parameters_are_refused(parameters: dict[str, Any], message: 
 
 
 def test_a_bracket_that_the_ladder_has_no_rung_for_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"brackets is \[0, 4\], but the rungs are at 1, 2, 4: .* is 2"):
+    with pytest.raises(ValueError, match=r"brackets is \[0, 4\], but the rungs are at 1, 2, 4: .* the largest is 2"):
         cluster_of(AshaPolicy(eta=2, brackets=[0, 4])).run()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.policy import IterationFinish, JobState, RunEnd
+from hopyard.policy import ENDLESS, ExperimentView, IterationFinish, JobState, RunEnd
 from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster
 from hopyard.policy.vocabulary import Command, CreateJob, ForkJob, Hyperparameters, RunEndReason
 from hopyard.space import Space
@@ -242,17 +242,36 @@ def test_the_defaults_follow_from_the_length_of_a_job() -> None:
     assert {(r.position - r.start) for r in cluster.runs} == {3}
 
 
-def test_what_it_needs_to_know_is_said_at_once() -> None:
-    with pytest.raises(ValueError, match="it must know the search space"):
-        searched(five(), {1: 1}, space=None)
-    with pytest.raises(
-        ValueError, match=r"frozen names 'widht', which is not a parameter of the space \(did you mean width"
-    ):
-        searched(five(frozen=["widht"]), {1: 1})
-    with pytest.raises(ValueError, match=r"pbt needs stop\.max_iterations, or policy.interval"):
-        searched(PbtPolicy(), {1: 1}, max_position=2**31 - 1)
-    with pytest.raises(ValueError, match="lag is 2; it must be at least the interval, which is 3"):
-        searched(PbtPolicy(lag=2), {1: 1}, max_position=90)
+def test_no_interval_by_default_is_longer_than_the_lag() -> None:
+    # A thirtieth would be 3. Nor may an extension make it longer, when nobody could mend the lag any more.
+    cluster = searched(PbtPolicy(population=2, lag=2), {1: 1, 2: 1}, max_position=90, machines=2)
+    assert {(r.position - r.start) for r in cluster.runs} == {2}
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes", "said"),
+    [
+        (five(), {"space": None}, "it must know the search space"),
+        (
+            five(frozen=["widht"]),
+            {},
+            r"frozen names 'widht', which is not a parameter of the space \(did you mean width",
+        ),
+        (PbtPolicy(), {"max_position": ENDLESS}, r"pbt needs stop\.max_iterations, or policy.interval"),
+    ],
+)
+def test_what_it_needs_to_know_is_said_at_once(policy: PbtPolicy, changes: dict[str, Any], said: str) -> None:
+    """When the experiment is made, for nobody could mend it later, and where nobody asks before it begins."""
+    terms = ExperimentView("accuracy", "max", **{"max_position": 4, "jobs_left": 8, "space": SPACE, **changes})
+    with pytest.raises(ValueError, match=said):
+        policy.review(terms)
+    with pytest.raises(ValueError, match=said):
+        searched(policy, {1: 1}, **changes)
+
+
+def test_terms_that_it_can_serve_need_no_word() -> None:
+    terms = ExperimentView("accuracy", "max", ENDLESS, jobs_left=8, space=SPACE)
+    assert five(frozen=["width"]).review(terms) == ""
 
 
 @pytest.mark.parametrize(

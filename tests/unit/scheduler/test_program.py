@@ -9,7 +9,7 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, Cluster, ExperimentView, Policy
 from hopyard.spec import canonical_json, load_spec, spec_from_json
-from hopyard_scheduler.policies import review
+from hopyard_scheduler.policies import new_policy, review
 from hopyard_scheduler.program import Program, settings_of, with_generator
 
 FILE = """\
@@ -92,13 +92,45 @@ class Refuses(Policy):
         """Says so."""
         if terms.jobs_left > 3:
             raise ValueError(f"stop.jobs is {terms.jobs_left}; at most 3 are possible")
-        return str(1 // (terms.jobs_left - 1))
+        assert terms.space is not None
+        return f"{6 // (terms.jobs_left - 1)} of {', '.join(terms.space)}"
 
 
-def test_a_policy_may_refuse_the_terms_of_an_experiment() -> None:
-    settings = settings_of(load_spec(FILE.format(program="command: [a]")))
-    review("mine", Refuses(), settings)
+def test_a_policy_looks_at_the_terms_and_the_space_of_an_experiment_and_may_refuse_them() -> None:
+    spec = load_spec(FILE.format(program="command: [a]\npolicy: mine"))
+    settings = settings_of(spec)
+    assert review(Refuses(), spec, settings) == "policy mine: 3 of lr"
     with pytest.raises(InvalidInput, match=r"^policy mine: stop\.jobs is 4; at most 3 are possible$"):
-        review("mine", Refuses(), replace(settings, jobs=4))
+        review(Refuses(), spec, replace(settings, jobs=4))
     with pytest.raises(InvalidInput, match="policy mine: could not look at the terms: ZeroDivisionError"):
-        review("mine", Refuses(), replace(settings, jobs=1))
+        review(Refuses(), spec, replace(settings, jobs=1))
+
+
+def test_an_experiment_has_no_more_jobs_than_its_space_has_configurations() -> None:
+    spec = load_spec(FILE.replace("uniform: [0, 1]", "choice: [1, 2]").format(program="command: [a]\npolicy: mine"))
+    assert review(Refuses(), spec, settings_of(spec)) == "policy mine: 6 of lr"
+
+
+@pytest.mark.parametrize(
+    ("policy", "jobs", "said"),
+    [
+        ("asha", 16, "policy asha: 16 configurations are too few for 5 rungs at eta 4"),
+        ("{name: asha, rungs: 3}", 16, ""),
+        ("default", 16, ""),
+    ],
+)
+def test_what_a_policy_says_of_the_terms_is_a_note(policy: str, jobs: int, said: str) -> None:
+    text = f"command: [a]\npolicy: {policy}"
+    spec = load_spec(FILE.replace("jobs: 3", f"jobs: {jobs}, max_iterations: 256").format(program=text))
+    note = review(new_policy(spec.policy.name, spec.policy.parameters), spec, settings_of(spec))
+    assert note.startswith(said) if said else note == ""
+
+
+def test_a_review_that_answers_no_text_is_the_policy_s_mistake() -> None:
+    class Mute(Refuses):
+        def review(self, terms: ExperimentView) -> str:
+            return None  # type: ignore[return-value]
+
+    spec = load_spec(FILE.format(program="command: [a]\npolicy: mine"))
+    with pytest.raises(InvalidInput, match="policy mine: review answered None; needed is text"):
+        review(Mute(), spec, settings_of(spec))

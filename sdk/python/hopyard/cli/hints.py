@@ -6,9 +6,6 @@ from pathlib import Path
 
 from hopyard import placeholders
 from hopyard.client.types import Experiment, ExperimentState
-from hopyard.errors import InvalidInput
-from hopyard.plugins import POLICIES, load_plugin
-from hopyard.policy import ENDLESS, ExperimentView, Policy
 from hopyard.spec import ExperimentSpec
 
 
@@ -22,31 +19,6 @@ def unused_note(spec: ExperimentSpec) -> str:
         f"note: the command does not use {', '.join(f'{{{name}}}' for name in names)} of the space: these values reach "
         "the program only if it calls hopyard.hyperparameters() or reads HOPYARD_HYPERPARAMETERS"
     )
-
-
-def policy_note(spec: ExperimentSpec) -> str:
-    """A line on what a policy that is installed here says of the experiment's terms; empty: nothing.
-
-    What is wrong with them, the scheduler says, for whom the policy decides; one of the user's own is not imported here.
-    """
-    if ":" in spec.policy.name:
-        return ""
-    terms = ExperimentView(
-        metric=spec.metric.name,
-        mode=spec.metric.mode,
-        max_position=spec.stop.max_iterations or ENDLESS,
-        target=spec.metric.target,
-        kill_threshold=spec.metric.kill_threshold,
-        jobs_left=spec.stop.jobs or spec.space.size or ENDLESS,
-        seed=spec.generator.seed,
-        weight=spec.weight,
-    )
-    try:
-        policy = load_plugin(POLICIES, spec.policy.name, Policy)
-        note = policy(**spec.policy.parameters).review(terms) if isinstance(policy, type) else ""
-    except (InvalidInput, TypeError, ValueError):
-        return ""
-    return f"note: policy {spec.policy.name}: {note}" if note else ""
 
 
 def next_step(experiment: Experiment, idle: Path | None, where: str, *, extended: bool) -> str:

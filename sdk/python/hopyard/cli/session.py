@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
-from hopyard.cli.hints import policy_note, unused_note
+from hopyard.cli.hints import unused_note
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
@@ -324,18 +324,23 @@ def run_file(
     # Before anything is started, so that a mistake in the file costs no waiting.
     submission: Submission = prepare(file, folder)
     trace_file = TraceFile(traces) if traces is not None else None
-    for note in (unused_note(submission.spec), policy_note(submission.spec)):
-        if note:
-            say(note)
+    if note := unused_note(submission.spec):
+        say(note)
     address, directory = choose(server, data)
 
     resources = submission.spec.resources
     machines = slots or default_slots(resources.slots, resources.per_job.cpus)
 
+    async def begin(client: AsyncClient) -> Experiment:
+        experiment = await client.create(submission)
+        if experiment.note:
+            say(f"note: {experiment.note}")
+        return experiment
+
     async def main() -> int:
         cpus = resources.per_job.cpus
         session = Session(address, directory, machines, "hopyard run", eager=True, cpus=cpus, traces=trace_file)
-        return await session.follow(lambda client: client.create(submission), submission.spec.name, json)
+        return await session.follow(begin, submission.spec.name, json)
 
     return asyncio.run(main())
 

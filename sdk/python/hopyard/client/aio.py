@@ -22,6 +22,7 @@ from hopyard.client.types import (
     Job,
 )
 from hopyard.errors import InvalidInput, NotFound
+from hopyard.printable import printable
 from hopyard.v1 import experiment_pb2, job_manager_pb2
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ class AsyncClient(Looking):
             interpreter: Path on the nodes of the Python that trains, unless the specification names one; empty: the node
                 agent's own.
 
+        Returns:
+            The experiment; `note` is what its policy says of its terms.
+
         Raises:
             SpecError: All mistakes of the specification, before anything is sent.
             InvalidInput: A file is not there, or cannot be read.
@@ -81,7 +85,7 @@ class AsyncClient(Looking):
             interpreter=submission.interpreter(interpreter),
         )
         answer = await connection.call(lambda: connection.experiments.CreateExperiment(request))
-        return converters.experiment(answer.experiment)
+        return replace(converters.experiment(answer.experiment), note=printable(answer.note))
 
     async def pause(self, experiment: str | Experiment) -> Experiment:
         """Suspend all its runs at their next boundary and start none; `wait(..., until={PAUSED})` waits for that."""

@@ -274,6 +274,9 @@ class Looking:
     async def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
         """A job's curve, in order of position. That of a forked job begins with its ancestor's, up to the fork.
 
+        That is so for ancestors of the same experiment. Where a job was forked from one of another experiment of its group, its curve
+        begins at that fork: ask that experiment for the part before it.
+
         Args:
             experiment: Which.
             job: Id of the job.

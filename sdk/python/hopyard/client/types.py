@@ -112,6 +112,8 @@ class Experiment:
         group: The experiment that its group began with; its own id if it is alone.
         warning: What a person should know although it goes on, in words; empty: nothing.
         snapshot_bytes: What its snapshots take.
+        note: What its policy says of its terms, such as that there are too few jobs for its rungs; only as `create` answers it. Empty:
+            nothing.
     """
 
     id: str
@@ -133,6 +135,7 @@ class Experiment:
     group: str = ""
     warning: str = ""
     snapshot_bytes: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

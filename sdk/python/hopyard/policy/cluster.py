@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -123,6 +124,12 @@ class ExperimentView:
         if b != b:
             return True
         return a > b if self.mode == "max" else a < b
+
+    def rated(self, value: float) -> float:
+        """A value of the metric so that larger is better; minus infinity is what is not finite, and worst."""
+        if not math.isfinite(value):
+            return -math.inf
+        return value if self.mode == "max" else -value
 
 
 @dataclass(frozen=True, slots=True)

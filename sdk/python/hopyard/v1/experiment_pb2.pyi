@@ -306,15 +306,19 @@ class CreateExperimentResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EXPERIMENT_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
+    note: builtins.str
+    """What a person should know of its terms before it begins, as its policy says; empty: nothing."""
     @property
     def experiment(self) -> Global___Experiment: ...
     def __init__(
         self,
         *,
         experiment: Global___Experiment | None = ...,
+        note: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["experiment", b"experiment"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["experiment", b"experiment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "note", b"note"]) -> None: ...
 
 Global___CreateExperimentResponse: typing_extensions.TypeAlias = CreateExperimentResponse
 

@@ -118,7 +118,7 @@ class Summary:
         rung: The rung.
         promoted: Jobs that were promoted from it.
         cut_off: The worst value that was promoted from it; None: none was.
-        best: The best value that was reported on it; None: none that is a number.
+        best: The best value that was reported on it; None: none that is finite.
     """
 
     rung: Rung
@@ -131,7 +131,7 @@ class Summary:
         """Of a rung, whose standings are ordered, the best first."""
         promoted = [standing.value for standing in rung.standings if standing.promoted]
         best = rung.standings[0].value if rung.standings else math.nan
-        return Summary(rung, len(promoted), promoted[-1] if promoted else None, best if best == best else None)
+        return Summary(rung, len(promoted), promoted[-1] if promoted else None, best if math.isfinite(best) else None)
 
     @property
     def reported(self) -> str:

@@ -256,7 +256,7 @@ def terminate(x: Experiment, job: Job, why: str) -> None:
         x.move(job, JobState.TERMINATED, why)
 
 
-def hold(x: Experiment, name: str, held: bool) -> None:
+def hold(x: Experiment, name: str, held: bool, asks_anew: bool) -> None:
     """A person pauses a job, or lets it go on; each twice is as good as once.
 
     Raises:
@@ -266,19 +266,21 @@ def hold(x: Experiment, name: str, held: bool) -> None:
     find_member(x, job.member.id)
     if job.state.ended:
         raise RefusedError(f"job {name!r} is {job.state.value}")
+    without_run = job.state is JobState.HELD or (held and job.state.idle)
     if job.held is held:
         return
     job.held = held
     if job.state is JobState.HELD:
         own = x.snapshots.newest(job.id) is not None
         x.move(job, JobState.SUSPENDED if own else JobState.PENDING, "resumed by a person")
-        ask_anew(x)
+        x.outdated = x.demand is not None
     elif held and job.state.idle:
         x.move(job, JobState.HELD, "paused by a person")
-        ask_anew(x)
     elif held and job.run is not None and job.run.ended is None:
         end_run(x, job.run, RunEndReason.SUSPENDED)
     x.changed(job)
+    if asks_anew and without_run:
+        ask_anew(x)
 
 
 def ask_anew(x: Experiment) -> None:

@@ -264,12 +264,12 @@ def _operate_job(x: Experiment, event: JobOperated) -> None:
     except commands.RefusedError as refused:
         x.emit(Noted(x.id, getattr(event.command, "job", ""), f"refused {type(event.command).__name__}: {refused}"))
         return
-    if isinstance(event.command, TerminateJob) and x.jobs[event.command.job].run is None:
+    if event.asks_anew and isinstance(event.command, TerminateJob) and x.jobs[event.command.job].run is None:
         commands.ask_anew(x)
 
 
 def _hold_job(x: Experiment, event: JobHeld) -> None:
     try:
-        commands.hold(x, event.job, event.held)
+        commands.hold(x, event.job, event.held, event.asks_anew)
     except commands.RefusedError as refused:
         x.emit(Noted(x.id, event.job, f"refused {'to pause' if event.held else 'to resume'}: {refused}"))

@@ -433,21 +433,30 @@ class Operated:
 
 @dataclass(frozen=True, slots=True)
 class JobOperated:
-    """A person acts on a job, with a command that a policy could give too."""
+    """A person acts on a job, with a command that a policy could give too.
+
+    With `asks_anew`, the policy is asked again when that ends a job without a run: others may have waited for it. Without it nobody
+    was told, and what was written down so goes on as it did.
+    """
 
     at: float
     experiment: str
     command: Command
+    asks_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
-    """A person pauses a job: it stays without a machine, whatever the policy wants, until a person lets it go on (not `held`)."""
+    """A person pauses a job: it stays without a machine, whatever the policy wants, until a person lets it go on (not `held`).
+
+    With `asks_anew`, the policy is asked again when the job has no run, as for `JobOperated`.
+    """
 
     at: float
     experiment: str
     job: str
     held: bool
+    asks_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

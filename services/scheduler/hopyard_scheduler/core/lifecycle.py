@@ -163,6 +163,10 @@ def end_by_policy(x: Experiment, command: EndExperiment, at: float) -> None:
         winner = commands.find_job(x, command.winner)
         if winner.high_water == 0:
             raise commands.RefusedError(f"job {winner.id!r} has reported nothing, so it cannot have won")
+        if winner.state in (JobState.TERMINATED, JobState.FAILED):
+            raise commands.RefusedError(f"job {winner.id!r} is {winner.state.value}, so it cannot have won")
+        if winner.run is not None and winner.run.ending is RunEndReason.TERMINATED:
+            raise commands.RefusedError(f"job {winner.id!r} is being terminated, so it cannot have won")
         if command.experiment not in ("", winner.member.id):
             raise commands.RefusedError(f"job {winner.id!r} is of experiment {winner.member.id!r}")
     name = command.experiment or (winner.member.id if winner is not None else "")
@@ -266,10 +270,11 @@ def _wind_up(x: Experiment, member: Member) -> None:
     assert member.final is not None
     phase, reason = member.final
     jobs = [job for job in x.jobs.values() if job.member is member]
-    winner = x.jobs.get(member.winner)
-    if winner is not None and (winner.state.idle or winner.state is JobState.HELD):
-        winner.position = winner.high_water  # Also where a program without snapshots would begin again.
-        x.move(winner, JobState.COMPLETED, "reached the target" if solved.ever(x, winner) is not None else reason)
+    for job in jobs:
+        waits = job.state.idle or job.state is JobState.HELD
+        if waits and (job.id == member.winner or solved.ever(x, job) is not None):
+            job.position = job.high_water  # Also where a program without snapshots would begin again.
+            x.move(job, JobState.COMPLETED, "reached the target" if solved.ever(x, job) is not None else reason)
     if phase is not Phase.COMPLETED:
         for job in jobs:
             if not job.state.ended:
@@ -343,6 +348,7 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
     if extended and member.phase.over:
         over = x.phase.over
         member.final = member.ended_at = None
+        member.winner = ""
         member.wound_up = False
         enter(x, member, Phase.RUNNING, "")
         x.unheard = False

@@ -34,10 +34,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         context: grpc.aio.ServicerContext[pb.CreateExperimentRequest, pb.CreateExperimentResponse],
     ) -> pb.CreateExperimentResponse:
         """Validates and starts an experiment."""
-        name = await self._door.create(
+        name, note = await self._door.create(
             request.spec, request.source, request.bundle, request.request_id, request.interpreter
         )
-        return pb.CreateExperimentResponse(experiment=await self._door.show(name))
+        return pb.CreateExperimentResponse(experiment=await self._door.show(name), note=note)
 
     async def GetExperiment(
         self,

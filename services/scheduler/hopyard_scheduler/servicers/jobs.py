@@ -122,11 +122,11 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
 
     async def _act(self, name: str, job: str, command: Command) -> experiment_pb2.Job:
         x = await self._stream(name, job)
-        return await self._operate(x, job, JobOperated(self._live.clock(), x.id, command))
+        return await self._operate(x, job, JobOperated(self._live.clock(), x.id, command, asks_anew=True))
 
     async def _hold(self, name: str, job: str, held: bool) -> experiment_pb2.Job:
         x = await self._stream(name, job)
-        return await self._operate(x, job, JobHeld(self._live.clock(), x.id, job, held))
+        return await self._operate(x, job, JobHeld(self._live.clock(), x.id, job, held, asks_anew=True))
 
     async def _stream(self, name: str, job: str) -> Experiment:
         x, member = await self._door.loaded(name)

@@ -1,0 +1,13 @@
+"""What the parameters of policies have in common."""
+
+from __future__ import annotations
+
+
+def need_whole(name: str, value: object, least: int = 1) -> None:
+    """Refuses a parameter that is no whole number, or too small.
+
+    Raises:
+        ValueError: It is not, or is below `least`; it says what it is and what it must be.
+    """
+    if type(value) is not int or value < least:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")

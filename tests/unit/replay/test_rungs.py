@@ -1,0 +1,20 @@
+"""What `hopyard rungs` says of a rung."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hopyard.policy.rungs import Rung, Standing
+from hopyard_scheduler.commands.rungs import Summary
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_rung_on_which_nobody_has_a_finite_value_has_no_best(value: float) -> None:
+    assert Summary.of(Rung(0, 0, 4, (Standing("1", value),))).best is None
+
+
+def test_the_best_of_a_rung_is_its_first() -> None:
+    found = Summary.of(Rung(0, 0, 4, (Standing("2", 0.5, promoted=True), Standing("1", math.nan))))
+    assert (found.best, found.cut_off, found.promoted) == (0.5, 0.5, 1)

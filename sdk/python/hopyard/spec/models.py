@@ -320,7 +320,9 @@ class ExperimentSpec(_Section):
             found.append(
                 Problem(("stop", "max_iterations"), "is required for a trainer: at which position a job is complete")
             )
-        if self.space.size is None and self.generator.name != "grid" and not (self.stop.jobs or self.stop.max_time):
+        # The size is asked for last: counting a space may take a while.
+        ends = self.stop.jobs or self.stop.max_time or self.generator.name == "grid"
+        if not ends and self.space.size is None:
             found.append(Problem(("stop",), "needs jobs or max_time: the space is endless, so the search would be too"))
         for path, command in (("command",), self.command), (("log", "command"), self.log and self.log.command):
             unknown = placeholders.problems(command or (), self.space)

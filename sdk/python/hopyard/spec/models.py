@@ -303,6 +303,12 @@ class ExperimentSpec(_Section):
         """The space with its constraints: what a generator proposes from."""
         return self.space.constrained(self.constraints) if self.constraints else self.space
 
+    def with_generator(self, name: str) -> Self:
+        """The experiment with the generator that its policy wants (`Policy.generator`), if its file names none."""
+        if not name or "name" in self.generator.model_fields_set:
+            return self
+        return self.model_copy(update={"generator": self.generator.model_copy(update={"name": name})})
+
     @model_validator(mode="before")
     @classmethod
     def _a_bare_pattern_is_for_the_metric(cls, data: object) -> object:

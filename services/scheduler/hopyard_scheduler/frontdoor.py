@@ -31,7 +31,7 @@ from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.policies import new_policy, review
 from hopyard_scheduler.policyhost import took_too_long
-from hopyard_scheduler.program import need_agreement, settings_of, with_generator
+from hopyard_scheduler.program import need_agreement, settings_of
 from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
 from hopyard_scheduler.recovery import Recovered, replay
 from hopyard_scheduler.terms import Terms, update_of
@@ -94,7 +94,7 @@ class FrontDoor:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
         policy, note = await self._try_policy(spec, settings)
-        spec = with_generator(spec, policy)
+        spec = spec.with_generator(policy.generator)
         if "predictor" in spec.model_fields_set:
             await self._predictors.check(spec.predictor)
         settings = replace(

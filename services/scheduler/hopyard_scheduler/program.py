@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hopyard.errors import InvalidInput
-from hopyard.policy import ENDLESS, Policy
+from hopyard.policy import ENDLESS
 from hopyard.spec import ExperimentSpec, configuration_seed, spec_from_json
 from hopyard.v1 import resource_manager_pb2
 from hopyard_scheduler.core.events import Settings
@@ -85,14 +85,6 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
             + "; ".join(found)
             + "; use another share key, or none"
         )
-
-
-def with_generator(spec: ExperimentSpec, policy: Policy) -> ExperimentSpec:
-    """The experiment with the generator that its policy wants, if its file names none."""
-    if not policy.generator or "name" in spec.generator.model_fields_set:
-        return spec
-    generator = spec.generator.model_copy(update={"name": policy.generator})
-    return spec.model_copy(update={"generator": generator})
 
 
 def settings_of(spec: ExperimentSpec) -> Settings:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from hopyard.cli import planning
 from hopyard.cli.main import run
+from hopyard.plugins import load_plugin
 
 SPACES = Path(__file__).parents[3] / "benchmarks" / "stage_tree"
 SPACE = """
@@ -79,6 +81,33 @@ def test_an_experiments_own_generator_proposes(tmp_path: Path, capsys: pytest.Ca
     )
     found = _planned(capsys, file)
     assert (found["trials"], found["unique_steps"]) == (7, 35)
+
+
+def test_a_policys_own_generator_proposes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    def loaded(group: str, name: str, base: type | None = None) -> object:
+        asked.append(name)
+        return load_plugin(group, "random" if name == "tpe" else name, base)
+
+    monkeypatch.setattr(planning, "load_plugin", loaded)
+    file = tmp_path / "search.yaml"
+    text = (
+        "name: x\ntrainer: t.py:T\nmetric: {name: m, mode: max}\nspace: {x: {uniform: [0, 1]}}\n"
+        "policy: bohb\nstop: {jobs: 3, max_iterations: 9}\n"
+    )
+    for more, generator in (("", "tpe"), ("generator: {seed: 4}\n", "tpe"), ("generator: sobol\n", "sobol")):
+        file.write_text(text + more)
+        asked.clear()
+        assert run(["plan", str(file)]) == 0
+        assert asked == ["bohb", generator]
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_bytes(b"name: caf\xe9\n")
+    assert run(["plan", str(file)]) == 2
+    assert f"{file}: cannot be read as UTF-8 text" in capsys.readouterr().err.replace("\n", "")
 
 
 @pytest.mark.parametrize(

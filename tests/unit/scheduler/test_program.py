@@ -10,7 +10,7 @@ from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, Cluster, ExperimentView, Policy
 from hopyard.spec import canonical_json, load_spec, spec_from_json
 from hopyard_scheduler.policies import new_policy, review
-from hopyard_scheduler.program import Program, settings_of, with_generator
+from hopyard_scheduler.program import Program, settings_of
 
 FILE = """\
 name: e
@@ -76,7 +76,7 @@ class Learns(Policy):
     ],
 )
 def test_a_policy_may_bring_the_generator_of_files_that_name_none(named: str, used: str) -> None:
-    spec = with_generator(load_spec(FILE.format(program=f"command: [a]\n{named}")), Learns())
+    spec = load_spec(FILE.format(program=f"command: [a]\n{named}")).with_generator(Learns.generator)
     assert spec.generator.name == used
     assert spec.generator.seed == (7 if "seed" in named else 0)
     assert spec_from_json(canonical_json(spec)) == spec

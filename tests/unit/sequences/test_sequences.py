@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from hopyard.sequences import (
     Paced,
     Piecewise,
     Polynomial,
+    Schedule,
     Sequence,
     SequenceError,
     Step,
@@ -29,6 +31,7 @@ from hopyard.sequences import (
     common_prefix,
     read,
 )
+from hopyard.sequences.functions import Function
 from tests.unit.sequences.strategies import sequences
 
 UNTIL = 40
@@ -138,6 +141,48 @@ def test_the_next_change_is_where_the_value_changes(sequence: Sequence, position
     values = [sequence.value(at) for at in range(UNTIL)]
     here = range(position + 1, UNTIL)
     assert sequence.next_change(position, UNTIL) == next((at for at in here if values[at] != values[position]), UNTIL)
+
+
+@settings(max_examples=100, deadline=None)
+@given(sequences(), st.lists(st.integers(0, UNTIL - 1), min_size=1, max_size=8))
+def test_a_schedule_says_the_same_in_any_order(sequence: Sequence, positions: list[int]) -> None:
+    schedule = Schedule({"lr": sequence.written()})
+    for position in positions:
+        assert schedule.next_change(position, UNTIL) == sequence.next_change(position, UNTIL)
+        assert schedule.at(position) == {"lr": sequence.value(position)}
+
+
+def test_a_schedule_goes_on_from_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[int]()
+    spans = Step.spans
+
+    def counted(self: Step, origin: int) -> Iterator[tuple[int, Function]]:
+        for start, function in spans(self, origin):
+            read.append(start)
+            yield start, function
+
+    monkeypatch.setattr(Step, "spans", counted)
+    steps, units = Step(1.0, 3, 0.999), Step(1.0, 5, 0.99)
+    schedule = Schedule({"lr": Paced(steps, "step").written(), "g": {"x": units.written()}})
+    read.clear()
+    for position in range(2000):
+        assert schedule.next_change(position, position + 8) <= position + 5
+        assert schedule.at(position, 3 * position)["lr"] < 1 or position == 0
+    assert len(read) < 2000 + 2000 // 5 + 10
+
+
+def test_what_has_stepped_often_is_as_exact_as_its_written_values() -> None:
+    often = Step(0.1, 2, 0.9)
+    assert [often.value(at) for at in (0, 127, 130, 2001, 9999)] == [
+        Exponential(0.1, 0.9).value(at // 2) for at in (0, 127, 130, 2001, 9999)
+    ]
+    assert Step(1, 2, 0.1).value(10**6) == 0
+    milestones = tuple(range(1, 200))
+    assert common_prefix(MultiStep(0.1, milestones, 0.9), Exponential(0.1, 0.9), 10**3) == 200
+    values = tuple(Exponential(0.1, 0.9).value(at) for at in range(200))
+    slow, written = MultiStep(0.1, milestones, 0.9), MultiStep(milestones=milestones, values=values)
+    assert common_prefix(slow, written, 10**12) == 10**12
+    assert slow.prefix_key(10**12) == written.prefix_key(10**12)
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,18 @@ from hopyard.sequences import (
     Exponential,
     GridSearchSpace,
     MultiStep,
+    Sequence,
     SequenceError,
     read,
     sequences_of,
     values_at,
 )
-from hopyard.space import JsonValue, ParameterError, Sequences, Space, SpaceError
+from hopyard.space import JsonValue, ParameterError, Sequences, Space, SpaceError, sequenced
 from hopyard_hpgen.generators.grid import GridGenerator
 from hopyard_hpgen.generators.random import RandomGenerator
 from hopyard_hpgen.generators.sobol import SobolGenerator
 
-WARM = {
+WARM: JsonValue = {
     "warmup": {
         "duration": 5,
         "target": {"choice": [0.1, 0.2]},
@@ -113,6 +114,56 @@ def test_a_continuous_field_needs_a_division_for_a_grid() -> None:
         list(space.grid())
     with pytest.raises(ParameterError, match="cannot be counted"):
         space["lr"].at(0)
+
+
+COUNTED: list[tuple[JsonValue, ...]] = [
+    (WARM, {"constant": {"choice": [1, 2, None]}}),
+    (0.1, {"multi_step": {"milestones": {"choice": [[3], [4]]}, "values": [1, 2]}}),
+    # Where values meet, or two templates are alike, the sequences themselves are counted.
+    (0.1, {"constant": {"choice": [0.1, 0.2]}}),
+    ({"multi_step": {"initial": 1, "milestones": [{"int": [1, 4]}, {"int": [1, 4]}], "gamma": {"choice": [0.5, 2]}}},),
+    ({"multi_step": {"milestones": {"choice": [[3], [4, 5]]}, "values": {"choice": [[1, 2], [1, 2, 3]]}}},),
+    ({"step": {"initial": 1, "step_size": {"int": [0, 3]}, "gamma": {"choice": [0.5, 0]}}},),
+    (
+        {
+            "cyclic": {
+                "base": 0,
+                "max": 1,
+                "step_size_up": 3,
+                "mode": {"choice": ["triangular", "exp_range"]},
+                "gamma": 0.9,
+            }
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("templates", COUNTED)
+def test_sequences_are_numbered_as_they_are_listed(templates: tuple[JsonValue, ...]) -> None:
+    parameter = Sequences(templates)
+    size = parameter.size
+    assert size is not None
+    listed = [parameter.at(index) for index in range(size)]
+    assert listed == parameter.grid()
+    assert [parameter.index(one) for one in listed] == list(range(size))
+    with pytest.raises(IndexError):
+        parameter.at(size)
+
+
+def test_counting_makes_no_sequence_for_each_combination(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[object]()
+
+    def counted(written: Any) -> Sequence:
+        made.append(written)
+        return read(written)
+
+    monkeypatch.setattr(sequenced, "read", counted)
+    values: list[JsonValue] = [number / 100 for number in range(1, 51)]
+    then: JsonValue = {"exponential": {"gamma": {"choice": values}}}
+    parameter = Sequences(({"warmup": {"duration": {"int": [1, 4]}, "target": {"choice": values}, "then": then}},))
+    assert parameter.size == 4 * 50 * 50
+    parameter.at(9999)
+    assert len(made) < 150
 
 
 def test_generators_propose_sequences_or_say_that_they_cannot() -> None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from hopyard.client.submission import read_text
 from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
-from hopyard.plugins import GENERATORS, load_plugin
+from hopyard.plugins import GENERATORS, POLICIES, load_plugin
+from hopyard.policy import Policy
 from hopyard.sequences import PrefixTree, Request
 from hopyard.spec import ExperimentSpec, load_search
 
@@ -46,13 +48,18 @@ def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, 
 
     Raises:
         SpecError: a file is wrong.
-        InvalidInput: a file does not say how long a trial is, or how many there are.
+        InvalidInput: a file cannot be read, or does not say how long a trial is, or how many there are.
     """
-    specs = [(file, load_search(file.read_text(encoding="utf-8"), str(file))) for file in files]
+    specs = [(file, _with_generator(load_search(read_text(file), str(file)))) for file in files]
     machines = slots or max((spec.resources.slots or 1 for _, spec in specs), default=1)
     requests = [(file, list(_requests(file, spec))) for file, spec in specs]
     alone = [(file, _plan(found, machines)) for file, found in requests]
     return alone, _plan([request for _, found in requests for request in found], machines)
+
+
+def _with_generator(spec: ExperimentSpec) -> ExperimentSpec:
+    policy = cast("type[Policy]", load_plugin(POLICIES, spec.policy.name, Policy))
+    return spec.with_generator(policy.generator)
 
 
 def _plan(requests: Sequence[Request], slots: int) -> Plan:

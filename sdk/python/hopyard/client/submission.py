@@ -69,7 +69,7 @@ def prepare(given: SpecLike, folder: str | Path | None = None) -> Submission:
         text, source, home = canonical_json(spec), "experiment", found
     elif isinstance(given, Path) or not _is_text(given):
         file = Path(given)
-        text, source, home = _read(file), str(given), file.absolute().parent
+        text, source, home = read_text(file), str(given), file.absolute().parent
         spec = load_spec(text, source)
     else:
         text, source, home = given, "experiment", None
@@ -102,7 +102,12 @@ def _is_text(given: str) -> bool:
     return "\n" in given or given.lstrip().startswith("{")
 
 
-def _read(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """The text of an experiment file.
+
+    Raises:
+        InvalidInput: it is not there, or is no UTF-8 text.
+    """
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, NamedTuple
 
@@ -85,26 +87,11 @@ class Sequence(ABC):
         Raises:
             SequenceError: the position is negative, or the value too large for a double.
         """
-        if position < 0:
-            raise SequenceError(f"a position is 0 or more, found {position}")
-        found: Function | None = None
-        for start, function in self.spans(0):
-            if start > position:
-                break
-            found = function
-        assert found is not None  # spans begin at the origin
-        return found.value(position)
+        return Cursor(self).value(position)
 
     def next_change(self, position: int, stop: int) -> int:
         """The first position behind `position` and before `stop` with another value than the one before it; else `stop`."""
-        before = token(self.value(position))
-        for piece in self.pieces(stop):
-            for at in range(max(piece.start, position + 1), piece.stop):
-                if token(piece.function.value(at)) != before:
-                    return at
-                if piece.function.constant:
-                    break
-        return stop
+        return Cursor(self).next_change(position, stop)
 
     def prefix_key(self, position: int) -> str:
         """A text that two sequences share exactly if they have the same values at 0, 1, ..., position - 1."""
@@ -121,6 +108,57 @@ class Sequence(ABC):
                 run, held = length, found
         digest.update(f"{run}*{held!r};".encode())
         return digest.hexdigest()
+
+
+class Cursor:
+    """A sequence that is asked at rising positions: it goes on from the last one; an earlier one is looked up from 0."""
+
+    def __init__(self, sequence: Sequence) -> None:
+        """Stand at 0."""
+        self._sequence = sequence
+        self._rewind()
+
+    def value(self, position: int) -> JsonValue:
+        """As `Sequence.value`."""
+        self._go(position)
+        return self._known[0][1].value(position)
+
+    def next_change(self, position: int, stop: int) -> int:
+        """As `Sequence.next_change`."""
+        before = token(self.value(position))
+        for index in itertools.count():
+            start, function = self._known[index]
+            end = self._known[index + 1][0] if self._reads(index + 1) else stop
+            for at in range(max(start, position + 1), min(end, stop)):
+                if token(function.value(at)) != before:
+                    return at
+                if function.constant:
+                    break
+            if end >= stop:
+                break
+        return stop
+
+    def _rewind(self) -> None:
+        self._rest = self._sequence.spans(0)
+        self._known = deque([next(self._rest)])
+        """The span that is in force, and those behind it that were read."""
+
+    def _go(self, position: int) -> None:
+        if position < 0:
+            raise SequenceError(f"a position is 0 or more, found {position}")
+        if position < self._known[0][0]:
+            self._rewind()
+        while self._reads(1) and self._known[1][0] <= position:
+            self._known.popleft()
+
+    def _reads(self, index: int) -> bool:
+        """Whether there is a span number `index`, counted from the one in force; then it has been read."""
+        while len(self._known) <= index:
+            following = next(self._rest, None)
+            if following is None:
+                return False
+            self._known.append(following)
+        return True
 
 
 def common_prefix(one: Sequence, other: Sequence, until: int) -> int:
@@ -140,7 +178,7 @@ def common_prefix(one: Sequence, other: Sequence, until: int) -> int:
         stop = min(mine[first].stop, theirs[second].stop)
         f, g = mine[first].function, theirs[second].function
         if not f.same(g):
-            for position in range(at, stop):
+            for position in range(at, at + 1 if f.constant and g.constant else stop):
                 if token(f.value(position)) != token(g.value(position)):
                     return position
         at = stop

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hopyard.sequences.base import Sequence
+from hopyard.sequences.base import Cursor, Sequence
 from hopyard.sequences.exact import SequenceError
 from hopyard.sequences.reading import is_written, read
 
 
 class Schedule:
     """A configuration, read once: plain values, and sequences (those in groups included).
+
+    To be asked at rising positions: each answer goes on from the one before, and takes as long at any position.
 
     Attributes:
         sequences: by dotted name; none: nothing changes during training.
@@ -25,6 +27,7 @@ class Schedule:
         """
         self._configuration = configuration
         self.sequences: dict[str, Sequence] = dict(_found(configuration, ""))
+        self._cursors = {name: Cursor(sequence) for name, sequence in self.sequences.items()}
 
     @property
     def per_step(self) -> tuple[str, ...]:
@@ -42,9 +45,9 @@ class Schedule:
 
     def next_change(self, position: int, stop: int) -> int:
         """The first position behind `position` and before `stop` where a value changes; else `stop`. Steps are not looked at."""
-        for sequence in self.sequences.values():
+        for name, sequence in self.sequences.items():
             if not sequence.per_step:
-                stop = sequence.next_change(position, stop)
+                stop = self._cursors[name].next_change(position, stop)
         return stop
 
     def _at(self, configuration: Mapping[str, Any], group: str, position: int, step: int) -> dict[str, Any]:
@@ -52,8 +55,7 @@ class Schedule:
         for name, value in configuration.items():
             path = f"{group}{name}"
             if is_written(value):
-                sequence = self.sequences[path]
-                found[name] = sequence.value(step if sequence.per_step else position)
+                found[name] = self._cursors[path].value(step if self.sequences[path].per_step else position)
             else:
                 nested = isinstance(value, Mapping)
                 found[name] = self._at(value, f"{path}.", position, step) if nested else value

@@ -111,6 +111,33 @@ class Power(Function):
         return (second.factor, second.slope) == ((first.factor + first.slope * shift) * power, first.slope * power)
 
 
+@dataclass(frozen=True)
+class Level(Function):
+    """factor * gamma^times at every position: where a schedule stands after many steps."""
+
+    factor: Fraction
+    gamma: Fraction
+    times: int
+
+    def value(self, position: int) -> JsonValue:
+        """Rounded once."""
+        return Power(0, Fraction(0), self.factor, Fraction(0), self.gamma).value(self.times)
+
+    def same(self, other: Function) -> bool:
+        """Written alike."""
+        return self == other
+
+    @property
+    def constant(self) -> bool:
+        """Always."""
+        return True
+
+
+def level(factor: Fraction, gamma: Fraction, times: int) -> Function:
+    """A `Level`, or the exact constant after few steps. It costs the same after any number of them."""
+    return Line(factor * gamma**times) if times <= _SMALL else Level(factor, gamma, times)
+
+
 def power(origin: int, base: Fraction, factor: Fraction, slope: Fraction, gamma: Fraction) -> Function:
     """A `Power`, or the line that it is."""
     if gamma == 1:

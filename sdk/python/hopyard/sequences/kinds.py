@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal, cast
 
 from hopyard.sequences.exact import JsonValue, fraction, is_number, show
-from hopyard.sequences.functions import Fixed, Function, Line, power, root, wave
+from hopyard.sequences.functions import Fixed, Function, Line, level, power, root, wave
 from hopyard.sequences.kind import NEEDED, Kind, error, is_count
 
 
@@ -96,10 +96,8 @@ class Step(Kind):
         if self.step_size == 1 or gamma == 1:
             yield origin, power(origin, Fraction(0), value, Fraction(0), gamma)
             return
-        while True:
-            yield origin, Line(value)
-            origin += self.step_size
-            value *= gamma
+        for times in itertools.count():
+            yield origin + times * self.step_size, level(value, gamma, times)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +141,8 @@ class MultiStep(Kind):
                 yield origin + start, _held(value)
             return
         number, gamma = self._fraction("initial"), fraction(cast(float, self.gamma))
-        for start in starts:
-            yield origin + start, Line(number)
-            number *= gamma
+        for times, start in enumerate(starts):
+            yield origin + start, level(number, gamma, times)
 
 
 @dataclass(frozen=True, eq=False)

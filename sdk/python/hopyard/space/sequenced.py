@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Self, cast
 
 from hopyard.sequences import SEQUENCES, SequenceError, is_written, read
 from hopyard.space.errors import ParameterError
+from hopyard.space.integers import IntUniform, LogInt
 from hopyard.space.parameter import Parameter
 from hopyard.space.streams import below
 from hopyard.space.values import JsonValue, canonical_json, json_problem, show
@@ -22,6 +23,7 @@ _LISTED: Final = 10_000
 
 _DRAWS: Final = 1000
 _Path = tuple[str | int, ...]
+_Holes = Mapping[_Path, Parameter]
 
 
 class SequenceParameterError(ParameterError):
@@ -61,11 +63,11 @@ class Sequences(Parameter):
         for index, template in enumerate(self.templates):
             if problem := json_problem(template):
                 raise ParameterError(f"sequence needs JSON values, but {problem}")
-            holes = list(_holes(template))
+            holes = dict(_holes(template))
             rng = random.Random(0)
             for attempt in itertools.count():
                 try:
-                    self._filled(template, [hole.sample(rng) for _, hole in holes])
+                    self._filled(template, _drawn(holes, rng))
                 except SequenceError as error:
                     # Parameters may not fit together (milestones that fall), but must sometimes.
                     if not holes or attempt == 100:
@@ -101,12 +103,11 @@ class Sequences(Parameter):
         Raises:
             ParameterError: they hardly ever do.
         """
-        template = self.templates[below(rng, len(self.templates))]
-        holes = list(_holes(template))
+        template, holes = self._parts[below(rng, len(self.templates))]
         reason = ""
         for _ in range(_DRAWS):
             try:
-                return self._filled(template, [hole.sample(rng) for _, hole in holes])
+                return self._filled(template, _drawn(holes, rng))
             except SequenceError as error:
                 reason = str(error)
         raise ParameterError(f"0 of {_DRAWS} sequences that were drawn could be: {reason}; narrow the parameters in it")
@@ -116,11 +117,11 @@ class Sequences(Parameter):
         if json_problem(value) is not None or not is_written(value):
             return False
         key = canonical_json(value)
-        return any(self._is(template, cast("dict[str, Any]", value), key) for template in self.templates)
+        return any(self._is(template, holes, cast("dict[str, Any]", value), key) for template, holes in self._parts)
 
-    def _is(self, template: JsonValue, value: dict[str, Any], key: str) -> bool:
-        found = list[JsonValue]()
-        for path, hole in _holes(template):
+    def _is(self, template: JsonValue, holes: _Holes, value: dict[str, Any], key: str) -> bool:
+        found = dict[_Path, JsonValue]()
+        for path, hole in holes.items():
             part: Any = value["sequence"]
             for step in path:
                 try:
@@ -129,7 +130,7 @@ class Sequences(Parameter):
                     return False
             if not hole.contains(part):
                 return False
-            found.append(part)
+            found[path] = part
         try:
             return canonical_json(self._filled(template, found)) == key
         except SequenceError:
@@ -138,71 +139,146 @@ class Sequences(Parameter):
     @property
     def size(self) -> int | None:
         """How many sequences; None when they cannot be counted, or are more than 10 000."""
-        return None if self._all is None else len(self._all)
+        if self._counts is None:
+            return None
+        return sum(map(math.prod, self._counts)) if self._free else len(self._all)
 
     @functools.cached_property
-    def _all(self) -> tuple[JsonValue, ...] | None:
-        wheels = list[list[Sequence[JsonValue]]]()
-        for template in self.templates:
-            sizes = [(hole, hole.size) for _, hole in _holes(template)]
-            if any(size is None or size > _LISTED for _, size in sizes):
-                return None
-            wheels.append([[hole.at(index) for index in range(cast(int, size))] for hole, size in sizes])
-        if sum(math.prod(map(len, wheel)) for wheel in wheels) > _LISTED:
-            return None
-        return tuple(self._combined(wheels))
+    def _parts(self) -> tuple[tuple[JsonValue, _Holes], ...]:
+        """Each template with its parameters."""
+        return tuple((template, dict(_holes(template))) for template in self.templates)
 
-    def _combined(self, wheels: Sequence[Sequence[Sequence[JsonValue]]]) -> list[JsonValue]:
+    @functools.cached_property
+    def _counts(self) -> tuple[tuple[int, ...], ...] | None:
+        """How many values each template's parameters have; None when one has no end, or there are too many together."""
+        found = list[tuple[int, ...]]()
+        for _, holes in self._parts:
+            sizes = [hole.size for hole in holes.values()]
+            counted = [size for size in sizes if size is not None and size <= _LISTED]
+            if len(counted) < len(sizes):
+                return None
+            found.append(tuple(counted))
+        return tuple(found) if sum(map(math.prod, found)) <= _LISTED else None
+
+    @functools.cached_property
+    def _free(self) -> bool:
+        """Whether each combination of the parameters' values is known to be a sequence that no other one is.
+
+        Then they are counted without being made.
+        """
+        kinds = {next(iter(template)) if isinstance(template, dict) else "constant" for template, _ in self._parts}
+        return len(kinds) == len(self._parts) and all(self._fits(template, holes) for template, holes in self._parts)
+
+    def _fits(self, template: JsonValue, holes: _Holes) -> bool:
+        # Fields of their own are checked one by one; entries of a list are compared, and a mode says what else is there.
+        if any(isinstance(path[-1], int) or path[-1] == "mode" for path in holes):
+            return False
+        first = {path: hole.at(0) for path, hole in holes.items()}
+        for path, hole in holes.items():
+            size = cast(int, hole.size)
+            # What is allowed of whole numbers is a range.
+            tried = {0, size - 1} if isinstance(hole, IntUniform | LogInt) else range(size)
+            for value in map(hole.at, tried):
+                if value is None:  # as if the field were left out, which others may mind
+                    return False
+                try:
+                    self._filled(template, {**first, path: value})
+                except SequenceError:
+                    return False
+        return True
+
+    @functools.cached_property
+    def _all(self) -> Mapping[str, JsonValue]:
+        """Every sequence in order, by its canonical text."""
+        return self._combined(
+            [
+                [[hole.at(index) for index in range(cast(int, hole.size))] for hole in holes.values()]
+                for _, holes in self._parts
+            ]
+        )
+
+    @functools.cached_property
+    def _listed(self) -> tuple[JsonValue, ...]:
+        return tuple(self._all.values())
+
+    @functools.cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {key: number for number, key in enumerate(self._all)}
+
+    def _combined(self, wheels: Sequence[Sequence[Sequence[JsonValue]]]) -> dict[str, JsonValue]:
         """Each template with each combination of its parameters' values that can be, the last turning fastest; none twice."""
         found = dict[str, JsonValue]()
-        for template, wheel in zip(self.templates, wheels, strict=True):
+        for (template, holes), wheel in zip(self._parts, wheels, strict=True):
             for values in itertools.product(*wheel):
                 try:
-                    made = self._filled(template, values)
+                    made = self._filled(template, dict(zip(holes, values, strict=True)))
                 except SequenceError:
                     continue
                 found.setdefault(canonical_json(made), made)
-        return list(found.values())
+        return found
 
     @property
     def has_unit(self) -> bool:
         """Whether the sequences can be counted."""
-        return self._all is not None
+        return self._counts is not None
 
     def at(self, index: int) -> JsonValue:
         """Template by template, the last parameter turning fastest."""
-        if self._all is None:
-            raise ParameterError("these sequences cannot be counted: they have no numbers")
-        return copy.deepcopy(self._all[index])
+        counts = self._counted_holes()
+        if not self._free:
+            return copy.deepcopy(self._listed[index])
+        for (template, holes), sizes in zip(self._parts, counts, strict=True):
+            if 0 <= index < math.prod(sizes):
+                values = dict[_Path, JsonValue]()
+                for (path, hole), size in reversed(list(zip(holes.items(), sizes, strict=True))):
+                    index, place = divmod(index, size)
+                    values[path] = hole.at(place)
+                return self._filled(template, values)
+            index -= math.prod(sizes)
+        raise IndexError(f"there are {self.size} sequences")
 
     def index(self, value: object) -> int:
         """The number of the sequence."""
-        if self._all is None:
+        self._counted_holes()
+        return self._numbers[canonical_json(value)]
+
+    def _counted_holes(self) -> tuple[tuple[int, ...], ...]:
+        if self._counts is None:
             raise ParameterError("these sequences cannot be counted: they have no numbers")
-        return [canonical_json(mine) for mine in self._all].index(canonical_json(value))
+        return self._counts
 
     def grid(self) -> Sequence[JsonValue]:
         """Each template with the grid of its parameters; combinations that cannot be are left out."""
         wheels = list[list[Sequence[JsonValue]]]()
-        for template in self.templates:
+        for _, holes in self._parts:
             wheels.append([])
-            for path, hole in _holes(template):
+            for path, hole in holes.items():
                 try:
                     wheels[-1].append(hole.grid())
                 except ParameterError as error:
                     raise ParameterError(f"{'.'.join(map(str, path))}: {error}") from None
-        return self._combined(wheels)
+        return list(self._combined(wheels).values())
 
-    def _filled(self, template: JsonValue, values: Sequence[JsonValue]) -> JsonValue:
-        written: dict[str, Any] = {"sequence": copy.deepcopy(template)}
-        for (path, _), value in zip(_holes(template), values, strict=True):
-            part: Any = written["sequence"]
-            for step in path[:-1]:
-                part = part[step]
-            part[path[-1]] = copy.deepcopy(value)
+    def _filled(self, template: JsonValue, values: Mapping[_Path, JsonValue]) -> JsonValue:
+        written: dict[str, Any] = {"sequence": _put(template, (), values)}
         if self.per is not None:
             written["per"] = self.per
         return cast(JsonValue, read(written).written())
+
+
+def _drawn(holes: _Holes, rng: random.Random) -> dict[_Path, JsonValue]:
+    return {path: hole.sample(rng) for path, hole in holes.items()}
+
+
+def _put(template: JsonValue, path: _Path, values: Mapping[_Path, JsonValue]) -> JsonValue:
+    """A copy of the template with values in the places of its parameters."""
+    if path in values:
+        return copy.deepcopy(values[path])
+    if isinstance(template, dict):
+        return {key: _put(part, (*path, key), values) for key, part in template.items()}
+    if isinstance(template, list):
+        return [_put(part, (*path, index), values) for index, part in enumerate(template)]
+    return template
 
 
 def read_fixed(value: JsonValue, kind: str) -> JsonValue:

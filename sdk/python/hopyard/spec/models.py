@@ -303,6 +303,12 @@ class ExperimentSpec(_Section):
         """The space with its constraints: what a generator proposes from."""
         return self.space.constrained(self.constraints) if self.constraints else self.space
 
+    def with_generator(self, name: str) -> Self:
+        """The experiment with the generator that its policy wants (`Policy.generator`), if its file names none."""
+        if not name or "name" in self.generator.model_fields_set:
+            return self
+        return self.model_copy(update={"generator": self.generator.model_copy(update={"name": name})})
+
     @model_validator(mode="before")
     @classmethod
     def _a_bare_pattern_is_for_the_metric(cls, data: object) -> object:
@@ -320,7 +326,9 @@ class ExperimentSpec(_Section):
             found.append(
                 Problem(("stop", "max_iterations"), "is required for a trainer: at which position a job is complete")
             )
-        if self.space.size is None and self.generator.name != "grid" and not (self.stop.jobs or self.stop.max_time):
+        # The size is asked for last: counting a space may take a while.
+        ends = self.stop.jobs or self.stop.max_time or self.generator.name == "grid"
+        if not ends and self.space.size is None:
             found.append(Problem(("stop",), "needs jobs or max_time: the space is endless, so the search would be too"))
         for path, command in (("command",), self.command), (("log", "command"), self.log and self.log.command):
             unknown = placeholders.problems(command or (), self.space)

@@ -110,10 +110,6 @@ class Settings:
     high: float | None = None
     target_over: int = 1
     space: Mapping[str, Any] | None = field(default=None, hash=False)
-<<<<<<< HEAD
-    forks: bool = False
-=======
->>>>>>> ST
     constraints: tuple[str, ...] = ()
     forks: bool = False
 

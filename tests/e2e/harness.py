@@ -27,15 +27,16 @@ SOFTMAX = Path(__file__).parent / "softmax"
 
 def experiment_file(folder: Path, **changes: Any) -> Path:
     """The digits example in a folder of its own, with some of its top-level fields changed."""
-    return _copy(DIGITS, folder, changes)
+    return experiment_copy(DIGITS, folder, changes)
 
 
 def softmax_file(folder: Path, **changes: Any) -> Path:
     """A cheaper experiment (`softmax/`), likewise; SOFTMAX_PACE in its agents' environment slows each iteration down."""
-    return _copy(SOFTMAX, folder, changes)
+    return experiment_copy(SOFTMAX, folder, changes)
 
 
-def _copy(source: Path, folder: Path, changes: Mapping[str, Any]) -> Path:
+def experiment_copy(source: Path, folder: Path, changes: Mapping[str, Any]) -> Path:
+    """The experiment of a folder with its code in another folder, with some of its top-level fields changed."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(source / "train.py", folder / "train.py")
     spec = yaml.safe_load((source / "experiment.yaml").read_text())
@@ -95,9 +96,10 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 import train
 from hopyard.local import fit
-trainer, until, configurations = json.loads(sys.argv[2])
-for hyperparameters, seed in configurations:
-    reports = fit(getattr(train, trainer), hyperparameters, until=until, seed=seed)
+trainer, until, configurations, keep = json.loads(sys.argv[2])
+for index, (hyperparameters, seed) in enumerate(configurations):
+    kept = f"{keep}/{index}" if keep else None
+    reports = fit(getattr(train, trainer), hyperparameters, until=until, seed=seed, snapshot_directory=kept, snapshot_every=until)
     print(json.dumps([[r.position, {k: v.hex() for k, v in r.metrics.items()}] for r in reports]))
 """
 
@@ -111,11 +113,14 @@ def trained_alone(folder: Path, hyperparameters: Mapping[str, Any], until: int) 
 
 
 def all_trained_alone(
-    folder: Path, configurations: Sequence[Mapping[str, Any]], until: int, trainer: str
+    folder: Path, configurations: Sequence[Mapping[str, Any]], until: int, trainer: str, keep: Path | None = None
 ) -> list[Curve]:
-    """The curve of each configuration, trained off the cluster without interruption, in order."""
+    """The curve of each configuration, trained off the cluster without interruption, in order.
+
+    The last snapshot of each is kept in the folder of its number, below `keep`.
+    """
     seeded = [(dict(one), configuration_seed(0, one)) for one in configurations]
-    arguments = json.dumps([trainer, until, seeded])
+    arguments = json.dumps([trainer, until, seeded, keep and str(keep)])
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     run = subprocess.run(
         [sys.executable, "-c", _ALONE, str(folder), arguments],

@@ -1,0 +1,154 @@
+"""`stage_tree` while processes are killed: only what a killed run had not saved is trained again, and all else once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hopyard.client import Client
+from hopyard.client.looking import ENDED
+from hopyard.client.types import Experiment, ExperimentState, JobState
+from hopyard_scheduler.commands.source import opened
+from hopyard_scheduler.core.events import Ended, Event, RunMessage, SnapshotStored, SnapshotTaken, Started
+from tests.e2e import kills
+from tests.e2e.branches import LENGTH, States, Trained, branching_file, trained, whole_curves
+from tests.e2e.harness import all_trained_alone
+from tests.e2e.up import IS_UP, Up
+
+SPACE = {
+    "optimizer": "adam",
+    "lr": {"sequence": [{"constant": 0.02}, {"multi_step": {"milestones": [18], "values": [0.02, 0.004]}}]},
+    "momentum": {"sequence": [{"constant": 0.9}, {"multi_step": {"milestones": [24], "values": [0.9, 0.5]}}]},
+    "batch_size": {"sequence": [{"constant": 32}, {"multi_step": {"milestones": [15], "values": [32, 48]}}]},
+}
+TRIALS = 8
+UNIQUE = 15 + 2 * 3 + 4 * 6 + 8 * 12
+
+Kill = Callable[[Up, Path], list[Trained]]
+"""Kills somebody; answers the runs that may have been lost with it."""
+
+
+def when_trained(log: Path, units: int) -> None:
+    """Returns once so many units were trained, all runs together."""
+    end = time.monotonic() + 150
+    while sum(len(run.positions) for run in trained(log)) < units:
+        assert time.monotonic() < end, f"it did not come to {units} units"
+        time.sleep(0.02)
+
+
+def kill_scheduler(up: Up, log: Path) -> list[Trained]:
+    """No training is lost by that."""
+    pid = up.wait_serving("scheduler")
+    up.pids.pop("scheduler")
+    os.kill(pid, signal.SIGKILL)
+    assert up.wait_serving("scheduler") != pid
+    return []
+
+
+def kill_runner(up: Up, log: Path) -> list[Trained]:
+    """The process that trained last."""
+    pid = int(max(log.iterdir(), key=lambda file: file.stat().st_mtime_ns).name.split("-")[-1])
+    os.kill(pid, signal.SIGKILL)
+    return _last_of({pid}, log)
+
+
+def kill_agent(up: Up, log: Path) -> list[Trained]:
+    """With all its processes: those that are left end by themselves, or the next agent ends them."""
+    agent = up.wait_serving("agent-node1")
+    runners = psutil.Process(agent).children()
+    up.pids.pop("agent-node1")
+    os.kill(agent, signal.SIGKILL)
+    assert up.wait_serving("agent-node1") != agent
+    assert psutil.wait_procs(runners, timeout=90)[1] == []
+    return _last_of({process.pid for process in runners}, log)
+
+
+def _last_of(pids: set[int], log: Path) -> list[Trained]:
+    """The last run of each process, which may have ended before."""
+    return list({run.pid: run for run in trained(log) if run.pid in pids}.values())
+
+
+async def journal(server: str, experiment: Experiment) -> list[Event]:
+    """The experiment's events."""
+    async with opened(server, None, experiment.id, "a test") as source:
+        return [event async for _, event in source.read()]
+
+
+def unsaved(run: Trained, events: Sequence[Event], *, stored: bool) -> list[int]:
+    """What a run trained beyond its newest snapshot; with `stored`, beyond the newest in the store when its job went on."""
+    said = [event for event in events if isinstance(event, RunMessage) and event.job == run.job]
+    starts = {event.attempt: event.body.position for event in said if isinstance(event.body, Started)}
+    attempt = min(attempt for attempt, position in starts.items() if position == run.positions[0] - 1)
+    newest = run.positions[0] - 1
+    for event in said:
+        if event.attempt > attempt:
+            break
+        if event.attempt == attempt:
+            match event.body:
+                case SnapshotStored(position, error=""):
+                    newest = max(newest, position)
+                case SnapshotTaken(snapshot) | Ended(snapshot=snapshot) if snapshot is not None and not stored:
+                    newest = max(newest, snapshot.position)
+    return [position for position in run.positions if position > newest]
+
+
+@contextmanager
+def cluster(data: Path) -> Iterator[tuple[Up, str]]:
+    """A cluster of two nodes with a machine each, and its scheduler's address in all its lives."""
+    up = Up(data, port=(port := kills.free_port()), slots=1)
+    try:
+        up.wait_for(IS_UP, 120)
+        yield up, f"127.0.0.1:{port}"
+    finally:
+        if up.process.poll() is None:
+            up.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("victims", "exact"),
+    [([(UNIQUE // 3, kill_runner), (UNIQUE // 2, kill_scheduler)], True), ([(UNIQUE // 2, kill_agent)], False)],
+    ids=["runner and scheduler", "agent"],
+)
+async def test_only_what_a_killed_run_had_not_saved_is_trained_again(
+    tmp_path: Path, victims: Sequence[tuple[int, Kill]], exact: bool
+) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    file = branching_file(tmp_path / "e", log, pace=0.06, space=SPACE)
+    lost: list[Trained] = []
+    with cluster(data) as (up, server), Client(server=server, patience=90) as client:
+        experiment = client.create(file)
+        for moment, kill in victims:
+            when_trained(log, moment)
+            lost += kill(up, log)
+        experiment = client.wait(experiment.id, timeout=200, until={*ENDED, ExperimentState.PAUSED})
+        assert experiment.state is ExperimentState.COMPLETED, experiment.reason
+        jobs, curves = client.jobs(experiment.id), whole_curves(client, experiment)
+        events = await journal(server, experiment)
+        assert kills.replayed(server, experiment)["decisions_equal"] is True
+        done = [command for node in ("node1", "node2") for command in kills.carried_out(data, node)]
+        assert [command for command, times in Counter(done).items() if times > 1] == []
+        assert set(done) - await kills.sent(server, experiment) == set()
+    assert [(job.state, job.position) for job in jobs] == [(JobState.COMPLETED, LENGTH)] * TRIALS
+    alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], LENGTH, "Branching")
+    for job, curve in zip(jobs, alone, strict=True):
+        assert curves[job.id] == curve, job.id
+    states = States(jobs)
+    executed = states.executed(trained(log))
+    assert len(states.all()) == UNIQUE
+    assert set(executed) == states.all()
+    again = executed - Counter(states.all())
+    expected = Counter(
+        states.of(run.job, position) for run in lost for position in unsaved(run, events, stored=not exact)
+    )
+    # What an agent had not brought to the store may be there when it is back, so less than that may be trained again.
+    assert again == expected if exact else again <= expected

@@ -82,6 +82,8 @@ class HalvingPolicy(Policy):
         self._amended: dict[str, str] = {}
         self._started: dict[str, None] = {}
         """Jobs that this answer starts: the view on which `demand` is asked does not show it."""
+        self._finished: set[str] = set()
+        """Jobs whose program had no more to train, before its end."""
 
     # ------------------------------------------------------------------------------------------------ what subclasses say
 
@@ -270,6 +272,10 @@ class HalvingPolicy(Policy):
         assert rung is not None
         return self._ladder[self._stops[home] + rung]
 
+    def _completes(self, job: JobView) -> bool:
+        """Whether a job has nothing more to train: it is complete, or its run is about to make it so."""
+        return job.high_water >= job.max_position or job.id in self._finished
+
     def _until(self, job: JobView) -> int:
         return min(self._target(job.id), job.max_position)
 
@@ -278,6 +284,8 @@ class HalvingPolicy(Policy):
         if self._heading(job.id) is None:
             return False
         target = self._target(job.id)
+        if finished:
+            self._finished.add(job.id)
         ends = finished or job.state is JobState.COMPLETED
         if job.high_water < target and not ends and not job.state.ended:
             return False

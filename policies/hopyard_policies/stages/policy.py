@@ -27,6 +27,7 @@ from hopyard.policy import (
     Verdict,
     hears_statistics,
 )
+from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import AmendRun, AnswerJob, StartJob, SuspendJob, TerminateJob
 from hopyard_policies.pbt import PbtPolicy
 from hopyard_policies.stages.books import Books
@@ -164,6 +165,10 @@ class StageTreePolicy(Policy):
     def demand(self, cluster: Cluster) -> int:
         """Machines that have runs, that stages which could start need, and that trials to come will."""
         return self._books.could_use
+
+    def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
+        """The tuner's."""
+        return self._tuning.rungs(cluster)
 
     # --------------------------------------------------------------------------------------------------------- the plan
 

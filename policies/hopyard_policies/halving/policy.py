@@ -193,7 +193,13 @@ class HalvingPolicy(Policy):
         Raises:
             ValueError: There can be no such brackets.
         """
-        self._plan(terms.max_position, terms.jobs_left)
+        R = terms.max_position
+        if self._r is not None and self._r > R:
+            raise ValueError(
+                f"r is {self._r}, which is beyond stop.max_iterations, {R}: no rung would come before the end; "
+                f"give an r below {R}, or more iterations"
+            )
+        self._plan(R, terms.jobs_left)
         return shortage(*self._beginnings(), self._eta)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:

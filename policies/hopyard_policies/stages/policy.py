@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hopyard.plugins import POLICIES, load_plugin
+from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
 from hopyard.policy import (
     CONTINUE,
     AnswerReady,
@@ -251,9 +251,11 @@ def _made(tuner: str | Mapping[str, Any]) -> Policy:
         raise ValueError(
             f"tuner {name}: it copies trials and changes their hyperparameters, which a stage tree cannot train yet"
         )
+    if wrong := unknown_parameters(found, given):
+        raise ValueError(f"tuner {name} {wrong}")
     try:
         made = found(**given)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"tuner {name}: {error}") from error
     assert isinstance(made, Policy)
     return made

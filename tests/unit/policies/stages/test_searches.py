@@ -138,3 +138,15 @@ def test_the_rungs_of_a_stage_tree_are_its_tuners() -> None:
     assert rungs is not None
     assert [(rung.position, len(rung.standings)) for rung in rungs] == [(1, 4), (2, 2), (4, 1)]
     assert StageTreePolicy().rungs(UpCallView(last.moment, last.call)) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"Eta": 3}, r"tuner asha has no parameter Eta; it takes: .*; did you mean eta\?"),
+        ({"eta": 1}, "tuner asha: eta is 1; it must be a whole number of at least 2"),
+    ],
+)
+def test_what_is_wrong_with_a_tuners_parameters_is_said_of_the_tuner(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        StageTreePolicy(tuner={"name": "asha", **given})

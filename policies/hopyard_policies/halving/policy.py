@@ -88,6 +88,8 @@ class HalvingPolicy(Policy):
         self._amended: dict[str, str] = {}
         self._started: dict[str, None] = {}
         """Jobs that this answer starts: the view on which `demand` is asked does not show it."""
+        self._finished: set[str] = set()
+        """Jobs whose program had no more to train, before its end."""
 
     # ------------------------------------------------------------------------------------------------ what subclasses say
 
@@ -196,7 +198,13 @@ class HalvingPolicy(Policy):
         Raises:
             ValueError: There can be no such brackets.
         """
-        self._plan(terms.max_position, terms.jobs_left)
+        R = terms.max_position
+        if self._r is not None and self._r > R:
+            raise ValueError(
+                f"r is {self._r}, which is beyond stop.max_iterations, {R}: no rung would come before the end; "
+                f"give an r below {R}, or more iterations"
+            )
+        self._plan(R, terms.jobs_left)
         return shortage(*self._beginnings(), self._eta)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
@@ -275,6 +283,10 @@ class HalvingPolicy(Policy):
         assert rung is not None
         return self._ladder[self._stops[home] + rung]
 
+    def _completes(self, job: JobView) -> bool:
+        """Whether a job has nothing more to train: it is complete, or its run is about to make it so."""
+        return job.high_water >= job.max_position or job.id in self._finished
+
     def _until(self, job: JobView) -> int:
         return min(self._target(job.id), job.max_position)
 
@@ -283,6 +295,8 @@ class HalvingPolicy(Policy):
         if self._heading(job.id) is None:
             return False
         target = self._target(job.id)
+        if finished:
+            self._finished.add(job.id)
         ends = finished or job.state is JobState.COMPLETED
         if job.high_water < target and not ends and not job.state.ended:
             return False

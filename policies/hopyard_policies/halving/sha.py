@@ -58,7 +58,8 @@ class SynchronousPolicy(HalvingPolicy):
                 winners, losers = decision
                 self._queue.update(dict.fromkeys(winners))
                 for job in losers:
-                    if not cluster.jobs[job].state.ended:
+                    view = cluster.jobs[job]
+                    if not view.state.ended and not self._completes(view):
                         cluster.terminate_job(job)
         self._open_ones = tuple(bracket for bracket in self._open_ones if not bracket.decided)
 

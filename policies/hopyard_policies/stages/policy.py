@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hopyard.plugins import POLICIES, load_plugin
+from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
 from hopyard.policy import (
     CONTINUE,
     AnswerReady,
@@ -27,6 +27,7 @@ from hopyard.policy import (
     Verdict,
     hears_statistics,
 )
+from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import AmendRun, AnswerJob, StartJob, SuspendJob, TerminateJob
 from hopyard_policies.pbt import PbtPolicy
 from hopyard_policies.stages.books import Books
@@ -165,6 +166,10 @@ class StageTreePolicy(Policy):
         """Machines that have runs, that stages which could start need, and that trials to come will."""
         return self._books.could_use
 
+    def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
+        """The tuner's."""
+        return self._tuning.rungs(cluster)
+
     # --------------------------------------------------------------------------------------------------------- the plan
 
     def _new_plan(self) -> SearchPlan:
@@ -246,9 +251,11 @@ def _made(tuner: str | Mapping[str, Any]) -> Policy:
         raise ValueError(
             f"tuner {name}: it copies trials and changes their hyperparameters, which a stage tree cannot train yet"
         )
+    if wrong := unknown_parameters(found, given):
+        raise ValueError(f"tuner {name} {wrong}")
     try:
         made = found(**given)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"tuner {name}: {error}") from error
     assert isinstance(made, Policy)
     return made

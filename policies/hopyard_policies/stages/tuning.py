@@ -22,6 +22,7 @@ from hopyard.policy import (
     hears_statistics,
     make_up_call,
 )
+from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     AmendRun,
@@ -144,6 +145,10 @@ class Tuning:
     def demand(self, cluster: Cluster) -> int | None:
         """Trials that the tuner could train, those that it trains included; None: any number. To be asked after its turn."""
         return self.tuner.demand(self._bench(cluster, None))
+
+    def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
+        """Who stands where in the tuner's eyes; None: it has no rungs."""
+        return self.tuner.rungs(self._bench(cluster, None))
 
     # -------------------------------------------------------------------------------------------------------- up-calls
 

@@ -9,6 +9,7 @@ import difflib
 import inspect
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
@@ -65,6 +66,34 @@ def parameter_names(cls: type) -> list[str]:
         if all(each.kind is not each.VAR_KEYWORD for each in parameters):
             break
     return sorted(names)
+
+
+def unknown_parameters(cls: type, given: Iterable[str], own: Iterable[str] = ()) -> str:
+    """What to say of parameters that a plugin's class does not take, after its name; empty: it takes them, or says so itself.
+
+    Args:
+        cls: The class.
+        given: The names that it would be made with.
+        own: Names that whoever makes it gives it, which no person may.
+    """
+    try:
+        kinds = [each.kind for each in inspect.signature(cls).parameters.values()]
+    except (TypeError, ValueError):
+        return ""
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return ""
+    return wrong_parameters(given, [name for name in parameter_names(cls) if name not in own])
+
+
+def wrong_parameters(given: Iterable[str], takes: Sequence[str]) -> str:
+    """What to say of the names that are not among those that are taken, after the plugin's name; empty: all are."""
+    wrong = sorted(set(given) - set(takes))
+    if not wrong:
+        return ""
+    folded = {name.lower(): name for name in takes}
+    near = difflib.get_close_matches(wrong[0].lower(), folded, n=1)
+    hint = f"; did you mean {folded[near[0]]}?" if near else ""
+    return f"has no parameter {', '.join(wrong)}; it takes: {', '.join(takes) or 'none'}{hint}"
 
 
 def _find(group: str, name: str) -> object:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from hopyard.errors import Conflict, HopyardError, InvalidInput
 from hopyard.generator import Generator, Metric, Reads, Result
-from hopyard.plugins import GENERATORS, load_plugin
+from hopyard.plugins import GENERATORS, load_plugin, unknown_parameters
 from hopyard.space import Configuration, canonical_json, show
 from hopyard.spec import ExperimentSpec
 from hopyard_hpgen.records import Call, CreateCall, ReportCall
@@ -180,6 +180,8 @@ def make_generator(experiment: ExperimentSpec) -> Generator:
     kind = load_plugin(GENERATORS, spec.name, Generator)
     assert isinstance(kind, type)
     assert issubclass(kind, Generator)
+    if wrong := unknown_parameters(kind, spec.parameters, own=("space", "seed")):
+        raise InvalidInput(f"generator {spec.name} {wrong}")
     try:
         made = kind(experiment.search_space, spec.seed, **spec.parameters)
     except HopyardError:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hopyard.errors import InvalidInput
-from hopyard.plugins import POLICIES, load_plugin
+from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
 from hopyard.policy import ENDLESS, ExperimentView, Policy
 from hopyard.spec import ExperimentSpec
 from hopyard_scheduler.core.events import Settings
@@ -21,6 +21,8 @@ def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
         InvalidInput: There is no such policy, or it does not take the parameters.
     """
     cls = policy_class(name)
+    if wrong := unknown_parameters(cls, parameters):
+        raise InvalidInput(f"policy {name} {wrong}")
     try:
         policy = cls(**parameters)
     except (TypeError, ValueError) as error:

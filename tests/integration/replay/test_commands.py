@@ -184,6 +184,8 @@ async def test_rungs_at_an_event_shows_what_the_policy_knew_there(halved: Experi
                 seen.append(bottom["reported"])
     assert sorted(set(seen)) == list(range(7)), seen
     assert seen == sorted(seen)
+    late = await commands.rungs(halved.id, "99999")
+    assert "the journal ends at event " in late.err
     none = await commands.rungs(halved.id, "1")
     assert (none.out, none.err) == ("", f"{halved.id}: after event 1 nobody stands on a rung yet\n")
 

@@ -316,3 +316,10 @@ def test_an_experiment_that_does_not_say_R_is_refused() -> None:
             policy.review(terms)
     assert AshaPolicy(infinite=True).review(terms) == ""
     assert AshaPolicy(r=3, brackets=[0]).review(replace(terms, jobs_left=ENDLESS)) == ""
+
+
+def test_a_least_training_beyond_the_end_is_refused() -> None:
+    terms = ExperimentView("accuracy", "max", 16, jobs_left=8)
+    with pytest.raises(ValueError, match=r"r is 20, which is beyond stop.max_iterations, 16"):
+        AshaPolicy(r=20, brackets=[0]).review(terms)
+    assert AshaPolicy(r=16, brackets=[0]).review(terms) == ""

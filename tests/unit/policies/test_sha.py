@@ -33,6 +33,25 @@ def test_a_rung_waits_for_all_its_results_and_then_ends_who_does_not_go_on() -> 
     assert cluster.over == "all jobs ended"
 
 
+def test_who_trains_to_the_end_in_memory_is_completed() -> None:
+    """Job 2 decides the first rung, goes on in memory to the top, and decides that as well: nobody is left behind it."""
+    cluster = cluster_of(ShaPolicy(eta=2), jobs=2, machines=1, max_position=2)
+    cluster.run()
+    assert rows(cluster) == [("1", "m01", 0, 1, 0, 1), ("2", "m01", 1, 3, 0, 2)]
+    assert {job.id: job.state for job in cluster.jobs.values()} == {"1": JobState.TERMINATED, "2": JobState.COMPLETED}
+
+
+def test_a_program_that_ends_by_itself_at_a_rung_is_completed() -> None:
+    """Job 2 has no more to train than the first rung: it is not among those that go on, and ended by itself all the same."""
+
+    def curve(job: Mapping[str, Any], position: int) -> Step:
+        return Step({"accuracy": -job["x"]}, finished=job["x"] == 2)
+
+    cluster = VirtualCluster(ShaPolicy(eta=2), machines=1, jobs=2, max_position=2, curve=curve)
+    cluster.run()
+    assert {job.id: job.state for job in cluster.jobs.values()} == dict.fromkeys("12", JobState.COMPLETED)
+
+
 def test_a_new_bracket_begins_when_a_machine_would_idle() -> None:
     """Job 1 is slow: while its rung waits for it, the other machine begins the next bracket."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.generator import Generator
-from hopyard.plugins import GENERATORS, PluginError, load_plugin, plugin_names
+from hopyard.plugins import GENERATORS, PluginError, load_plugin, plugin_names, unknown_parameters
 
 MODULE = """
 from hopyard.generator import Generator
@@ -109,3 +109,24 @@ def test_an_entry_point_that_does_not_import_is_named_with_its_distribution(fold
     entry_points(folder, "one", f"mine = {module}:Mine\n")
     with pytest.raises(PluginError, match=f"'mine' stands for {module}:Mine from one, which failed to import"):
         load_plugin("strange.plugins", "mine")
+
+
+class Tuned:
+    def __init__(self, eta: int = 4, rungs: int = 5) -> None:
+        self.both = (eta, rungs)
+
+
+class Open(Tuned):
+    def __init__(self, **rest: int) -> None:
+        super().__init__(**rest)
+
+
+def test_a_parameter_that_a_class_does_not_take_is_named_with_the_one_that_may_be_meant() -> None:
+    assert unknown_parameters(Tuned, ["eta", "rungs"]) == ""
+    assert unknown_parameters(Tuned, ["Eta"]) == "has no parameter Eta; it takes: eta, rungs; did you mean eta?"
+    assert unknown_parameters(Tuned, ["speed"]) == "has no parameter speed; it takes: eta, rungs"
+    assert unknown_parameters(Tuned, ["eta", "rungs"], own=["eta"]) == "has no parameter eta; it takes: rungs"
+
+
+def test_a_class_that_takes_the_rest_says_for_itself_what_is_wrong() -> None:
+    assert unknown_parameters(Open, ["Eta"]) == ""

@@ -95,9 +95,8 @@ class Generator(ABC):
             SpaceError: a space it cannot propose from.
         """
         if parameters:
-            takes = ", ".join(parameter_names(type(self))) or "none"
-            unknown = ", ".join(sorted(parameters))
-            raise GeneratorParameterError(f"{type(self).__name__} has no parameter {unknown}; it takes: {takes}")
+            wrong = plugins.wrong_parameters(parameters, parameter_names(type(self)))
+            raise GeneratorParameterError(f"{type(self).__name__} {wrong}")
         self.space = space
         self.seed = seed
 

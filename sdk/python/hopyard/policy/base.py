@@ -135,9 +135,13 @@ class Policy(abc.ABC):
         """
         return ""
 
-    def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
-        """Who stands where, for those who look (`hopyard rungs`): by bracket, from the bottom. None without rungs. It may only look."""
-        return ()
+    def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
+        """Who stands where, for those who look (`hopyard rungs`): by bracket, from the bottom. It may only look.
+
+        Returns:
+            Empty: nobody does yet. None: the policy has no rungs.
+        """
+        return None
 
     def confidences(self, cluster: Cluster) -> Mapping[str, float]:
         """How likely jobs reach what is looked for, in [0, 1], for those who look (`hopyard plot --kind slots`). It may only look."""

@@ -112,9 +112,8 @@ class Predictor(ABC):
             PredictorParameterError: A parameter that the class does not declare.
         """
         if parameters:
-            takes = ", ".join(parameter_names(type(self))) or "none"
-            unknown = ", ".join(sorted(parameters))
-            raise PredictorParameterError(f"{type(self).__name__} has no parameter {unknown}; it takes: {takes}")
+            wrong = plugins.wrong_parameters(parameters, parameter_names(type(self)))
+            raise PredictorParameterError(f"{type(self).__name__} {wrong}")
 
     @abstractmethod
     def predict(self, question: Question) -> Prediction:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hopyard.errors import InvalidInput
-from hopyard.plugins import PREDICTORS, load_plugin
+from hopyard.plugins import PREDICTORS, load_plugin, unknown_parameters
 from hopyard.predictor.base import Predictor, PredictorParameterError, parameter_names
 
 
@@ -18,6 +18,8 @@ def new_predictor(name: str, parameters: Mapping[str, Any]) -> Predictor:
     """
     cls = load_plugin(PREDICTORS, name, Predictor)
     assert isinstance(cls, type)
+    if wrong := unknown_parameters(cls, parameters):
+        raise InvalidInput(f"predictor {name} {wrong}")
     try:
         made = cls(**parameters)
     except PredictorParameterError as error:

@@ -71,8 +71,10 @@ async def show(
     policy = program_of(x.founder.payload).spec.policy.name if x is not None else ""
     if driven.first is not None:
         say(f"the policy decides otherwise than it did, so this is not where jobs stood: {driven.first.text}")
+    if limit is not None and limit.event is not None and limit.event > driven.number:
+        say(f"the journal ends at event {driven.number}; there is no {limit.event} yet, so this is how it stands now")
     if json:
-        rungs = [_plain(summary) for summary in map(Summary.of, standing)] if standing is not None else None
+        rungs = [_plain(Summary.of(rung)) for rung in standing] if standing is not None else None
         emit_json(
             {
                 "experiment": name,
@@ -145,7 +147,7 @@ def _plain(summary: Summary) -> dict[str, Any]:
     return {
         "bracket": rung.bracket,
         "number": rung.number,
-        "position": rung.position,
+        "position": _finite(rung.position),
         "width": rung.width,
         "reported": len(rung.standings),
         "promoted": summary.promoted,
@@ -154,6 +156,21 @@ def _plain(summary: Summary) -> dict[str, Any]:
         "awaited": rung.awaited,
         "standings": rung.standings,
     }
+
+
+def _finite(position: int) -> int | None:
+    """A position, or None for that of an endless ladder's top."""
+    from hopyard.policy import ENDLESS
+
+    return position if position < ENDLESS else None
+
+
+def _shown(rungs: Sequence[Rung]) -> list[Rung]:
+    """The rungs of a bracket that say something; an endless ladder is shown up to its first empty rung."""
+    if _finite(rungs[-1].position) is not None:
+        return list(rungs)
+    used = max((rung.number for rung in rungs if rung.standings or rung.awaited), default=-1)
+    return [rung for rung in rungs if rung.number <= used + 1]
 
 
 def tables(rungs: Sequence[Rung], title: str, *, jobs: bool) -> RenderableType:
@@ -165,6 +182,7 @@ def tables(rungs: Sequence[Rung], title: str, *, jobs: bool) -> RenderableType:
     parts: list[RenderableType] = [Text(title)]
     for number, members in brackets:
         parts.append(Text(f"\nbracket {number}" if len(brackets) > 1 else ""))
+        members = _shown(members)
         parts.append(_table(members))
         if jobs:
             parts += [Text(line) for rung in reversed(members) for line in _jobs(rung)]
@@ -183,7 +201,7 @@ def _table(rungs: Sequence[Rung]) -> RenderableType:
         rung = summary.rung
         table.add_row(
             str(rung.number),
-            str(rung.position),
+            str(_finite(rung.position) or "∞"),
             summary.reported,
             str(len(rung.awaited)),
             str(summary.promoted),

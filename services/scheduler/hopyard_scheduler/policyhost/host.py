@@ -99,9 +99,7 @@ class PolicyHost:
         Raises:
             InvalidInput: The policy raised, or did more than look.
         """
-        if type(self._policy).rungs is Policy.rungs:
-            return None
-        return self._look(experiment, at, self._policy.rungs)
+        return self._look(experiment, at, "rungs", self._policy.rungs)
 
     def confidences(self, experiment: Experiment, at: float) -> dict[str, float]:
         """How likely the policy thinks each job is to reach what it looks for, after the up-calls so far; empty: it has no idea.
@@ -109,16 +107,16 @@ class PolicyHost:
         Raises:
             InvalidInput: The policy raised, or did more than look.
         """
-        return dict(self._look(experiment, at, self._policy.confidences))
+        return dict(self._look(experiment, at, "confidences", self._policy.confidences))
 
-    def _look(self, experiment: Experiment, at: float, ask: Callable[[Cluster], T]) -> T:
+    def _look(self, experiment: Experiment, at: float, what: str, ask: Callable[[Cluster], T]) -> T:
         view = CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views)
         try:
             found = ask(view)
         except Exception as error:
-            raise InvalidInput(_describe(self._policy, ask.__name__, error)) from error
+            raise InvalidInput(_describe(self._policy, what, error)) from error
         if view.commands:
-            raise InvalidInput(f"{type(self._policy).__name__}: {ask.__name__} may only look, found {view.commands[0]}")
+            raise InvalidInput(f"{type(self._policy).__name__}: {what} may only look, found {view.commands[0]}")
         return found
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hopyard.policy.testing import UpCallView, VirtualCluster
 from hopyard_policies.stages.policy import StageTreePolicy
 from hopyard_scheduler.simulator import Costs, Faults
 
@@ -126,3 +127,26 @@ def test_the_dearer_snapshots_are_the_longer_runs_go_on() -> None:
 def test_wrong_parameters_are_refused_with_what_is_allowed(given_: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         StageTreePolicy(**given_)
+
+
+def test_the_rungs_of_a_stage_tree_are_its_tuners() -> None:
+    policy = StageTreePolicy(tuner={"name": "sha", "eta": 2})
+    cluster = VirtualCluster(policy, machines=2, jobs=4, max_position=4)
+    cluster.run()
+    last = cluster.history[-1]
+    rungs = policy.rungs(UpCallView(last.moment, last.call))
+    assert rungs is not None
+    assert [(rung.position, len(rung.standings)) for rung in rungs] == [(1, 4), (2, 2), (4, 1)]
+    assert StageTreePolicy().rungs(UpCallView(last.moment, last.call)) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"Eta": 3}, r"tuner asha has no parameter Eta; it takes: .*; did you mean eta\?"),
+        ({"eta": 1}, "tuner asha: eta is 1; it must be a whole number of at least 2"),
+    ],
+)
+def test_what_is_wrong_with_a_tuners_parameters_is_said_of_the_tuner(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        StageTreePolicy(tuner={"name": "asha", **given})

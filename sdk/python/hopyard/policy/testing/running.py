@@ -136,13 +136,18 @@ class Running:
                 self._calls.append((ApplicationStat(job.id, report, source, run.command.mode), None))
         if run.ending is not None:
             self._leave(job, run, run.ending)
-        elif not run.trains or (at_until and not self.policy.ends_jobs and run.until >= self.terms.max_position):
+        elif not run.trains or (at_until and self._completes(run)):
             self._end(job, run, RunEndReason.UNTIL)
         else:
             if at_until or (new and (self.policy.every_iteration or position >= run.allowed)):
                 self._calls.append((IterationFinish(job.id, report, repeated=not new), run))
             if not at_until and (position < run.allowed or not new):
                 self._train(job, run)
+
+    def _completes(self, run: Run) -> bool:
+        """Whether a run ends its job by itself: it was started for that, and not amended on the way."""
+        started = run.command.until
+        return not self.policy.ends_jobs and (started is None or started >= self.terms.max_position)
 
     def _judge(self, job: Job, position: int) -> None:
         value = next(p for p in job.points if p.position == position).metrics.get(self.terms.metric)

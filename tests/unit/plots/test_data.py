@@ -46,6 +46,13 @@ def test_the_best_job_is_that_of_the_best_value_in_the_search_s_direction() -> N
     assert gather([search(curves=curves, mode=None, best=0.8)], "curves").best == "2"
 
 
+def test_of_equal_values_the_best_is_the_one_that_the_search_calls_so() -> None:
+    curves = (curve("1", 0.2, 0.9), curve("2", 0.9, 0.3), curve("3", 0.1))
+    assert gather([search(curves=curves, best_job="2")], "curves").best == "2"
+    assert gather([search(curves=curves)], "curves").best == "1"
+    assert gather([search(curves=curves, best_job="3")], "curves").best == "1"  # It never reached that value.
+
+
 def test_values_far_out_do_not_flatten_the_others_and_are_counted() -> None:
     usual = [curve(str(k), *np.linspace(2.0, 0.5, 20)) for k in range(20)]
     shown = gather([search(curves=(*usual, curve("wild", 2.0, 1e9, NAN)), mode="min", target=0.1)], "curves")

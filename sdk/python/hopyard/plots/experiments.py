@@ -101,6 +101,7 @@ def search_of(
         target=metric.target,
         time_to_target=time_to_target(curves, metric),
         best=experiment.best_value,
+        best_job=experiment.best_job,
         time=ended - began if ended is not None else None,
         max_position=limit,
         curves=curves,

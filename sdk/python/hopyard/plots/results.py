@@ -119,6 +119,7 @@ def _search(where: str, entry: Any) -> Search:
         target=fields.number("target"),
         time_to_target=fields.number("time_to_target"),
         best=fields.number("best"),
+        best_job=fields.text("best_job"),
         time=fields.number("time"),
         max_position=fields.whole("R"),
         curves=_curves(where, curves, runs) if curves is not None else None,

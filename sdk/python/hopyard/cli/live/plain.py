@@ -25,9 +25,10 @@ def plain_line(model: LiveModel, now: float) -> str:
     left = model.remaining(now)
     remaining = f", {left}" if left else ""
     waits = f"  {text.first_line(_waits(model, experiment))}".rstrip()
+    pace = model.silence(now) or f"{model.rate(now):.1f} reports/s"
     return (
         f"{text.duration(model.elapsed(now)):>7}  {experiment.name} {experiment.state.name}{remaining}  "
-        f"{counts}  {best}  {model.silence(now) or f'{model.rate(now):.1f} reports/s'}{waits}{f'  {model.trouble}' if model.trouble else ''}"
+        f"{counts}  {best}  {pace}{waits}{f'  {model.trouble}' if model.trouble else ''}"
     )
 
 

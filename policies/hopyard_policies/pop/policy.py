@@ -14,7 +14,9 @@ from hopyard_policies.pop.slots import divide
 
 
 class PopPolicy(LookingPolicy):
-    """POP as HyperDrive describes it (sections 3 and 5.3).
+    """Gives promising jobs machines of their own, lets the others take turns on the rest, and ends poor ones.
+
+    It is POP as HyperDrive describes it (sections 3 and 5.3).
 
     At each multiple of `evaluation_boundary` a job that has never been better than the experiment's `kill_threshold` ends, and the
     predictor is asked about any other while it trains on. From the chances at its future epochs follow a confidence p and an

@@ -66,7 +66,7 @@ def test_json(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["metric"], found["mode"], found["order_seed"]) == ("accuracy", "max", None)
     assert found["time_to_target"] == found["time"] or found["time_to_target"] < found["time"]
     detailed = document(capsys, traces, "--policy", "bandit", "--slots", "2", "--target", "0.5", "--details")
-    assert set(detailed) == KEYS | {"runs", "curves"}
+    assert set(detailed) == KEYS | {"runs", "states", "curves", "labels", "confidences"}
     assert {**detailed, **found} == detailed
     assert set(detailed["runs"][0]) == {"machine", "job", "attempt", "start", "end", "trained", "reason"}
 
@@ -154,7 +154,7 @@ def test_the_same_bytes(traces: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("--policy nonsense", 2, "no plugin is called 'nonsense'; there are: bandit, default"),
+        ("--policy nonsense", 2, "no plugin is called 'nonsense'; there are: asha, "),
         (
             "--set foo=1",
             2,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -135,7 +136,34 @@ def test_time_left_goes_by_how_long_jobs_really_are() -> None:
     assert half.time_left(100.0) == pytest.approx(20.0 / 30 * (5 + 0 + 10))
     assert model(job("1", JobState.PENDING, 0)).time_left(100.0) is None
     limited = model(job("2", position=1), spec={"stop": {"jobs": 4, "max_iterations": 10, "max_time": 25.0}})
-    assert limited.time_left(102.0) == pytest.approx(3.0)
+    assert limited.remaining(102.0) == "at most 3s left"
+    assert half.remaining(100.0) == "about 10s left"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spec": {"policy": {"name": "asha"}, "stop": {"jobs": 4, "max_iterations": 10}}},
+        {"spec": {"policy": {"name": "module:Mine"}, "stop": {"jobs": 4, "max_iterations": 10}}},
+        {"metric": Metric("accuracy", "max", target=0.9)},
+    ],
+)
+def test_nobody_knows_how_long_a_search_takes_that_does_not_train_every_job_to_the_end(changes: dict[str, Any]) -> None:
+    made = model(job("1", position=5), job("2", JobState.SUSPENDED, 1), **changes)
+    assert made.remaining(100.0) == ""
+    assert " left" not in plain_line(made, 100.0)
+    assert " left" not in drawn(made, 110, 20)[0]
+
+
+def test_a_cluster_that_does_not_answer_is_said_to_be_away() -> None:
+    made = model(job("1", position=5), job("2", position=5))
+    assert "reports/s" in plain_line(made, 105.0)
+    for shown in (plain_line(made, 112.0), "\n".join(drawn(made, 110, 20, 112.0))):
+        assert "no answer from the cluster for 12s" in shown
+        assert "reports/s" not in shown
+        assert " left" not in shown
+    made.heard(111.0)
+    assert "about" in plain_line(made, 112.0)
 
 
 def test_time_stands_while_it_is_paused() -> None:

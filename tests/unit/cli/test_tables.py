@@ -45,6 +45,12 @@ def test_jobs_are_listed_the_best_first() -> None:
     assert lines[4] == "! 3  train at position 2: ValueError: no"
 
 
+def test_of_equal_jobs_the_experiment_s_best_stands_first() -> None:
+    equal = [dataclasses.replace(job, best_value=0.25) for job in JOBS]
+    lines = shown(tables.jobs_table(EXPERIMENT, equal))
+    assert [line.split()[0] for line in lines[1:4]] == ["2", "1", "3"]
+
+
 def test_jobs_on_machines_are_shown_with_all_of_them() -> None:
     running = Job("e1", "4", JobState.RUNNING, "", {"lr": 0.3}, 5, machines=("a/0", "b/1"))
     lines = shown(tables.jobs_table(EXPERIMENT, [*JOBS, running]))

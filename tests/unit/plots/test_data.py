@@ -46,6 +46,13 @@ def test_the_best_job_is_that_of_the_best_value_in_the_search_s_direction() -> N
     assert gather([search(curves=curves, mode=None, best=0.8)], "curves").best == "2"
 
 
+def test_of_equal_values_the_best_is_the_one_that_the_search_calls_so() -> None:
+    curves = (curve("1", 0.2, 0.9), curve("2", 0.9, 0.3), curve("3", 0.1))
+    assert gather([search(curves=curves, best_job="2")], "curves").best == "2"
+    assert gather([search(curves=curves)], "curves").best == "1"
+    assert gather([search(curves=curves, best_job="3")], "curves").best == "1"  # It never reached that value.
+
+
 def test_values_far_out_do_not_flatten_the_others_and_are_counted() -> None:
     usual = [curve(str(k), *np.linspace(2.0, 0.5, 20)) for k in range(20)]
     shown = gather([search(curves=(*usual, curve("wild", 2.0, 1e9, NAN)), mode="min", target=0.1)], "curves")
@@ -183,6 +190,10 @@ def test_pools_and_jobs_at_the_end() -> None:
     assert (shown.points[-1], shown.time) == ((50.0, 1.0, 1.0), 100.0)
     with pytest.raises(NotFound, match=r"into no pools; pop does"):
         gather([search(pools=())], "pools")
+    others = ((0.0, 0.0, 2.0), (50.0, 0.0, 1.0))
+    with pytest.raises(NotFound, match=r"no job was ever promising, so there are no two pools"):
+        gather([search(pools=others, labels={})], "pools")
+    assert gather([search(pools=others, labels={"1": ((0.0, 0.0),)})], "pools").points == others
     two = [search(jobs_at_full=((0.0, 0.0), (120.0, 1.0)), max_position=60, unit="epochs"), search(jobs_at_full=())]
     full = gather(two, "jobs_at_R")
     assert [steps.time for steps in full.searches] == [120.0, 100.0]

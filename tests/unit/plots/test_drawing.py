@@ -133,6 +133,25 @@ def test_pools_and_jobs_at_the_end(searches: dict[str, list[Search]]) -> None:
     _, (axes,), data = drawn(searches, "jobs_at_R")
     assert len(axes.lines) == len(data.searches) == 30
     assert legend(axes) == ["default", "bandit", "pop"]
+    assert not texts(axes)
+
+
+def test_that_nobody_was_trained_to_the_end_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps([{**result("bandit"), "jobs_at_R": [], "R": 64}, {**result("pop"), "jobs_at_R": []}]))
+    _, (axes,), _ = drawn({"jobs_at_R": read(path)}, "jobs_at_R")
+    assert texts(axes) == ["no job was trained to the end"]
+    assert legend(axes) == ["bandit", "pop"]
+
+
+def test_jobs_that_wait_on_a_rung_are_not_called_complete(tmp_path: Path) -> None:
+    path, given = tmp_path / "r.json", result("default", jobs=3)
+    given["runs"] = [{**run, "reason": "UNTIL"} for run in given["runs"]]
+    path.write_text(json.dumps({**given, "states": {"1": "SUSPENDED", "2": "COMPLETED", "3": "FAILED"}}))
+    _, (axes,), _ = drawn({"curves": read(path)}, "curves")
+    assert legend(axes) == ["1 completed", "1 failed", "1 open"]
+    _, (axes,), _ = drawn({"gantt": read(path)}, "gantt")
+    assert legend(axes) == ["1 trained to the end", "2 part of the way"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -52,6 +52,25 @@ def test_curves_are_in_seconds_since_the_experiment_began() -> None:
     assert (found.source, found.durations) == (Source.EXPERIMENT, {"1": 7.0, "2": 0.0, "3": 0.0})
 
 
+def test_a_copy_s_line_begins_where_it_left_its_parent_s() -> None:
+    given = replace(experiment(), spec=SPEC, metric=Metric("accuracy", "max"))
+    jobs = [
+        job("1"), replace(job("2"), parent="1", fork_position=2), replace(job("3"), parent="2", fork_position=2),
+        replace(job("4"), parent="1", fork_position=9),
+    ]  # fmt: skip
+    reports = [statistic("1", position, 1010.0 + position, accuracy=position / 10) for position in (1, 2, 3)]
+    reports += [statistic(name, 3, 1030.0, accuracy=0.9) for name in ("2", "3")] + [
+        statistic("4", 10, 1030.0, accuracy=0.2)
+    ]
+    found = experiments.search_of(given, jobs, reports)
+    assert found.curves is not None
+    _, two, three, four = found.curves
+    for copy in (two, three):
+        assert (copy.positions.tolist(), copy.values.tolist()) == ([2.0, 3.0], [0.2, 0.9])
+        assert (copy.times.tolist(), copy.resumed) == ([12.0, 30.0], (1,))
+    assert four.positions.tolist() == [10.0]  # Its parent has not reported what it was forked from.
+
+
 def test_what_the_journal_tells_is_in_seconds_since_the_experiment_began() -> None:
     told = Told([], [(1001.0, 1.0, 2.0)], {"1": [(1002.0, 0.5)]}, [(1003.0, 4, (0.5, 0.1))])
     spec = {**SPEC, "policy": {"name": "pop", "slots_per_job": 2}}

@@ -277,6 +277,7 @@ async def _tell_troubles(client: AsyncClient, model: LiveModel) -> None:
     while True:
         with suppress(HopyardError):  # a scheduler that is away is waited for by those who need it
             model.trouble = (await client.cluster()).trouble
+            model.heard(time.monotonic())
         await asyncio.sleep(_TROUBLE_SECONDS)
 
 

@@ -101,7 +101,8 @@ def jobs_table(
     columns = ["job", "state", *(["p"] if labelled else []), "position", f"best {experiment.metric.name}", "at", "last"]
     columns += [*(["from"] if forked else []), *(["on"] if placed else []), "hyperparameters"]
     rows: list[Row] = []
-    ordered = sorted(found, key=model.merit)
+    # Of equal values the first reported one is the best, which is the experiment's.
+    ordered = sorted(found, key=lambda job: (model.merit(job), job.id != experiment.best_job))
     for job in ordered[:most]:
         look = style.JOB[job.state]
         mine = job.id == experiment.best_job

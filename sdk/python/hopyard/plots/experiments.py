@@ -87,7 +87,11 @@ def search_of(
     told = None if told is None else _since(told, began)
     by_job = {name: list(found) for name, found in groupby(statistics, key=lambda one: one.job)}
     known = list(jobs)
-    curves = tuple(curve_of(job, by_job.get(job.id, []), metric, began) for job in known)
+    by_id: dict[str, Curve] = {}
+    for job in known:
+        own = curve_of(job, by_job.get(job.id, []), metric, began)
+        by_id[job.id] = _grown(own, by_id.get(job.parent or ""), job.fork_position)
+    curves = tuple(by_id.values())
     limit = _at(spec, "stop", "max_iterations")
     ended = experiment.ended_at if experiment.ended_at is not None else now
     return Search(
@@ -101,6 +105,7 @@ def search_of(
         target=metric.target,
         time_to_target=time_to_target(curves, metric),
         best=experiment.best_value,
+        best_job=experiment.best_job,
         time=ended - began if ended is not None else None,
         max_position=limit,
         curves=curves,
@@ -128,6 +133,23 @@ def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float
     times = np.maximum.accumulate(times)
     positions = np.array([point.position for point in points], float)
     return Curve(job.id, _ENDS.get(job.state, End.OPEN), times, positions, values, tuple(resumed))
+
+
+def _grown(curve: Curve, parent: Curve | None, position: int) -> Curve:
+    """A forked job's curve, from the point of its parent's where it was forked; as it is, if there is none."""
+    if parent is None or not len(curve.positions) or curve.positions[0] <= position:
+        return curve
+    (place,) = np.flatnonzero(parent.positions == position)[:1].tolist() or [None]
+    if place is None or parent.times[place] > curve.times[0]:
+        return curve
+    first = slice(place, place + 1)
+    return replace(
+        curve,
+        times=np.concatenate([parent.times[first], curve.times]),
+        positions=np.concatenate([parent.positions[first], curve.positions]),
+        values=np.concatenate([parent.values[first], curve.values]),
+        resumed=(1, *(index + 1 for index in curve.resumed)),
+    )
 
 
 def time_to_target(curves: Iterable[Curve], metric: Metric) -> float | None:

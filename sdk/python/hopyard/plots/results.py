@@ -14,15 +14,16 @@ import numpy as np
 
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.plots.search import Curve, End, Run, Search, Source
-from hopyard.policy.vocabulary import RunEndReason
+from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard.printable import printable
 
 _ENDS: Final = {
+    JobState.COMPLETED.value: End.COMPLETED,
+    JobState.TERMINATED.value: End.TERMINATED,
+    JobState.FAILED.value: End.FAILED,
     RunEndReason.UNTIL.value: End.COMPLETED,
-    RunEndReason.TERMINATED.value: End.TERMINATED,
-    RunEndReason.FAILED.value: End.FAILED,
 }
-"""How a job ended whose last run ended so."""
+"""How a job ended that is in this state; where states are not told, one whose last run ended so."""
 
 
 def read_text(path: Path) -> str:
@@ -119,9 +120,10 @@ def _search(where: str, entry: Any) -> Search:
         target=fields.number("target"),
         time_to_target=fields.number("time_to_target"),
         best=fields.number("best"),
+        best_job=fields.text("best_job"),
         time=fields.number("time"),
         max_position=fields.whole("R"),
-        curves=_curves(where, curves, runs) if curves is not None else None,
+        curves=_curves(where, curves, runs, _states(fields)) if curves is not None else None,
         runs=runs,
         jobs_at_full=fields.rows("jobs_at_R", lambda row: _numbers(row, 2)),
         pools=_pools(where, entry.get("pools"), fields),
@@ -137,6 +139,14 @@ def _labels(where: str, fields: _Fields) -> dict[str, tuple[tuple[float, float],
         return None
     inner = _Fields(f'{where}: "labels"', labels)
     return {job: inner.rows(job, _pair) or () for job in labels}
+
+
+def _states(fields: _Fields) -> Mapping[str, str]:
+    states = fields.get("states", dict, "an object with a state for each job") or {}
+    for state in states.values():
+        if state not in JobState.__members__:
+            fields.wrong("states", state, f"of {', '.join(JobState.__members__)} for each job")
+    return states
 
 
 def _pair(row: Any) -> tuple[float, float]:
@@ -230,7 +240,9 @@ def _run(row: Any) -> Run:
     return Run(_name(row["machine"]), _name(row["job"]), int(_number(row["attempt"])), start, end, reason)
 
 
-def _curves(where: str, curves: Mapping[str, Any], runs: Sequence[Run] | None) -> tuple[Curve, ...]:
+def _curves(
+    where: str, curves: Mapping[str, Any], runs: Sequence[Run] | None, states: Mapping[str, str]
+) -> tuple[Curve, ...]:
     by_job: dict[str, list[Run]] = {}
     for run in sorted(runs or (), key=lambda run: run.attempt):
         by_job.setdefault(run.job, []).append(run)
@@ -253,7 +265,7 @@ def _curves(where: str, curves: Mapping[str, Any], runs: Sequence[Run] | None) -
             raise InvalidInput(f'{where}: "curves": job {job}: times must not fall, and positions must rise')
         values[~np.isfinite(values[:, 2]), 2] = np.nan
         own = by_job.get(job, [])
-        end = _ENDS.get(own[-1].reason or "", End.OPEN) if own else End.OPEN
+        end = _ENDS.get(states.get(job) or (own[-1].reason if own else None) or "", End.OPEN)
         first = {int(np.searchsorted(values[:, 0], run.start)) for run in own}
         resumed = tuple(sorted(index for index in first if 0 < index < len(values)))
         found.append(Curve(job, end, values[:, 0], values[:, 1], values[:, 2], resumed))

@@ -107,6 +107,7 @@ class Search:
         target: What was to be reached.
         time_to_target: Seconds until it was; None: never.
         best: The best value.
+        best_job: Who reported it first.
         time: Seconds that the search took, or has taken so far.
         max_position: Where a job is complete.
         curves: The jobs' curves, in order of creation.
@@ -132,6 +133,7 @@ class Search:
     target: float | None = None
     time_to_target: float | None = None
     best: float | None = None
+    best_job: str | None = None
     time: float | None = None
     max_position: int | None = None
     curves: tuple[Curve, ...] | None = None

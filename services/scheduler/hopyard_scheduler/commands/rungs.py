@@ -28,7 +28,7 @@ def command(
         typer.Option(
             "--at",
             metavar="EVENT|TIME",
-            help="As it was there: an event's number (120), a time since the start (90s, 2.5m), or ISO time. [default: now]",
+            help="As it was there: an event's number (120), a time on the clock since the experiment was created, pauses included (90s, 2.5m), or ISO time. [default: now]",
             show_default=False,
         ),
     ] = None,
@@ -41,6 +41,9 @@ def command(
 
     Now, or at any event of the journal: the experiment's policy is driven again up to there and asked. Only policies with rungs
     have an answer (asha, sha, hyperband, ...).
+
+    **reported** says how many jobs have a result on the rung, with "of N" where the rung has room for N only; **awaited** how many are
+    on their way to it; **cut-off** the worst value that was promoted from it so far; **best** and **job** the best result on it.
 
     **Examples:** `hopyard rungs digits`, `hopyard rungs digits --at 120 --jobs`, `hopyard rungs --json`
     """
@@ -92,7 +95,9 @@ async def show(
     else:
         assert x is not None  # it has a policy
         seconds = at - x.founder.created_at
-        emit(tables(standing, f"after event {driven.number}, {seconds:.1f} s after the start: {policy}", jobs=jobs))
+        emit(
+            tables(standing, f"after event {driven.number}, {seconds:.1f} s after it was created: {policy}", jobs=jobs)
+        )
 
 
 def standing_of(driven: Replay, at: float) -> Sequence[Rung] | None:
@@ -139,7 +144,7 @@ class Summary:
     def reported(self) -> str:
         """How many have reported, of how many that may."""
         given, width = len(self.rung.standings), self.rung.width
-        return f"{given}/{width}" if width is not None else str(given)
+        return f"{given} of {width}" if width is not None else str(given)
 
 
 def _plain(summary: Summary) -> dict[str, Any]:
@@ -185,7 +190,9 @@ def tables(rungs: Sequence[Rung], title: str, *, jobs: bool) -> RenderableType:
         members = _shown(members)
         parts.append(_table(members))
         if jobs:
-            parts += [Text(line) for rung in reversed(members) for line in _jobs(rung)]
+            parts += [
+                Text(line) for rung in reversed(members) if rung.standings or rung.awaited for line in _jobs(rung)
+            ]
     return Group(*parts)
 
 

@@ -357,7 +357,7 @@ def _outcome(x: Experiment, job: Job, run: Run, reason: RunEndReason, ended: End
     if reason in (RunEndReason.LOST, RunEndReason.FAILED):
         job.setbacks += 1
     if reason is RunEndReason.TERMINATED:
-        return JobState.TERMINATED, job.reason if job.reason.startswith("terminate") else "terminated"
+        return JobState.TERMINATED, "terminated"
     if reason is RunEndReason.FAILED:
         job.failures += 1
         if job.failures > job.terms.max_failures:

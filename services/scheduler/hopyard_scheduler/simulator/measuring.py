@@ -66,6 +66,7 @@ class Result:
         predictions: Questions that the policy asked about curves.
         predictions_failed: Those of them that were answered with an error.
         runs: Every run, when details are wanted.
+        states: What became of every job (COMPLETED, TERMINATED, SUSPENDED, ...), when details are wanted.
         curves: [time, position, value] of every report by job, when details are wanted.
         labels: [time, priority] of every label that the policy gave, by job, when details are wanted.
         confidences: [time, machines, chances in falling order] of jobs that the policy had an idea of, as often as `pools`, when
@@ -101,13 +102,14 @@ class Result:
     predictions: int
     predictions_failed: int
     runs: tuple[RunInterval, ...] | None = None
+    states: Mapping[str, str] | None = None
     curves: Mapping[str, list[list[float | int | None]]] | None = None
     labels: Mapping[str, list[list[float]]] | None = None
     confidences: list[tuple[float, int, list[float]]] | None = None
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it; without the details if they were not wanted."""
-        details = ("runs", "curves", "labels", "confidences")
+        details = ("runs", "states", "curves", "labels", "confidences")
         return {name: value for name, value in asdict(self).items() if value is not None or name not in details}
 
 

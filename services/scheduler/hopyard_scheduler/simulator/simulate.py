@@ -211,6 +211,7 @@ def _result(
         predictions=questions.asked,
         predictions_failed=questions.failed,
         runs=tuple(measure.runs) if measure.details else None,
+        states={job.id: job.state.value for job in x.jobs.values()} if measure.details else None,
         curves=measure.curves if measure.details else None,
         labels=measure.labels if measure.details else None,
         confidences=measure.confidences if measure.details else None,

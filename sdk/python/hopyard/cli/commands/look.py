@@ -128,11 +128,13 @@ def curve(
 ) -> None:
     """Plot a job's metric over its positions.
 
-    Without names it is that of the newest experiment's best job.
+    Without names it is that of the newest experiment's best job. Below the curve of a job that was forked from another one stands
+    who trained it from where to where, and with which hyperparameters.
 
     **Examples:** `hopyard curve`, `hopyard curve 7`, `hopyard curve digits 7 --metric loss`, `hopyard curve 7 --json`
     """
     from hopyard.cli.connect import find, with_client
+    from hopyard.cli.lineage import lineage, lineage_table
     from hopyard.cli.names import experiment_and_job
     from hopyard.cli.output import emit, emit_json
     from hopyard.cli.tables import curve_text
@@ -150,9 +152,20 @@ def curve(
         if seen:
             trouble = metric_trouble(metric or chosen.metric.name, seen)
             raise NotFound(f"job {job} of {chosen.name} ({chosen.id}): {trouble}")
+        origin = lineage({other.id: other for other in await client.jobs(chosen)}, one) if one.parent else []
         if json:
-            emit_json({"experiment": chosen.id, "job": job, "metric": metric or chosen.metric.name, "points": points})
+            emit_json(
+                {
+                    "experiment": chosen.id,
+                    "job": job,
+                    "metric": metric or chosen.metric.name,
+                    "points": points,
+                    "lineage": origin,
+                }
+            )
         else:
             emit(curve_text(chosen, one, metric or chosen.metric.name, points))
+            if origin:
+                emit(lineage_table(origin))
 
     with_client(server, data, "hopyard curve", ask)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hopyard.cli.catalog import Parameter, Plugin
+
+
+_MOST_WIDTH: Final = 110
+"""Sentences are broken to so many characters at most, also where there is no terminal."""
 
 
 def register(app: typer.Typer) -> None:
@@ -54,7 +58,7 @@ def plugins(
     if json:
         emit_json(found)
     else:
-        emit(_table(found, width()) if name is None else _in_full(found))
+        emit(_table(found, min(width(), _MOST_WIDTH)) if name is None else _in_full(found))
     if any(one.error for one in found):
         raise typer.Exit(EXIT_FAILED)
 
@@ -64,7 +68,7 @@ def _table(found: list[Plugin], width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim", width=width)
     table.add_column("kind", no_wrap=True)
     table.add_column("name", no_wrap=True)
     table.add_column("what it does")

@@ -7,12 +7,16 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hopyard.cli import text
 from hopyard.cli.text import first_line
 from hopyard.cli.verdict import metric_trouble, note_metrics
-from hopyard.client.types import Change, Experiment, Job, JobReport, JobState, Point
+from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0
 """The rate of reports is an average over this long."""
+
+SILENT_SECONDS: Final = 8.0
+"""A cluster that has not answered for so long is said to be away. It is asked every few seconds."""
 
 _CURVE_LIMIT: Final = 512
 """A curve beyond this many points loses every other one: it is drawn a few characters wide."""
@@ -43,12 +47,14 @@ class LiveModel:
         self._reports: deque[float] = deque()
         self._since: float | None = None
         self._experiment_at = 0.0
+        self._heard: float | None = None
         self.reports = 0
 
     def apply(self, change: Change, now: float) -> None:
         """Take in one change that arrived at `now` (monotonic seconds)."""
         if self._since is None:
             self._since = now
+        self.heard(now)
         match change:
             case Experiment():
                 self.experiment = change
@@ -108,24 +114,56 @@ class LiveModel:
         # An extended experiment's jobs go beyond what its file says.
         return max(int(given), *(job.position for job in self.jobs.values()), 0)
 
-    def time_left(self, now: float) -> float | None:
-        """An estimate in seconds, from the speed so far; None while there is nothing to go by.
+    def heard(self, now: float) -> None:
+        """The cluster has answered at `now` (monotonic seconds)."""
+        self._heard = now
 
-        Jobs still to come are taken to be as long as the ended ones were on average, so early stopping is counted in.
-        """
-        elapsed = self.elapsed(now)
+    def silence(self, now: float) -> str:
+        """That the cluster has not answered of late, in words; empty: it has."""
+        if self._heard is None or now - self._heard < SILENT_SECONDS:
+            return ""
+        return f"no answer from the cluster for {text.duration(now - self._heard)}"
+
+    def remaining(self, now: float) -> str:
+        """How long the experiment goes on, in words: an estimate, or at most what its `max_time` leaves; empty: who knows."""
+        if self.experiment is None or self.experiment.state is not ExperimentState.RUNNING or self.silence(now):
+            return ""
+        estimate, budget = self.time_left(now), self.budget_left(now)
+        if estimate is not None and (budget is None or estimate <= budget):
+            return f"about {text.duration(estimate)} left"
+        return f"at most {text.duration(budget)} left" if budget is not None else ""
+
+    def budget_left(self, now: float) -> float | None:
+        """Seconds until the experiment's `max_time` is over; None: it has none."""
         limit = self._stop.get("max_time")
-        budget = max(0.0, limit - elapsed) if isinstance(limit, int | float) else None
-        wanted, longest = self._stop.get("jobs"), self.max_position
+        return max(0.0, limit - self.elapsed(now)) if isinstance(limit, int | float) else None
+
+    def time_left(self, now: float) -> float | None:
+        """Seconds until all jobs are trained, by the speed so far; None: there is nothing to go by.
+
+        That is so under every policy but `default`, and with a target: who can say which jobs will be trained how far? Jobs still to
+        come are taken to be as long as the ended ones were on average.
+        """
+        if self._ends_early:
+            return None
+        elapsed, wanted, longest = self.elapsed(now), self._stop.get("jobs"), self.max_position
         done = sum(job.position for job in self.jobs.values())
         if not isinstance(wanted, int) or longest is None or done <= 0 or elapsed < 1.0:
-            return budget
+            return None
         ended = [job.position for job in self.jobs.values() if job.state.ended and job.state is not JobState.FAILED]
         usual = sum(ended) / len(ended) if ended else float(longest)
         open_jobs = [max(0.0, usual - job.position) for job in self.jobs.values() if not job.state.ended]
         units = sum(open_jobs) + max(0, wanted - len(self.jobs)) * usual
-        estimate = units * elapsed / done
-        return estimate if budget is None else min(estimate, budget)
+        return units * elapsed / done
+
+    @property
+    def _ends_early(self) -> bool:
+        """Whether jobs may end, or wait for good, before they are trained to the end."""
+        if self.experiment is None:
+            return False
+        policy = self.experiment.spec.get("policy") or {}
+        name = policy.get("name") if isinstance(policy, Mapping) else policy
+        return name not in (None, "default") or self.experiment.metric.target is not None
 
     def machines(self) -> tuple[int, int]:
         """How many machines train, and how many the experiment holds."""

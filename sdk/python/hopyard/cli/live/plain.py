@@ -22,12 +22,13 @@ def plain_line(model: LiveModel, now: float) -> str:
             f"best {experiment.metric.name} {text.number(experiment.best_value)} "
             f"(job {experiment.best_job} at {experiment.best_position})"
         )
-    left = model.time_left(now) if experiment.state.name == "RUNNING" else None
-    remaining = f", about {text.duration(left)} left" if left is not None else ""
+    left = model.remaining(now)
+    remaining = f", {left}" if left else ""
     waits = f"  {text.first_line(_waits(model, experiment))}".rstrip()
+    pace = model.silence(now) or f"{model.rate(now):.1f} reports/s"
     return (
         f"{text.duration(model.elapsed(now)):>7}  {experiment.name} {experiment.state.name}{remaining}  "
-        f"{counts}  {best}  {model.rate(now):.1f} reports/s{waits}{f'  {model.trouble}' if model.trouble else ''}"
+        f"{counts}  {best}  {pace}{waits}{f'  {model.trouble}' if model.trouble else ''}"
     )
 
 

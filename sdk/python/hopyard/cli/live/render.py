@@ -123,9 +123,8 @@ def _title(model: LiveModel, width: int, now: float) -> Text:
         (f"  {experiment.state.name}", style.EXPERIMENT[experiment.state]),
         (f"  {text.duration(model.elapsed(now))}", ""),
     ]
-    left = model.time_left(now)
-    if left is not None and experiment.state.name == "RUNNING":
-        parts.append((f", about {text.duration(left)} left", ""))
+    if left := model.remaining(now):
+        parts.append((f", {left}", ""))
     if experiment.reason:
         parts.append((f"  {experiment.reason}", "dim"))
     if experiment.warning:
@@ -138,7 +137,9 @@ def _progress(model: LiveModel, width: int, now: float, ascii_only: bool) -> Tex
     total = model.slots if model.slots is not None else max(held, model.experiment.share if model.experiment else 0)
     parts: list[tuple[str, str]] = [
         (f"machines {busy} busy{f', {held} held' if held != busy else ''} of {max(total, held)}", ""),
-        (f"   {model.rate(now):.1f} reports/s", ""),
+        (f"   {silence}", "bold red")
+        if (silence := model.silence(now))
+        else (f"   {model.rate(now):.1f} reports/s", ""),
         ("  ", ""),
     ]
     for state, amount in sorted(model.counts().items(), key=lambda item: style.JOB[item[0]].rank):

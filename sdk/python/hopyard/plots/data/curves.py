@@ -71,7 +71,9 @@ def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> Curves:
             f"{search.where}: no job has reported a finite {search.metric} yet, so there is no curve to draw"
         )
     best_value = _best(search, values)
-    best = next((curve.job for curve in curves if best_value is not None and (curve.values == best_value).any()), None)
+    reached = [curve.job for curve in curves if best_value is not None and (curve.values == best_value).any()]
+    # Of equal values the first reported one is the best; only the search itself knows which that was.
+    best = search.best_job if search.best_job in reached else next(iter(reached), None)
     kept = [value for value in (best_value, search.target) if value is not None]
     low, high = _axis(values, kept)
     beyond = sum(1 for curve in curves if ((curve.values < low) | (curve.values > high)).any())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hopyard.errors import NotFound
 from hopyard.plots.data.grouping import labels, need, one
-from hopyard.plots.search import Run, Search
+from hopyard.plots.search import End, Run, Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,13 @@ class Gantt:
         machines: In the order of their names, with numbers in them counted.
         runs: In order of their start; those without an end go on.
         time: Where the plot ends.
+        part: Jobs that are known not to have been trained to their end.
     """
 
     machines: tuple[str, ...]
     runs: tuple[Run, ...]
     time: float
+    part: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ def gantt(searches: Sequence[Search]) -> Gantt:
     time = max(last, search.time or 0.0) if going_on else last
     machines = sorted({run.machine for run in runs}, key=_natural)
     ordered = tuple(sorted(runs, key=lambda run: (run.start, _natural(run.machine), run.attempt)))
-    return Gantt(tuple(machines), ordered, time)
+    part = tuple(curve.job for curve in search.curves or () if curve.end is not End.COMPLETED)
+    return Gantt(tuple(machines), ordered, time, part)
 
 
 def pools(searches: Sequence[Search]) -> Pools:
@@ -82,6 +85,10 @@ def pools(searches: Sequence[Search]) -> Pools:
     points: tuple[tuple[float, float, float], ...] = need(search, "pools", "pools", '"pools"')
     if not points:
         raise NotFound(f"{search.where}: its policy divides its machines into no pools; pop does")
+    if not search.labels and not any(promising for _, promising, _ in points):
+        raise NotFound(
+            f"{search.where}: no job was ever promising, so there are no two pools; pop and its like make them"
+        )
     return Pools(points, max(search.time or 0.0, points[-1][0]))
 
 

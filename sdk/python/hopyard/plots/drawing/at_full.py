@@ -11,16 +11,17 @@ from hopyard.plots.data.timeline import AtFull
 from hopyard.plots.drawing import look
 
 _FEW: Final = 7
+_COLUMNS: Final = 4
 
 
 def draw(data: AtFull) -> Figure:
-    """A line a search, named at its end; where there are many, one colour and one name for each policy."""
+    """A line a search; where there are many, one colour and one name for each policy."""
     figure, axes = look.new()
     longest = max(steps.time for steps in data.searches)
     unit = look.time_unit(longest)
     names = list(dict.fromkeys(steps.label for steps in data.searches))
     few = len(data.searches) <= _FEW and len(names) == len(data.searches)
-    top, ends = 1.0, []
+    top = 1.0
     for steps in data.searches:
         style = look.style_of(names.index(steps.label))
         points = np.array([(0.0, 0.0), *steps.points, (steps.time, steps.points[-1][1] if steps.points else 0.0)])
@@ -30,19 +31,27 @@ def draw(data: AtFull) -> Figure:
             linewidth=1.4 if few else 0.9, alpha=1.0 if few else 0.7, label="_again" if again else steps.label,
         )  # fmt: skip
         top = max(top, float(points[:, 1].max()))
-        ends.append(look.EndLabel(steps.time / unit.seconds, float(points[-1, 1]), steps.label))
     axes.set_xlim(0.0, longest * 1.01 / unit.seconds or 1.0)
     axes.set_ylim(0.0, top * 1.05)
     look.whole_numbers(axes, "y")
     axes.set_xlabel(f"time since the start [{unit.name}]")
-    axes.set_ylabel(
-        "jobs trained to the end" if data.position is None else f"jobs trained to {data.position} {data.unit}"
-    )
-    if few and len(ends) > 1:
-        places = look.spread([end.y / (1.05 * top) for end in ends], 0.045)
-        for end, place in zip(ends, places, strict=True):
-            at = (end.x, place * 1.05 * top)
-            axes.annotate(end.text, at, (4, 0), textcoords="offset points", va="center", fontsize=8.0)
-    elif not few:
-        axes.legend(loc="lower right", handlelength=3.0)
+    axes.set_ylabel(f"jobs trained to {_end(data)}")
+    if not any(at for steps in data.searches for _, at in steps.points):
+        axes.text(
+            0.5, 0.5, f"no job was trained to {_end(data)}", transform=axes.transAxes, ha="center", va="center", color=look.GREY,
+            gid="nobody",
+        )  # fmt: skip
+    if len(names) > 1:
+        # Above: a search that is over early ends in the midst of the others' lines.
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
+            ncols=min(len(names), _COLUMNS),
+            borderaxespad=0.2,
+            handlelength=3.0,
+        )
     return figure
+
+
+def _end(data: AtFull) -> str:
+    return "the end" if data.position is None else f"{data.position} {data.unit}"

@@ -23,6 +23,10 @@ _OUTLINED: Final = 2_000
 """Of more bars than this, outlines and hatches would be all there is to see; in an SVG they are pixels, too."""
 
 
+_PART: Final = "PART"
+"""The end of a run that ended as planned, and not at the job's end."""
+
+
 class _Look(NamedTuple):
     name: str
     color: str
@@ -32,8 +36,8 @@ class _Look(NamedTuple):
 
 
 _LOOKS: Final[dict[str | None, _Look]] = {
-    RunEndReason.UNTIL.value: _Look("trained as far as wanted", look.BLUE, look.INK, "", "white"),
-    "CONTINUED": _Look("to go on later", "#9ccbea", look.INK, "", look.INK),
+    RunEndReason.UNTIL.value: _Look("trained to the end", look.BLUE, look.INK, "", "white"),
+    _PART: _Look("part of the way", "#9ccbea", look.INK, "", look.INK),
     RunEndReason.SUSPENDED.value: _Look("suspended", "#b7dcf4", "#3f86b8", "////", look.INK),
     RunEndReason.PREEMPTED.value: _Look("preempted", look.ORANGE, look.INK, "\\\\\\\\", look.INK),
     RunEndReason.TERMINATED.value: _Look("terminated", "#b0b0b0", look.INK, "", look.INK),
@@ -51,7 +55,7 @@ def draw(data: Gantt) -> Figure:
     unit = look.time_unit(data.time)
     end = data.time / unit.seconds or 1.0
     rows = {machine: row for row, machine in enumerate(data.machines)}
-    ends = _ends(data.runs)
+    ends = _ends(data)
     handles = []
     for reason, shown in _LOOKS.items():
         runs = [run for run, how in zip(data.runs, ends, strict=True) if how == reason]
@@ -84,13 +88,17 @@ def draw(data: Gantt) -> Figure:
     return figure
 
 
-def _ends(runs: Sequence[Run]) -> list[str | None]:
-    """How each run ended; one that ended as planned, and whose job went on later, is CONTINUED."""
+def _ends(data: Gantt) -> list[str | None]:
+    """How each run ended; PART is one that ended as planned, and whose job went on later or was not at its end."""
     last: dict[str, int] = {}
-    for run in runs:
+    for run in data.runs:
         last[run.job] = max(run.attempt, last.get(run.job, 0))
-    planned = RunEndReason.UNTIL.value
-    return ["CONTINUED" if run.reason == planned and run.attempt < last[run.job] else run.reason for run in runs]
+
+    def ended(run: Run) -> str | None:
+        planned = run.reason == RunEndReason.UNTIL.value
+        return _PART if planned and (run.attempt < last[run.job] or run.job in data.part) else run.reason
+
+    return [ended(run) for run in data.runs]
 
 
 def _bars(axes: Axes, runs: Sequence[Run], shown: _Look, rows: dict[str, int], unit: look.Unit, data: Gantt) -> None:

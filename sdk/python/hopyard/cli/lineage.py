@@ -1,0 +1,70 @@
+"""Who trained a forked job from where to where, and with which hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hopyard.cli import text
+from hopyard.client.types import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a training.
+
+    Attributes:
+        job: Who trained it.
+        start: The position from which on.
+        end: The position up to which: where the next one was forked, or where the job is now.
+        hyperparameters: What was in force meanwhile.
+    """
+
+    job: str
+    start: int
+    end: int
+    hyperparameters: Mapping[str, Any]
+
+
+def lineage(jobs: Mapping[str, Job], job: Job) -> list[Stretch]:
+    """The training behind a job, from its beginning: stretches that follow each other.
+
+    Args:
+        jobs: Those of the experiment, by id.
+        job: One of them.
+    """
+    found: list[Stretch] = []
+    end, here = job.position, job
+    while True:
+        start = here.fork_position if here.parent else 0
+        # Forked before its parent had trained any further than where that one began: the parent trained nothing of it.
+        if start < end or here is job:
+            found.append(Stretch(here.id, start, max(start, end), here.hyperparameters))
+        if not here.parent or here.parent not in jobs:
+            return found[::-1]
+        end, here = min(start, end), jobs[here.parent]
+
+
+def lineage_table(stretches: list[Stretch]) -> RenderableType:
+    """A line for each stretch; only hyperparameters that are not the same in all of them."""
+    names = sorted({name for one in stretches for name in one.hyperparameters})
+    values = {name: [one.hyperparameters.get(name) for one in stretches] for name in names}
+    changing = [name for name, given in values.items() if any(value != given[0] for value in given)]
+    if not changing:
+        return Text(f"trained by jobs {', '.join(one.job for one in stretches)}, with the same hyperparameters")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("from", "to", "by job"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name in changing:
+        table.add_column(name, justify="right")
+    for one in stretches:
+        given = (
+            text.value(one.hyperparameters[name]) if name in one.hyperparameters else text.NOTHING for name in changing
+        )
+        table.add_row(str(one.start), str(one.end), one.job, *given)
+    return table

@@ -235,8 +235,10 @@ def _space(examples: Examples) -> str:
             rows = ["| | what | example |", "|---|---|---|"]
             for attribute, text in attributes.items():
                 beside = attribute in kind.options
+                # What stands alone under the kind has no name of its own; `low` and `high` are words for two entries.
+                label = f"{name}: [...]" if not beside and len(set(attributes) - set(kind.options)) == 1 else attribute
                 example = f"`{examples.parameter(name, attribute)}` |" if beside else "|"
-                rows.append(f"| `{attribute}` | {text} | {example}")
+                rows.append(f"| `{label}` | {text} | {example}")
             parts.append("\n".join(rows) + "\n")
         if undocumented := set(kind.options) - set(attributes):
             raise ReferenceError(f"{kind.__name__} does not document {', '.join(sorted(undocumented))}")

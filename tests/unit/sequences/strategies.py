@@ -6,22 +6,7 @@ from typing import cast
 
 from hypothesis import strategies as st
 
-from hopyard.sequences import (
-    Chain,
-    Constant,
-    Cosine,
-    CosineWarmRestarts,
-    Cyclic,
-    Exponential,
-    Linear,
-    MultiStep,
-    Paced,
-    Piecewise,
-    Polynomial,
-    Sequence,
-    Step,
-    Warmup,
-)
+from hopyard import sequences as seq
 
 _numbers = st.sampled_from([0.1, 0.2, 0.01, 1, 0.05])
 _gammas = st.sampled_from([0.1, 0.5, 1.0, 2.0, 0.9])
@@ -29,36 +14,36 @@ _counts = st.sampled_from([1, 2, 5, 10, 20])
 _rising = st.lists(_counts, min_size=1, max_size=3, unique=True).map(lambda found: tuple(sorted(found)))
 
 
-def _one_more(milestones: tuple[int, ...]) -> st.SearchStrategy[Sequence]:
+def _one_more(milestones: tuple[int, ...]) -> st.SearchStrategy[seq.Sequence]:
     size = len(milestones) + 1
     values = st.lists(_numbers, min_size=size, max_size=size)
-    return values.map(lambda found: MultiStep(milestones=milestones, values=tuple(found)))
+    return values.map(lambda found: seq.MultiStep(milestones=milestones, values=tuple(found)))
 
 
-_simple: st.SearchStrategy[Sequence] = st.one_of(
-    st.builds(Constant, _numbers),
-    st.builds(Linear, _numbers, _numbers, _counts),
-    st.builds(Exponential, _numbers, _gammas),
-    st.builds(Step, _numbers, _counts, _gammas),
-    st.builds(MultiStep, _numbers, _rising, _gammas),
+_simple: st.SearchStrategy[seq.Sequence] = st.one_of(
+    st.builds(seq.Constant, _numbers),
+    st.builds(seq.Linear, _numbers, _numbers, _counts),
+    st.builds(seq.Exponential, _numbers, _gammas),
+    st.builds(seq.Step, _numbers, _counts, _gammas),
+    st.builds(seq.MultiStep, _numbers, _rising, _gammas),
     _rising.flatmap(_one_more),
-    st.builds(Cosine, _numbers, _counts, _numbers),
-    st.builds(CosineWarmRestarts, _numbers, _counts, st.sampled_from([1, 2])),
-    st.builds(Cyclic, _numbers, _numbers, _counts, _counts),
-    st.builds(Cyclic, _numbers, _numbers, _counts, mode=st.just("triangular2")),
-    st.builds(Cyclic, _numbers, _numbers, _counts, mode=st.just("exp_range"), gamma=_gammas),
-    st.builds(Polynomial, _numbers, _counts, st.sampled_from([1, 2, 0.5]), st.sampled_from([0, 0.01])),
+    st.builds(seq.Cosine, _numbers, _counts, _numbers),
+    st.builds(seq.CosineWarmRestarts, _numbers, _counts, st.sampled_from([1, 2])),
+    st.builds(seq.Cyclic, _numbers, _numbers, _counts, _counts),
+    st.builds(seq.Cyclic, _numbers, _numbers, _counts, mode=st.just("triangular2")),
+    st.builds(seq.Cyclic, _numbers, _numbers, _counts, mode=st.just("exp_range"), gamma=_gammas),
+    st.builds(seq.Polynomial, _numbers, _counts, st.sampled_from([1, 2, 0.5]), st.sampled_from([0, 0.01])),
     _rising.flatmap(
         lambda places: st.lists(_numbers, min_size=len(places), max_size=len(places)).map(
-            lambda values: cast(Sequence, Piecewise(tuple(zip(places, values, strict=True))))
+            lambda values: cast(seq.Sequence, seq.Piecewise(tuple(zip(places, values, strict=True))))
         )
     ),
 )
 
 
-def sequences() -> st.SearchStrategy[Sequence]:
+def sequences() -> st.SearchStrategy[seq.Sequence]:
     """Any sequence whose clock is the unit's."""
-    warm = st.builds(Warmup, _counts, _numbers, st.none() | _simple)
-    chained = st.builds(lambda a, b, at: Chain((a, b), (at,)), _simple, warm | _simple, _counts)
-    slow = st.builds(Paced, _simple, st.sampled_from([1, 2, 5]))
-    return cast("st.SearchStrategy[Sequence]", st.one_of(_simple, warm, chained, slow))
+    warm = st.builds(seq.Warmup, _counts, _numbers, st.none() | _simple)
+    chained = st.builds(lambda a, b, at: seq.Chain((a, b), (at,)), _simple, warm | _simple, _counts)
+    slow = st.builds(seq.Paced, _simple, st.sampled_from([1, 2, 5]))
+    return cast("st.SearchStrategy[seq.Sequence]", st.one_of(_simple, warm, chained, slow))

@@ -26,8 +26,8 @@ def curve(given: Mapping[str, Any], position: int) -> float:
     return -abs(math.log10(given["lr"] / (0.3 * 0.9**position)))
 
 
-def searched(slots: int, members: int = 20, **more: Any) -> Result:
-    workload = CurveWorkload(curve, MEMBERS[:members], max_position=30)
+def searched(slots: int, members: int = 20, max_position: int = 30, **more: Any) -> Result:
+    workload = CurveWorkload(curve, MEMBERS[:members], max_position=max_position)
     parameters = {"population": 10, "interval": 2, "frozen": ["batch"]}
     return simulate(workload, "pbt", slots=slots, space=SPACE, parameters=parameters, details=True, **more)
 
@@ -44,7 +44,7 @@ def test_every_member_or_a_copy_of_another_is_complete_in_the_end() -> None:
 def test_machines_that_would_idle_begin_a_population() -> None:
     # Ten members are work enough for four machines; with twelve the second population has two of them at once.
     for slots, fresh in ((4, 10), (12, 12)):
-        runs = searched(slots).runs
+        runs = searched(slots, max_position=6).runs
         assert runs is not None
         # Members begin at the beginning, copies at a snapshot: the first two units of all of a population take its first round.
         first = [run for run in runs if run.start < 2 * math.ceil(10 / slots)]

@@ -62,7 +62,7 @@ class TorchTrainer(Trainer):
 
     prefetch: int = 0
     """Batches that a thread makes ready ahead of the training; for data sets whose examples are no draws from the global
-    random generators."""
+    random generators. `close` ends the thread: one of your own calls `super().close()`."""
 
     amp_dtype: torch.dtype | None = None
     """Runs the forward pass under autocast with this type: `torch.bfloat16`, `torch.float16`."""

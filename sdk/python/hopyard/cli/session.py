@@ -18,7 +18,7 @@ from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
 from hopyard.cli.output import emit, emit_json, say, width
 from hopyard.cli.tracing import TraceFile
-from hopyard.cli.verdict import ended_error, metric_error, metrics_seen
+from hopyard.cli.verdict import STARTS_OVER, ended_error, metric_error, metrics_seen, nobody_trained
 from hopyard.client import converters
 from hopyard.client.aio import AsyncClient
 from hopyard.client.embedded import EmbeddedCluster
@@ -169,6 +169,8 @@ class Session:
             for wait in (*waits, troubles):
                 wait.cancel()
             await asyncio.gather(*waits, troubles, return_exceptions=True)
+        if model.starts_over:
+            say(f"warning: {STARTS_OVER}")
         return await self._result(client, experiment, json)
 
     async def _suspend(
@@ -233,6 +235,8 @@ class Session:
         """Say with which error it ended, if with any; answers the exit code."""
         error = await ended_error(client, experiment, jobs)
         if not error:
+            if note := nobody_trained(experiment, jobs):
+                say(f"note: {note}")
             return EXIT_DONE
         say(f"error: {error}")
         if jobs and all(job.state is JobState.FAILED for job in jobs):

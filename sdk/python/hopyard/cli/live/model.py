@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from hopyard.cli.text import first_line
-from hopyard.cli.verdict import metric_trouble, note_metrics
+from hopyard.cli.verdict import BACK_AT_START, metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, Job, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0
@@ -44,6 +44,8 @@ class LiveModel:
         self._since: float | None = None
         self._experiment_at = 0.0
         self.reports = 0
+        self.starts_over = False
+        """Whether a job left its machine and lost what it had trained, since its program had saved nothing."""
 
     def apply(self, change: Change, now: float) -> None:
         """Take in one change that arrived at `now` (monotonic seconds)."""
@@ -55,6 +57,7 @@ class LiveModel:
                 self._experiment_at = now
             case Job():
                 self.jobs[change.id] = change
+                self.starts_over = self.starts_over or change.reason.startswith(BACK_AT_START)
             case JobReport(job=job, report=report):
                 self.reports += 1
                 self._reports.append(now)

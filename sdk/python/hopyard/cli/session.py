@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from hopyard.cli.checking import check_policy
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
 from hopyard.cli.hints import policy_note, unused_note
@@ -332,6 +333,8 @@ def run_file(
         if note:
             say(note)
     address, directory = choose(server, data)
+    if address is None:
+        check_policy(submission)
 
     resources = submission.spec.resources
     machines = slots or default_slots(resources.slots, resources.per_job.cpus)

@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from hopyard.cli.checking import check_policy
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
 from hopyard.cli.hints import unused_note
@@ -18,7 +19,7 @@ from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
 from hopyard.cli.output import emit, emit_json, say, width
 from hopyard.cli.tracing import TraceFile
-from hopyard.cli.verdict import ended_error, metric_error, metrics_seen
+from hopyard.cli.verdict import STARTS_OVER, ended_error, metric_error, metrics_seen, nobody_trained
 from hopyard.client import converters
 from hopyard.client.aio import AsyncClient
 from hopyard.client.embedded import EmbeddedCluster
@@ -169,6 +170,8 @@ class Session:
             for wait in (*waits, troubles):
                 wait.cancel()
             await asyncio.gather(*waits, troubles, return_exceptions=True)
+        if model.starts_over:
+            say(f"warning: {STARTS_OVER}")
         return await self._result(client, experiment, json)
 
     async def _suspend(
@@ -233,6 +236,8 @@ class Session:
         """Say with which error it ended, if with any; answers the exit code."""
         error = await ended_error(client, experiment, jobs)
         if not error:
+            if note := nobody_trained(experiment, jobs):
+                say(f"note: {note}")
             return EXIT_DONE
         say(f"error: {error}")
         if jobs and all(job.state is JobState.FAILED for job in jobs):
@@ -328,6 +333,8 @@ def run_file(
     if note := unused_note(submission.spec):
         say(note)
     address, directory = choose(server, data)
+    if address is None:
+        check_policy(submission)
 
     resources = submission.spec.resources
     machines = slots or default_slots(resources.slots, resources.per_job.cpus)

@@ -34,6 +34,34 @@ _QUIET: Final = (
 """Reasons that begin so say no more than the job's state and position do."""
 
 
+NOTHING_LEFT: Final = "the policy has nothing left to do"
+"""The reason of an experiment that ended while jobs wait."""
+
+BACK_AT_START: Final = "back at position 0, as no snapshot of it was saved"
+"""How the reason of a job begins that left its machine, and begins again when it gets another."""
+
+STARTS_OVER: Final = (
+    "its program saves no checkpoint: every pause and every promotion trains a job from its beginning again; "
+    "docs/programs.md shows how a program saves"
+)
+
+
+def nobody_trained(experiment: Experiment, jobs: Sequence[Job]) -> str:
+    """A line on a search that ended well and trained no job to its end; empty: one is, or that was no aim."""
+    limit = experiment.spec.get("stop", {}).get("max_iterations")
+    infinite = experiment.spec.get("policy", {}).get("infinite", False)
+    if experiment.state is not ExperimentState.COMPLETED or experiment.reason != NOTHING_LEFT or not limit or infinite:
+        return ""
+    if not jobs or any(job.state is JobState.COMPLETED for job in jobs):
+        return ""
+    furthest = max(max(job.position, job.best_position) for job in jobs)
+    return (
+        f"no job was trained to {limit}: the furthest came to {furthest}, and too few came there for one to go on; "
+        f"more jobs make promotions, also of those that wait: hopyard extend {experiment.id} --jobs N; "
+        f"hopyard rungs {experiment.id} shows how many stand where"
+    )
+
+
 def note_metrics(seen: dict[str, bool], metrics: Mapping[str, float]) -> None:
     """Take the names of a report's metrics into `seen`: whether each has ever been finite."""
     for name, value in metrics.items():

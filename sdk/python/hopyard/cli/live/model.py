@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hopyard.cli import text
 from hopyard.cli.text import first_line
-from hopyard.cli.verdict import metric_trouble, note_metrics
+from hopyard.cli.verdict import BACK_AT_START, metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0
@@ -49,6 +49,8 @@ class LiveModel:
         self._experiment_at = 0.0
         self._heard: float | None = None
         self.reports = 0
+        self.starts_over = False
+        """Whether a job left its machine and lost what it had trained, since its program had saved nothing."""
 
     def apply(self, change: Change, now: float) -> None:
         """Take in one change that arrived at `now` (monotonic seconds)."""
@@ -61,6 +63,7 @@ class LiveModel:
                 self._experiment_at = now
             case Job():
                 self.jobs[change.id] = change
+                self.starts_over = self.starts_over or change.reason.startswith(BACK_AT_START)
             case JobReport(job=job, report=report):
                 self.reports += 1
                 self._reports.append(now)

@@ -1,0 +1,57 @@
+"""What is wrong with a policy's parameters is said before anything is started, with its place in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hopyard.cli.checking import check_policy
+from hopyard.cli.session import run_file
+from hopyard.client.submission import Submission
+from hopyard.spec import SpecError, load_spec
+
+TEXT = """name: a
+command: [train, "{lr}"]
+metric: {name: accuracy, mode: max}
+space: {lr: {uniform: [0, 1]}}
+stop: {jobs: 16, max_iterations: 256}
+"""
+
+
+def submission(policy: str) -> Submission:
+    text = TEXT + policy
+    return Submission(text, "x.yaml", load_spec(text, "x.yaml"), None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("policy:\n  name: asha\n  Eta: 3\n", "x.yaml:8: policy.Eta: asha has no parameter Eta; it takes: "),
+        ("policy:\n  name: asha\n  eta: 1\n", "x.yaml:8: policy.eta: asha: eta is 1; it must be a whole number"),
+        ("policy: {name: asha, rungs: 3, r: 2}\n", "x.yaml:6: policy.rungs: asha: rungs is 3 and r is 2"),
+        (
+            "policy: {name: stage_tree, tuner: {name: asha, eta: 1}}\n",
+            "x.yaml:6: policy.tuner: stage_tree: tuner asha: eta",
+        ),
+    ],
+)
+def test_a_wrong_parameter_is_told_with_its_line(policy: str, said: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        check_policy(submission(policy))
+    assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "policy", ["policy: {name: asha, eta: 3}\n", "policy: mine:Policy\n", "policy: not_here\n", ""]
+)
+def test_what_fits_or_is_not_known_here_passes(policy: str) -> None:
+    check_policy(submission(policy))
+
+
+def test_no_data_directory_is_left_behind(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(TEXT + "policy: {name: asha, eta: 1}\n")
+    with pytest.raises(SpecError, match="eta is 1"):
+        run_file(file, folder=None, slots=1, server=None, data=tmp_path / "data", json=False)
+    assert not (tmp_path / "data").exists()

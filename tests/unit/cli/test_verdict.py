@@ -1,0 +1,44 @@
+"""What is said of how an experiment went, beside its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hopyard.cli.verdict import NOTHING_LEFT, nobody_trained
+from hopyard.client.types import ExperimentState, JobState
+from tests.unit.cli.test_live import experiment, job, model
+
+ENDED = {"state": ExperimentState.COMPLETED, "reason": NOTHING_LEFT}
+
+
+def test_a_search_that_trained_nobody_to_the_end_says_so_and_how_it_goes_on() -> None:
+    said = nobody_trained(experiment(**ENDED), [job("1", JobState.SUSPENDED, 4), job("2", JobState.SUSPENDED, 1)])
+    assert said.startswith("no job was trained to 10: the furthest came to 4,")
+    assert "hopyard extend e1 --jobs N" in said
+    assert "hopyard rungs e1" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, JobState.COMPLETED),
+        ({"reason": "all jobs ended"}, JobState.TERMINATED),
+        ({"reason": "stopped by a person", "state": ExperimentState.STOPPED}, JobState.TERMINATED),
+        ({"spec": {"stop": {"max_iterations": 10}, "policy": {"name": "asha", "infinite": True}}}, JobState.SUSPENDED),
+        ({"spec": {"stop": {"max_iterations": None}}}, JobState.SUSPENDED),
+    ],
+)
+def test_nothing_is_said_where_one_is_trained_or_that_was_no_aim(changes: dict[str, Any], state: JobState) -> None:
+    assert nobody_trained(experiment(**{**ENDED, **changes}), [job("1", state)]) == ""
+
+
+def test_a_program_that_saves_nothing_is_noticed_when_a_job_that_left_begins_again() -> None:
+    made = model(job("1"), replace(job("2", JobState.PENDING), reason="back at position 5: suspended at 6"))
+    assert not made.starts_over
+    gone = "back at position 0, as no snapshot of it was saved: suspended at 4"
+    made.apply(replace(job("2", JobState.PENDING, 0), reason=gone), 101.0)
+    made.apply(job("2"), 102.0)
+    assert made.starts_over

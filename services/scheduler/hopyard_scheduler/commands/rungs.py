@@ -28,7 +28,8 @@ def command(
         typer.Option(
             "--at",
             metavar="EVENT|TIME",
-            help="As it was there: an event's number (120), a time on the clock since the experiment was created, pauses included (90s, 2.5m), or ISO time. [default: now]",
+            help="As it was there: an event's number (120), a time on the clock since the experiment was created, pauses included "
+            "(90s, 2.5m), or ISO time. [default: now]",
             show_default=False,
         ),
     ] = None,

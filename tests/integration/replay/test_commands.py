@@ -198,7 +198,7 @@ async def test_rungs_is_a_table_for_people(halved: Experiment, commands: Command
     assert top.split()[:3] == ["1", "5", "0"]
     assert bottom.split()[:6] == ["0", "2", "6", "of", "6", "0"]
     long = (await commands.rungs(halved.id, jobs=True)).out.splitlines()
-    assert long[: len(said.out.splitlines())] == said.out.splitlines()
+    assert long[1 : len(said.out.splitlines())] == said.out.splitlines()[1:]  # The journal may have grown.
     assert sum(line.endswith("promoted") for line in long[5:]) == int(bottom.split()[6])
     assert any(line.startswith("  awaited: ") for line in long)
 

@@ -24,11 +24,11 @@ class AshaPolicy(HalvingPolicy):
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. Not with `r` or the infinite horizon.
+        rungs: The most rungs, in 1..64: so r is R / eta^(rungs - 1), and at least 1. Not with `r` or the infinite horizon.
         r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
         brackets: Early-stopping rates: bracket s begins at rung s of the ladder. None: 0, 1 and 2, as far as they have two rungs.
         infinite: The infinite horizon, with bracket 0 alone by default.
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range, or two do not go together.
@@ -104,10 +104,10 @@ class AsyncHyperbandPolicy(AshaPolicy):
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
+        rungs: The most rungs, in 1..64: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
         r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
         brackets: Early-stopping rates to loop through, in rising order; None: all.
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range, or two do not go together.

@@ -27,9 +27,10 @@ from hopyard.policy import (
 )
 from hopyard.policy.rungs import Rung, Standing
 from hopyard.policy.vocabulary import AmendRun, StartJob
+from hopyard_policies.creating import need_at_most, room
 from hopyard_policies.halving.bracket import Bracket
 from hopyard_policies.halving.brackets import shortage
-from hopyard_policies.halving.rungs import MOST_RUNGS, extended, least, positions
+from hopyard_policies.halving.rungs import LIMIT, MOST_RUNGS, extended, least, positions
 
 
 class HalvingPolicy(Policy):
@@ -45,10 +46,10 @@ class HalvingPolicy(Policy):
 
     Args:
         eta: The reduction factor: of so many results one goes on. At least 2.
-        rungs: The most rungs, at least 1, if `r` is not given.
+        rungs: The most rungs, in 1..64, if `r` is not given.
         r: What a configuration of bracket 0 trains at least, in units; None: what gives `rungs` rungs.
         brackets: Early-stopping rates: a bracket s begins at rung s of the ladder. None: the policy's own.
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range.
@@ -65,6 +66,8 @@ class HalvingPolicy(Policy):
                 continue
             if type(value) is not int or value < lowest:
                 raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {lowest}")
+        need_at_most("rungs", rungs, LIMIT)
+        need_at_most("ahead", ahead)
         if rungs != MOST_RUNGS and r is not None:
             raise ValueError(f"rungs is {rungs} and r is {r}; give one of them: the other follows")
         self._eta, self._most, self._r, self._ahead = eta, rungs, r, ahead
@@ -360,7 +363,7 @@ class HalvingPolicy(Policy):
             self._start(cluster, job, machines.popleft())
         self._fresh.extendleft(reversed(waiting))
         ready = len(self._fresh) + cluster.count(JobState.CREATING)
-        for _ in range(min(len(machines) + self._ahead - ready, cluster.experiment.jobs_left)):
+        for _ in range(room(cluster, min(len(machines) + self._ahead - ready, cluster.experiment.jobs_left))):
             cluster.create_job()
 
     def _start(self, cluster: Cluster, job: str, machine: str) -> None:

@@ -21,11 +21,11 @@ class ShaPolicy(HalvingPolicy):
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
+        rungs: The most rungs, in 1..64: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
         r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
         brackets: Early-stopping rates to loop through, in rising order: bracket s begins at rung s of the ladder. None: 0.
         width: Configurations of a bracket, at least 1; None: as many as bring one to R, eta^(its rungs - 1).
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range, or two do not go together.
@@ -115,10 +115,10 @@ class HyperbandPolicy(ShaPolicy):
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
+        rungs: The most rungs, in 1..64: so r is R / eta^(rungs - 1), and at least 1. Not with `r`.
         r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
         brackets: Early-stopping rates to loop through, in rising order; None: all.
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range, or two do not go together.

@@ -32,8 +32,11 @@ def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
     return policy
 
 
-def review(name: str, policy: Policy, settings: Settings) -> None:
+def review(name: str, policy: Policy, settings: Settings) -> str:
     """Asks a policy whether it can serve an experiment with these settings. It is not to be used any more after that.
+
+    Returns:
+        What it says of them all the same; empty: nothing.
 
     Raises:
         InvalidInput: It says that it cannot, or fails to say.
@@ -49,7 +52,7 @@ def review(name: str, policy: Policy, settings: Settings) -> None:
         weight=settings.weight,
     )
     try:
-        policy.review(terms)
+        return policy.review(terms)
     except ValueError as error:
         raise InvalidInput(f"policy {name}: {error}") from error
     except (Exception, SystemExit) as error:

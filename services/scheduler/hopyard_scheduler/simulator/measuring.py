@@ -65,6 +65,7 @@ class Result:
         events: Events that the core took.
         predictions: Questions that the policy asked about curves.
         predictions_failed: Those of them that were answered with an error.
+        note: What the policy said of the terms beforehand; empty: nothing.
         runs: Every run, when details are wanted.
         curves: [time, position, value] of every report by job, when details are wanted.
         labels: [time, priority] of every label that the policy gave, by job, when details are wanted.
@@ -100,6 +101,7 @@ class Result:
     events: int
     predictions: int
     predictions_failed: int
+    note: str = ""
     runs: tuple[RunInterval, ...] | None = None
     curves: Mapping[str, list[list[float | int | None]]] | None = None
     labels: Mapping[str, list[list[float]]] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hopyard.policy import Cluster, JobState
 from hopyard_policies.halving.bracket import Bracket
-from hopyard_policies.halving.brackets import hyperband, shares, standard
+from hopyard_policies.halving.brackets import divided, hyperband, standard
 from hopyard_policies.halving.policy import HalvingPolicy
 from hopyard_policies.halving.rungs import MOST_RUNGS
 
@@ -65,7 +65,8 @@ class AshaPolicy(HalvingPolicy):
 
     def _divided(self) -> tuple[int, ...]:
         """How many configurations each bracket gets of all."""
-        return shares(self._configurations, [len(self._ladder) - s for s in self._stops], self._eta)
+        begun = [bracket.size for bracket in self._brackets]
+        return divided(self._configurations, [len(self._ladder) - s for s in self._stops], self._eta, begun)
 
     def _growing(self, cluster: Cluster) -> int | None:
         """The bracket that is furthest behind its part: the smallest (size + 1) / width, the first of several."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hopyard.policy import Cluster, JobState
+from hopyard.policy import Cluster, JobState, Verdict
+from hopyard.policy.vocabulary import TerminateJob
 from hopyard_policies.halving.bracket import Bracket, SynchronousBracket
 from hopyard_policies.halving.brackets import hyperband, needed
 from hopyard_policies.halving.policy import HalvingPolicy
@@ -45,6 +46,8 @@ class ShaPolicy(HalvingPolicy):
             raise ValueError(f"width is {width!r}; it must be a whole number of at least 1")
         self._given_width = width
         self._open_ones: list[SynchronousBracket] = []
+        self._spared: dict[str, None] = {}
+        """Jobs that are to end and could not be ended, since a person has paused them."""
 
     def _set_up(self) -> None:
         self._rates_here()
@@ -78,6 +81,8 @@ class ShaPolicy(HalvingPolicy):
 
     def _settle(self, cluster: Cluster) -> None:
         """Decides the rungs that are complete: who goes on is queued, and the others end."""
+        for job in list(self._spared):
+            self._end(cluster, job)
         last = self._last(cluster)
         for bracket in self._open_ones:
             if last:
@@ -89,10 +94,28 @@ class ShaPolicy(HalvingPolicy):
             while (decision := bracket.decide()) is not None:
                 winners, losers = decision
                 self._queue.update(dict.fromkeys(winners))
+                for job in winners:
+                    self._spared.pop(job, None)
                 for job in losers:
-                    if not cluster.jobs[job].state.ended:
-                        cluster.terminate_job(job)
+                    self._end(cluster, job)
         self._open_ones = [bracket for bracket in self._open_ones if not bracket.decided]
+
+    def _end(self, cluster: Cluster, job: str) -> None:
+        """Ends a job, or has it ended when a person lets it go on."""
+        state = cluster.jobs[job].state
+        # One that was refused while it left its machine is on its way to be paused.
+        if state is JobState.HELD or (state is JobState.SUSPENDING and job in self._spared):
+            self._spared[job] = None
+            return
+        self._spared.pop(job, None)
+        if not state.ended:
+            cluster.terminate_job(job)
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """See `HalvingPolicy.on_refused`; a job that could not be ended is ended later."""
+        super().on_refused(cluster, verdict)
+        if isinstance(verdict.command, TerminateJob):
+            self._spared[verdict.command.job] = None
 
     def _last(self, cluster: Cluster) -> bool:
         """Whether no further configuration can come."""

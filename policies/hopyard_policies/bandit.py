@@ -34,7 +34,7 @@ class BanditPolicy(DefaultPolicy):
         evaluation_boundary: Distance of the boundaries, at least 1, in the experiment's unit; of no effect from a job's max
             position on. The paper recommends 5 to 10 % of that.
         epsilon: How much better a job's best must become to beat the best of all, relative to itself; at least 0, finite.
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range.

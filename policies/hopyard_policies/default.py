@@ -22,6 +22,7 @@ from hopyard.policy import (
     Verdict,
 )
 from hopyard.policy.vocabulary import AmendRun
+from hopyard_policies import creating
 
 
 class DefaultPolicy(Policy):
@@ -47,7 +48,7 @@ class DefaultPolicy(Policy):
         barrier: Schedule in rounds.
         epoch: Units in a round, at least 1; of no effect without `barrier`.
         width: Jobs in a cohort, at least 1; None: all. Needs `barrier`.
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range.
@@ -62,6 +63,7 @@ class DefaultPolicy(Policy):
                 raise ValueError(f"{name} is {value!r}; it must be a whole number")
             if value is not None and value < least:
                 raise ValueError(f"{name} is {value}; it must be at least {least}")
+        creating.need_at_most("ahead", ahead)
         if width is not None and not barrier:
             raise ValueError("width is the number of jobs in a round; it needs barrier: true")
         self._barrier = barrier
@@ -248,7 +250,7 @@ class DefaultPolicy(Policy):
     def _create(self, cluster: Cluster, room: int, spare: int, waiting: int) -> None:
         """Creates at most `room` jobs, for machines to spare and some ahead; `waiting` are there already."""
         ready = cluster.count(JobState.CREATING) + waiting
-        for _ in range(min(room, max(spare + self._ahead - ready, 0))):
+        for _ in range(creating.room(cluster, min(room, spare + self._ahead - ready))):
             cluster.create_job()
 
     def _amend(self, cluster: Cluster, job: str, until: int) -> None:

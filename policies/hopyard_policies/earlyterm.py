@@ -29,7 +29,7 @@ class EarlyTermPolicy(DefaultPolicy):
     Args:
         evaluation_boundary: Distance of the boundaries, at least 1, in the experiment's unit.
         delta: A job with a smaller chance ends; in [0, 1].
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range.

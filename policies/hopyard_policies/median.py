@@ -30,7 +30,7 @@ class MedianPolicy(DefaultPolicy):
         evaluation_boundary: Units between two boundaries, at least 1.
         grace: No job is judged below this position, at least 0; its average counts there all the same.
         least_jobs: So many others must have come as far before a job is judged, at least 1.
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from hopyard.policy import Cluster, JobState
 from hopyard_policies.halving.bracket import Bracket
-from hopyard_policies.halving.brackets import hyperband, shares, standard
+from hopyard_policies.halving.brackets import divided, hyperband, standard
 from hopyard_policies.halving.policy import HalvingPolicy
 
 
@@ -65,11 +65,11 @@ class AshaPolicy(AsynchronousPolicy):
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. None: 5. Not with `r` or the infinite horizon.
+        rungs: The most rungs, in 1..64: so r is R / eta^(rungs - 1), and at least 1. None: 5. Not with `r` or the infinite horizon.
         r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
         brackets: By early-stopping rate: bracket s begins at rung s of the ladder. None: 0, 1 and 2, as far as they have two rungs.
         infinite: The infinite horizon, with bracket 0 alone by default.
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range, or two do not go together.
@@ -103,7 +103,8 @@ class AshaPolicy(AsynchronousPolicy):
         return standard(len(self._ladder))
 
     def _divided(self) -> tuple[int, ...]:
-        return shares(self._configurations, [len(self._ladder) - s for s in self._stops], self._eta)
+        begun = [bracket.size for bracket in self._brackets]
+        return divided(self._configurations, [len(self._ladder) - s for s in self._stops], self._eta, begun)
 
     def _growing(self, cluster: Cluster) -> int | None:
         """The bracket that is furthest behind its part: the smallest (size + 1) / width, the first of several."""

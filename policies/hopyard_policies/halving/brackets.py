@@ -41,6 +41,36 @@ def shares(n: int, rungs: Sequence[int], eta: int) -> tuple[int, ...]:
     return tuple(widths)
 
 
+def divided(n: int, rungs: Sequence[int], eta: int, begun: Sequence[int]) -> tuple[int, ...]:
+    """`shares` among brackets of which some hold configurations already: none gets less than it holds.
+
+    What is left is divided by `shares` among the brackets that hold no more than their part of it.
+
+    Args:
+        n: Configurations in all, at least as many as have begun.
+        rungs: How many rungs each bracket has, the first one most.
+        eta: The reduction factor.
+        begun: How many each bracket holds.
+
+    Returns:
+        Configurations of each bracket; their sum is n.
+    """
+    widths = list(begun)
+    growing = list(range(len(rungs)))
+    while growing:
+        left = n - sum(widths[index] for index in range(len(rungs)) if index not in growing)
+        parts = shares(left, [rungs[index] for index in growing], eta)
+        full = [index for index, part in zip(growing, parts, strict=True) if part < begun[index]]
+        if not full:
+            for index, part in zip(growing, parts, strict=True):
+                widths[index] = part
+            break
+        growing = [index for index in growing if index not in full]
+    else:
+        widths[0] += n - sum(widths)
+    return tuple(widths)
+
+
 def needed(rungs: int, eta: int) -> int:
     """Configurations with which a bracket of so many rungs is sure to train one to its top."""
     return int(eta ** (rungs - 1))

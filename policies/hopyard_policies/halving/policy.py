@@ -26,9 +26,10 @@ from hopyard.policy import (
 )
 from hopyard.policy.rungs import Rung, Standing
 from hopyard.policy.vocabulary import AmendRun, StartJob
+from hopyard_policies.creating import need_at_most, room
 from hopyard_policies.halving.bracket import Bracket
 from hopyard_policies.halving.brackets import shortage
-from hopyard_policies.halving.rungs import MOST_RUNGS, extended, least, positions
+from hopyard_policies.halving.rungs import LIMIT, MOST_RUNGS, extended, least, positions
 from hopyard_policies.parameters import need_whole
 
 
@@ -45,11 +46,11 @@ class HalvingPolicy(Policy):
 
     Args:
         eta: The reduction factor: of so many results one goes on. At least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. None: 5, unless `r` is given, which excludes it.
+        rungs: The most rungs, in 1..64: so r is R / eta^(rungs - 1), and at least 1. None: 5, unless `r` is given, which excludes it.
         r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
         brackets: The brackets by their early-stopping rates, not how many they are: the paper's bracket s begins at rung s of the
             ladder, so [0] is the one that stops earliest, and [0, 1, 2] are three. None: the policy's own.
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range, or two do not go together.
@@ -71,6 +72,8 @@ class HalvingPolicy(Policy):
         for name, value in (("rungs", rungs), ("r", r)):
             if value is not None:
                 need_whole(name, value)
+        need_at_most("rungs", rungs or 1, LIMIT)
+        need_at_most("ahead", ahead)
         if rungs is not None and r is not None:
             raise ValueError(f"rungs is {rungs} and r is {r}; give one of them: the other follows")
         self._eta, self._most, self._r, self._ahead = eta, rungs or MOST_RUNGS, r, ahead
@@ -378,7 +381,8 @@ class HalvingPolicy(Policy):
             self._brackets[home].add(job)
             self._start(cluster, job, machines.popleft())
         self._fresh.extendleft(reversed(waiting))
-        for _ in range(min(len(machines) + self._ahead - self._ready(cluster), cluster.experiment.jobs_left)):
+        wanted = len(machines) + self._ahead - self._ready(cluster)
+        for _ in range(room(cluster, min(wanted, cluster.experiment.jobs_left))):
             cluster.create_job()
 
     def _ready(self, cluster: Cluster) -> int:

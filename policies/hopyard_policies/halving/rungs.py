@@ -7,6 +7,9 @@ from fractions import Fraction
 MOST_RUNGS = 5
 """Rungs of the most aggressive bracket, by default (ASHA, section 5.1)."""
 
+LIMIT = 64
+"""No ladder has more rungs: that many are 2^63 apart."""
+
 
 def positions(R: int, r: int | Fraction, eta: int) -> tuple[int, ...]:
     """The rungs at r, r * eta, r * eta^2, ... below R, each rounded to the nearest position, and R on top of them.

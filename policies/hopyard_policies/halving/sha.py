@@ -5,7 +5,8 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
-from hopyard.policy import Cluster, JobState
+from hopyard.policy import Cluster, JobState, Verdict
+from hopyard.policy.vocabulary import TerminateJob
 from hopyard_policies.halving.bracket import Bracket, SynchronousBracket
 from hopyard_policies.halving.brackets import hyperband, needed
 from hopyard_policies.halving.policy import HalvingPolicy
@@ -16,6 +17,8 @@ class SynchronousPolicy(HalvingPolicy):
     """Algorithm 1 of the ASHA paper in brackets that begin one after the other. How wide they are, subclasses say."""
 
     _open_ones: tuple[SynchronousBracket, ...] = ()
+    _spared: tuple[str, ...] = ()
+    """Jobs that are to end and could not be ended, since a person has paused them."""
 
     @abc.abstractmethod
     def _size(self, s: int) -> int:
@@ -46,6 +49,8 @@ class SynchronousPolicy(HalvingPolicy):
 
     def _settle(self, cluster: Cluster) -> None:
         """Decides the rungs that are complete: who goes on is queued, and the others end."""
+        for job in self._spared:
+            self._end(cluster, job)
         last = self._last(cluster)
         for bracket in self._open_ones:
             if last:
@@ -57,11 +62,29 @@ class SynchronousPolicy(HalvingPolicy):
             while (decision := bracket.decide()) is not None:
                 winners, losers = decision
                 self._queue.update(dict.fromkeys(winners))
+                self._spared = tuple(job for job in self._spared if job not in winners)
                 for job in losers:
-                    view = cluster.jobs[job]
-                    if not view.state.ended and not self._completes(view):
-                        cluster.terminate_job(job)
+                    if not self._completes(cluster.jobs[job]):
+                        self._end(cluster, job)
         self._open_ones = tuple(bracket for bracket in self._open_ones if not bracket.decided)
+
+    def _end(self, cluster: Cluster, job: str) -> None:
+        """Ends a job, or has it ended when a person lets it go on."""
+        state = cluster.jobs[job].state
+        others = tuple(other for other in self._spared if other != job)
+        # One that was refused while it left its machine is on its way to be paused.
+        if state is JobState.HELD or (state is JobState.SUSPENDING and job in self._spared):
+            self._spared = (*others, job)
+            return
+        self._spared = others
+        if not state.ended:
+            cluster.terminate_job(job)
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """See `HalvingPolicy.on_refused`; a job that could not be ended is ended later."""
+        super().on_refused(cluster, verdict)
+        if isinstance(verdict.command, TerminateJob):
+            self._spared = (*self._spared, verdict.command.job)
 
     def _last(self, cluster: Cluster) -> bool:
         """Whether no further configuration can come."""
@@ -86,11 +109,11 @@ class ShaPolicy(SynchronousPolicy):
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The most rungs, at least 1: so r is R / eta^(rungs - 1), and at least 1. None: 5. Not with `r`.
+        rungs: The most rungs, in 1..64: so r is R / eta^(rungs - 1), and at least 1. None: 5. Not with `r`.
         r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
         brackets: By early-stopping rate, looped through in rising order: bracket s begins at rung s of the ladder. None: 0.
         width: Configurations of a bracket, at least 1; None: as many as bring one to R, eta^(its rungs - 1).
-        ahead: Jobs created beyond those that have a machine, at least 0.
+        ahead: Jobs created beyond those that have a machine, in 0..10000.
 
     Raises:
         ValueError: An argument is out of range, or two do not go together.

@@ -23,6 +23,7 @@ from hopyard.policy import (
 )
 from hopyard.policy.vocabulary import CreateJob, ForkJob
 from hopyard.space import below
+from hopyard_policies.creating import AT_ONCE, need_at_most, room
 from hopyard_policies.parameters import need_whole
 from hopyard_policies.pbt.explore import closure, explored
 from hopyard_policies.pbt.population import Population
@@ -56,7 +57,7 @@ class PbtPolicy(Policy):
     A member that fails leaves its population smaller; a copy whose snapshot was lost before it could save is made once more.
 
     Args:
-        population: Members of a population, at least 2.
+        population: Members of a population, in 2..10000.
         interval: Units between two boundaries, at least 1; None: a thirtieth of `max_iterations`, but no more than the
             lag.
         lag: In units, at least `interval`; None: twice the interval.
@@ -88,6 +89,7 @@ class PbtPolicy(Policy):
         ):
             if value is not None or name == "population":
                 need_whole(name, value, least)
+        need_at_most("population", population)
         for name, chance, most in (("truncation", truncation, 0.5), ("resample", resample, 1)):
             if type(chance) not in (int, float) or not 0 <= chance <= most:
                 raise ValueError(f"{name} is {chance!r}; it must be in 0..{most}")
@@ -210,18 +212,24 @@ class PbtPolicy(Policy):
         self._fill(cluster)
 
     def _fill(self, cluster: Cluster) -> bool:
-        """Creates the members that are wanted, as far as the experiments may have more jobs; whether there were any."""
+        """Creates members that are wanted, as far as the experiments may have more jobs; whether any are or will be.
+
+        Of a large population some are created now, and others when machines have taken those.
+        """
+        able = room(cluster, AT_ONCE - cluster.count(JobState.PENDING))
         left = {terms.id: terms.jobs_left for terms in cluster.experiments.values() if terms.running}
         made, grouped = False, len(cluster.experiments) > 1
         for population in self._populations:
             if population.wanted and population.experiment in left:
-                for _ in range(min(population.wanted, left[population.experiment])):
+                population.wanted = min(population.wanted, left[population.experiment])
+                made = made or population.wanted > 0
+                for _ in range(min(population.wanted, able)):
                     job = cluster.create_job(experiment=population.experiment if grouped else "")
                     population.members[job] = None
                     self._seats[job] = population
                     left[population.experiment] -= 1
-                    made = True
-                population.wanted = 0
+                    population.wanted -= 1
+                    able -= 1
         return made
 
     def _leave(self, job: str) -> Population:

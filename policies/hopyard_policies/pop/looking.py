@@ -22,6 +22,7 @@ from hopyard.policy import (
 )
 from hopyard.policy.vocabulary import Predict
 from hopyard.predictor import Prediction
+from hopyard_policies.creating import need_at_most, room
 from hopyard_policies.parameters import need_whole
 
 _BOUNDARY: Final = 10
@@ -40,7 +41,8 @@ class LookingPolicy(Policy):
 
     def __init__(self, step: float, ahead: int) -> None:
         need_whole("ahead", ahead)
-        if not isinstance(step, int | float) or not 0 <= step < math.inf:
+        need_at_most("ahead", ahead)
+        if not isinstance(step, int | float) or isinstance(step, bool) or not 0 <= step < math.inf:
             raise ValueError(f"step is {step!r}; it must be a finite number of at least 0")
         self._step = step
         self._ahead = ahead
@@ -155,7 +157,8 @@ class LookingPolicy(Policy):
 
     def _create(self, cluster: Cluster) -> None:
         new = sum(job.attempt == 0 for job in cluster.idle_jobs()) + cluster.count(JobState.CREATING)
-        for _ in range(min(cluster.experiment.jobs_left, max(self._ahead + len(cluster.idle_machines()) - new, 0))):
+        wanted = self._ahead + len(cluster.idle_machines()) - new
+        for _ in range(room(cluster, min(cluster.experiment.jobs_left, wanted))):
             cluster.create_job()
 
     def _forget(self, cluster: Cluster) -> None:

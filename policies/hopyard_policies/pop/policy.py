@@ -43,7 +43,7 @@ class PopPolicy(LookingPolicy):
         least_confidence: A job with less ends; exactly as much does not. In [0, 1].
         slots_per_job: k, the slots that one promising job counts for, at least 1.
         step: How much better than the best the dynamic target is, at least 0, in the metric's unit.
-        ahead: Jobs created beyond those that have a machine, at least 1.
+        ahead: Jobs created beyond those that have a machine, in 1..10000.
 
     Raises:
         ValueError: An argument is out of range.

@@ -40,7 +40,7 @@ class PopPlusPolicy(LookingPolicy):
     Args:
         first_look: Position of the first look, at least 1, in the experiment's unit; None: a thirtieth of the longest job.
         step: How much better than the best the dynamic target is, at least 0, in the metric's unit.
-        ahead: Jobs created beyond those that have a machine, at least 1.
+        ahead: Jobs created beyond those that have a machine, in 1..10000.
 
     Raises:
         ValueError: An argument is out of range.

@@ -185,7 +185,7 @@ class FrontDoor:
 
         def tried() -> tuple[Policy, str]:
             made = new_policy(policy.name, policy.parameters)
-            return made, review(made, spec, settings)
+            return made, review(spec.policy.name, made, settings, spec.space)
 
         try:
             return await patience.threads.call(tried, patience.seconds)

@@ -9,6 +9,7 @@ from typing import Any
 from hopyard.errors import InvalidInput
 from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
 from hopyard.policy import ENDLESS, ExperimentView, Policy
+from hopyard.space import Space
 from hopyard.spec import ExperimentSpec
 from hopyard_scheduler.core.events import Settings
 from hopyard_scheduler.policyhost import Host, MissingPolicy, PolicyHost
@@ -34,7 +35,7 @@ def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
     return policy
 
 
-def review(policy: Policy, spec: ExperimentSpec, settings: Settings) -> str:
+def review(name: str, policy: Policy, settings: Settings, space: Space | None = None) -> str:
     """Asks a policy whether it can serve an experiment with these settings. It is not to be used any more after that.
 
     Returns:
@@ -43,17 +44,17 @@ def review(policy: Policy, spec: ExperimentSpec, settings: Settings) -> str:
     Raises:
         InvalidInput: It says that it cannot, or fails to say.
     """
-    name = spec.policy.name
+    size = space.size if space is not None else None
     terms = ExperimentView(
         metric=settings.metric,
         mode=settings.mode,
         max_position=settings.max_position,
         target=settings.target,
         kill_threshold=settings.kill_threshold,
-        jobs_left=min(settings.jobs, spec.space.size or ENDLESS),
+        jobs_left=min(settings.jobs, size or ENDLESS),
         seed=settings.seed,
         weight=settings.weight,
-        space=spec.space,
+        space=space,
     )
     try:
         said = policy.review(terms)

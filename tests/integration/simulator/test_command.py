@@ -34,7 +34,7 @@ KEYS = {
     "traces", "policy", "parameters", "predictor", "metric", "mode", "R", "slots", "seed", "order_seed", "target", "time_to_target",
     "best", "best_job", "time", "job_seconds", "jobs_started", "jobs_terminated", "suspends", "iterations", "utilisation", "first_at_R",
     "jobs_at_R", "promotions", "pools", "reason", "events",
-    "predictions", "predictions_failed",
+    "predictions", "predictions_failed", "note",
 }  # fmt: skip
 
 
@@ -114,6 +114,14 @@ def test_the_table(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "never" in said(capsys, traces, "--slots", "2", "--target", "7")
 
 
+def test_what_the_policy_notes_on_the_terms(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [traces, "--policy", "sha", "--jobs", "2", "--set", "eta=3", "--slots", "2"]
+    note = "2 configurations are too few for 3 rungs at eta 3"
+    assert document(capsys, *arguments)["note"].startswith(note)
+    assert note in " ".join(said(capsys, *arguments).split())
+    assert document(capsys, traces, "--slots", "2")["note"] == ""
+
+
 def test_what_was_predicted(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     asking = [traces, "--policy", "pop", "--slots", "2", "--target", "0.5"]
     assert re.search(r" predictions +[1-9]\d* asked of pooled, 0 failed", said(capsys, *asking))
@@ -186,6 +194,13 @@ def test_the_same_bytes(traces: str) -> None:
         ("--speeds 0", 2, "speed must be a finite number > 0, found 0.0"),
         ("--jobs 0", 2, "jobs must be at least 1, found 0"),
         ("--max-iterations 0", 2, "max_position (--max-iterations) must be at least 1, found 0"),
+        ("--set target_over=3", 2, "target_over is 3: it needs a target, which is not given"),
+        (
+            "--policy sha --set brackets=[5]",
+            2,
+            "policy sha: brackets is [5], but the rungs are at 1, 4, 6: the largest early-stopping rate is 2",
+        ),
+        ("--policy asha --set rungs=1000000000000", 2, "policy asha: rungs is 1000000000000; it must be at most 64"),
         (f"--policy {POLICIES}:Changing", 2, "no trace has the hyperparameters {'x': 99}: a policy that changes them"),
         (f"--policy {POLICIES}:Raising", 1, "after 0.625 s: Raising on up-call"),
         (f"--policy {POLICIES}:Parking", 1, "after 0.625 s nothing happens any more; runs that wait for the policy: 1"),

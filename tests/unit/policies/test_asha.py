@@ -118,6 +118,19 @@ def test_an_extended_experiment_widens_its_brackets_and_promotes_who_waits() -> 
     ]
 
 
+def test_no_bracket_has_less_room_than_it_holds_after_an_extension() -> None:
+    """Parts are divided anew when there are more rungs: bracket 1 would get fewer than have begun in it."""
+    policy = AshaPolicy(eta=3)
+    cluster = cluster_of(policy, dict.fromkeys(range(1, 40), 0.5), jobs=27, max_position=9)
+    cluster.run()
+    cluster.at(cluster.now + 1, cluster.extend, 1, 81)
+    cluster.run()
+    bottoms = [rung for rung in rungs_of(policy, cluster) if rung.number == 0]
+    widths = [rung.width or 0 for rung in bottoms]
+    assert sum(widths) == 28
+    assert all(len(rung.standings) == width for rung, width in zip(bottoms, widths, strict=True)), bottoms
+
+
 def test_a_lost_run_is_queued_again_before_anything_new() -> None:
     policy = AshaPolicy(eta=2, brackets=[0])
     cluster = cluster_of(policy, jobs=4)

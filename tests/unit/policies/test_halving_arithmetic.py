@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard_policies.halving.brackets import average, hyperband, needed, shares, standard
+from hopyard_policies.halving.brackets import average, divided, hyperband, needed, shares, standard
 from hopyard_policies.halving.rungs import extended, least, positions
 
 
@@ -111,3 +111,34 @@ def test_the_brackets_of_hyperband() -> None:
 
 def test_what_brings_one_to_the_top() -> None:
     assert [needed(rungs, 4) for rungs in (5, 4, 3, 2, 1)] == [256, 64, 16, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("n", "begun", "widths"),
+    [
+        (16, (0, 0, 0), (12, 3, 1)),
+        (27, (12, 8, 1), (18, 8, 1)),
+        (27, (3, 3, 1), (21, 5, 1)),
+        (29, (20, 8, 1), (20, 8, 1)),
+        (3, (1, 1, 1), (1, 1, 1)),
+        (2, (1, 1, 0), (1, 1, 0)),
+        (3, (3, 0, 0), (3, 0, 0)),
+    ],
+)
+def test_parts_divided_anew_are_never_below_what_a_bracket_holds(
+    n: int, begun: tuple[int, ...], widths: tuple[int, ...]
+) -> None:
+    assert divided(n, [5, 4, 3], 4, begun) == widths
+
+
+@given(
+    begun=st.lists(st.integers(0, 50), min_size=1, max_size=5),
+    more=st.integers(0, 100),
+    eta=st.integers(2, 5),
+    spare=st.integers(1, 4),
+)
+def test_divided_parts_sum_to_n(begun: list[int], more: int, eta: int, spare: int) -> None:
+    n = sum(begun) + more
+    widths = divided(n, [spare + len(begun) - index for index in range(len(begun))], eta, begun)
+    assert sum(widths) == n
+    assert all(width >= held for width, held in zip(widths, begun, strict=True))

@@ -197,7 +197,14 @@ def test_minimising_the_negative_is_the_same_search() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("evaluation_boundary", 0), ("least_confidence", 1.5), ("slots_per_job", 0), ("step", -1), ("ahead", 0)],
+    [
+        ("evaluation_boundary", 0),
+        ("least_confidence", 1.5),
+        ("slots_per_job", 0),
+        ("step", -1),
+        ("step", True),
+        ("ahead", 0),
+    ],
 )
 def test_parameters_out_of_range(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):

@@ -112,7 +112,7 @@ def test_minimising_the_negative_is_the_same_search() -> None:
     assert search(*traces, slots=2).runs == search(*map(minimised, traces), slots=2, target=-0.9).runs
 
 
-@pytest.mark.parametrize(("name", "value"), [("first_look", 0), ("step", -1), ("ahead", 0)])
+@pytest.mark.parametrize(("name", "value"), [("first_look", 0), ("step", -1), ("step", True), ("ahead", 0)])
 def test_parameters_out_of_range(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
         PopPlusPolicy(**{name: value})  # type: ignore[arg-type]

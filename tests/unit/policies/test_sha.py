@@ -116,6 +116,26 @@ def test_a_rung_does_not_wait_for_a_job_that_a_person_has_paused() -> None:
     assert {job.state for job in cluster.jobs.values()} == {JobState.TERMINATED}
 
 
+def test_a_loser_that_a_person_has_paused_ends_when_it_is_resumed() -> None:
+    """Job 1 has reported at its rung when it is paused; the rung is decided meanwhile, and job 1 is among those who do not go on."""
+    cluster = cluster_of(ShaPolicy(eta=2, width=2), jobs=2, machines=1, max_position=4)
+
+    def pause() -> None:
+        assert cluster.jobs["1"].state is JobState.SUSPENDED
+        cluster.jobs["1"].state = JobState.HELD
+
+    def resume() -> None:
+        assert cluster.jobs["2"].position == 1
+        cluster.jobs["1"].state = JobState.SUSPENDED
+        cluster._wake()
+
+    cluster.at(1.5, pause)
+    cluster.at(2.5, resume)
+    cluster.run()
+    assert rows(cluster) == [("1", "m01", 0, 1, 0, 1), ("2", "m01", 1, 3, 0, 2)]
+    assert {job.state for job in cluster.jobs.values()} == {JobState.TERMINATED}
+
+
 def test_the_last_bracket_has_what_is_left() -> None:
     policy = ShaPolicy(eta=2)
     cluster = cluster_of(policy, jobs=6, max_position=4)

@@ -53,3 +53,17 @@ def test_confidences_are_asked_for_at_any_time_and_may_only_look() -> None:
     assert PolicyHost(DefaultPolicy()).confidences(rig.x, rig.now) == {}
     with pytest.raises(InvalidInput, match=r"Creates: confidences may only look, found CreateJob\(job='1'"):
         PolicyHost(Creates()).confidences(rig.x, rig.now)
+
+
+class Wants(Policy):
+    """Creates jobs without end."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        while True:
+            cluster.create_job()
+
+
+def test_an_answer_has_a_bounded_number_of_commands() -> None:
+    failed = offered(Wants())
+    assert isinstance(failed, PolicyFailed)
+    assert "CreateJob: this answer may have at most 10000 commands" in failed.error

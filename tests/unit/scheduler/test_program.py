@@ -99,16 +99,16 @@ class Refuses(Policy):
 def test_a_policy_looks_at_the_terms_and_the_space_of_an_experiment_and_may_refuse_them() -> None:
     spec = load_spec(FILE.format(program="command: [a]\npolicy: mine"))
     settings = settings_of(spec)
-    assert review(Refuses(), spec, settings) == "policy mine: 3 of lr"
+    assert review(spec.policy.name, Refuses(), settings, spec.space) == "policy mine: 3 of lr"
     with pytest.raises(InvalidInput, match=r"^policy mine: stop\.jobs is 4; at most 3 are possible$"):
-        review(Refuses(), spec, replace(settings, jobs=4))
+        review(spec.policy.name, Refuses(), replace(settings, jobs=4), spec.space)
     with pytest.raises(InvalidInput, match="policy mine: could not look at the terms: ZeroDivisionError"):
-        review(Refuses(), spec, replace(settings, jobs=1))
+        review(spec.policy.name, Refuses(), replace(settings, jobs=1), spec.space)
 
 
 def test_an_experiment_has_no_more_jobs_than_its_space_has_configurations() -> None:
     spec = load_spec(FILE.replace("uniform: [0, 1]", "choice: [1, 2]").format(program="command: [a]\npolicy: mine"))
-    assert review(Refuses(), spec, settings_of(spec)) == "policy mine: 6 of lr"
+    assert review(spec.policy.name, Refuses(), settings_of(spec), spec.space) == "policy mine: 6 of lr"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_experiment_has_no_more_jobs_than_its_space_has_configurations() -> N
 def test_what_a_policy_says_of_the_terms_is_a_note(policy: str, jobs: int, said: str) -> None:
     text = f"command: [a]\npolicy: {policy}"
     spec = load_spec(FILE.replace("jobs: 3", f"jobs: {jobs}, max_iterations: 256").format(program=text))
-    note = review(new_policy(spec.policy.name, spec.policy.parameters), spec, settings_of(spec))
+    note = review(spec.policy.name, new_policy(spec.policy.name, spec.policy.parameters), settings_of(spec), spec.space)
     assert note.startswith(said) if said else note == ""
 
 
@@ -133,4 +133,4 @@ def test_a_review_that_answers_no_text_is_the_policy_s_mistake() -> None:
 
     spec = load_spec(FILE.format(program="command: [a]\npolicy: mine"))
     with pytest.raises(InvalidInput, match="policy mine: review answered None; needed is text"):
-        review(Mute(), spec, settings_of(spec))
+        review(spec.policy.name, Mute(), settings_of(spec), spec.space)

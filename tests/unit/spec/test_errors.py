@@ -43,6 +43,10 @@ ONE_MISTAKE = [
     (changed(3, "metric: {name: a, mode: up}"), 'metric.mode: needs one of max, min, found "up"'),
     (changed(3, "metric: {name: '', mode: max}"), 'metric.name: needs at least 1 character, found ""'),
     (changed(3, "metric: {name: a, mode: max, target: .inf}"), "metric.target: needs a finite number, found Infinity"),
+    (
+        changed(3, "metric: {name: a, mode: max, target_over: 3}"),
+        "metric.target_over: found 3, but there is no target: give one (metric.target), or leave this out",
+    ),
     (changed(3, "metric: {name: a, mode: max, target: high}"), 'metric.target: needs a finite number, found "high"'),
     (
         changed(3, "metric: {name: a, mode: min, target: 0.9, kill_threshold: 0.1}"),

@@ -78,6 +78,9 @@ class MetricSpec(_Section):
     @model_validator(mode="after")
     def _target_is_in_range(self) -> Self:
         low, high = self.min, self.max
+        if self.target is None and self.target_over > 1:
+            message = f"found {self.target_over}, but there is no target: give one (metric.target), or leave this out"
+            raise problems_error([Problem(("target_over",), message)])
         if low is not None and high is not None and low >= high:
             raise problems_error([Problem(("max",), f"needs to be above min {low:g}, found {high:g}")])
         if self.target is not None:

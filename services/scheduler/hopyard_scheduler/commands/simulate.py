@@ -193,6 +193,8 @@ def _table(result: Result) -> Any:
     if result.predictions:
         of = f" of {result.predictor}" if result.predictor is not None else ""
         rows["predictions"] = f"{result.predictions} asked{of}, {result.predictions_failed} failed"
+    if result.note:
+        rows["note"] = result.note
     for name, value in rows.items():
         table.add_row(name, value)
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence, ValuesView
 from dataclasses import replace
+from typing import Final
 
 from typing_extensions import override
 
@@ -39,6 +40,9 @@ from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
 from hopyard_scheduler.core.model import HeldMachine, Job, Run
 from hopyard_scheduler.core.snapshots import SnapshotId
+
+MAX_COMMANDS: Final = 10_000
+"""Commands in one answer, beside two for each job that is there."""
 
 
 def job_view(job: Job) -> JobView:
@@ -310,6 +314,12 @@ class CoreView(Cluster):
                 self._started.add(command.job)
             case _:
                 pass
+        most = MAX_COMMANDS + 2 * len(self._x.jobs)
+        if len(self.commands) >= most:
+            raise CommandError(
+                f"{name}: this answer may have at most {most} commands, for everything else waits until they are carried "
+                "out; ask for the others in later up-calls"
+            )
         self.commands.append(command)
 
     def _know_job(self, command: str, job: str) -> None:

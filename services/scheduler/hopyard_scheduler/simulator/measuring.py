@@ -65,6 +65,7 @@ class Result:
         events: Events that the core took.
         predictions: Questions that the policy asked about curves.
         predictions_failed: Those of them that were answered with an error.
+        note: What the policy said of the terms beforehand; empty: nothing.
         runs: Every run, when details are wanted.
         states: What became of every job (COMPLETED, TERMINATED, SUSPENDED, ...), when details are wanted.
         curves: [time, position, value] of every report by job, when details are wanted.
@@ -101,6 +102,7 @@ class Result:
     events: int
     predictions: int
     predictions_failed: int
+    note: str = ""
     runs: tuple[RunInterval, ...] | None = None
     states: Mapping[str, str] | None = None
     curves: Mapping[str, list[list[float | int | None]]] | None = None

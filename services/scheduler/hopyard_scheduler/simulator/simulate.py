@@ -19,7 +19,7 @@ from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import Settings
 from hopyard_scheduler.core.predicting import PREDICT
-from hopyard_scheduler.policies import new_policy, policy_class
+from hopyard_scheduler.policies import new_policy, policy_class, review
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
 from hopyard_scheduler.simulator.foresight import Foreseen, Predictions
 from hopyard_scheduler.simulator.measuring import POOLS, Result
@@ -94,7 +94,7 @@ def simulate(
         watch: Called now and then while it goes on.
 
     Raises:
-        InvalidInput: An argument is wrong, or the policy trains what the workload does not know.
+        InvalidInput: An argument is wrong, the policy cannot serve such terms, or it trains what the workload does not know.
         SimulationError: The policy failed, or came to a stop.
     """
     if (slots is None) == (fleet is None):
@@ -113,6 +113,8 @@ def simulate(
         raise InvalidInput(f"jobs must be at least 1, found {most}")
     if target is not None and not math.isfinite(target):
         raise InvalidInput(f"target must be a finite number, found {target!r}")
+    if target is None and terms.get("target_over", 1) > 1:
+        raise InvalidInput(f"target_over is {terms['target_over']}: it needs a target, which is not given")
     if max_time is not None and not 0 < max_time < math.inf:
         raise InvalidInput(f"max_time must be a number of seconds > 0, found {max_time!r}")
     settings = Settings(
@@ -131,12 +133,14 @@ def simulate(
         space=space.to_dict() if space is not None else None,
         constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
     )
+    settings = replace(settings, **terms)
+    note = _reviewed(policy, name, given, settings, space)
     seen = foreseen if foreseen is not None else Foreseen()
     questions = _Questions(configurations, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))
     world = World(
         workload,
         made,
-        replace(settings, **terms),
+        settings,
         machines,
         costs or Costs(),
         faults or Faults(),
@@ -151,7 +155,7 @@ def simulate(
             watch(world)
     who = type(predictor).__name__ if isinstance(predictor, Predictor) else predictor
     asked = who if questions.asked else None
-    return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target, asked, questions)
+    return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target, asked, questions, note)
 
 
 def _predictor(
@@ -177,6 +181,7 @@ def _result(
     target: float | None,
     predictor: str | None,
     questions: _Questions,
+    note: str,
 ) -> Result:
     measure, x, now = world.measure, world.experiment, world.timeline.now
     capacity, started = measure.closed(now)
@@ -210,6 +215,7 @@ def _result(
         events=world.events,
         predictions=questions.asked,
         predictions_failed=questions.failed,
+        note=note,
         runs=tuple(measure.runs) if measure.details else None,
         states={job.id: job.state.value for job in x.jobs.values()} if measure.details else None,
         curves=measure.curves if measure.details else None,
@@ -284,6 +290,19 @@ def _policy(
     _check(terms)
     made = new_policy(policy, own) if isinstance(policy, str) else policy(**own)
     return made, name, own, terms
+
+
+def _reviewed(
+    policy: str | type[Policy] | Callable[..., Policy],
+    name: str,
+    own: Mapping[str, Any],
+    settings: Settings,
+    space: Space | None,
+) -> str:
+    """What another policy like this one says of the terms. One that somebody else's code makes is not made twice, and not asked."""
+    if isinstance(policy, str):
+        return review(name, new_policy(policy, own), settings, space)
+    return review(name, policy(**own), settings, space) if isinstance(policy, type) else ""
 
 
 def _check(terms: Mapping[str, Any]) -> None:

@@ -1,0 +1,88 @@
+"""What asks for very many jobs: they are made a few at a time, and no parameter stalls the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hopyard.policy import Policy
+from hopyard.policy.vocabulary import CreateJob
+from hopyard.space import Space
+from hopyard_policies.bandit import BanditPolicy
+from hopyard_policies.creating import AT_ONCE
+from hopyard_policies.default import DefaultPolicy
+from hopyard_policies.earlyterm import EarlyTermPolicy
+from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, BohbPolicy, HyperbandPolicy, ShaPolicy
+from hopyard_policies.median import MedianPolicy
+from hopyard_policies.pbt import PbtPolicy
+from hopyard_policies.pop import PopPolicy
+from hopyard_policies.pop_plus import PopPlusPolicy
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import Answered, PolicyAnswered
+from hopyard_scheduler.policyhost import PolicyHost
+from tests.unit.core.rig import Rig
+
+SPACE = Space.from_dict({"x": {"uniform": [0, 1]}})
+AHEAD = [
+    DefaultPolicy,
+    MedianPolicy,
+    BanditPolicy,
+    EarlyTermPolicy,
+    PopPolicy,
+    PopPlusPolicy,
+    AshaPolicy,
+    AsyncHyperbandPolicy,
+    ShaPolicy,
+    HyperbandPolicy,
+    BohbPolicy,
+]
+
+
+class Asked(Rig):
+    """A core whose up-calls a policy answers, until no more follow."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.host = PolicyHost(policy)
+        super().__init__(jobs=20_000, max_position=256, space=SPACE.to_dict())
+
+    def answer(self, call: UpCall) -> PolicyAnswered:
+        answered = self.host.answer(self.x, call)
+        assert isinstance(answered, PolicyAnswered), answered
+        created = sum(isinstance(command, CreateJob) for command in answered.answer.commands)
+        assert created <= AT_ONCE
+        return answered
+
+
+@pytest.mark.parametrize("policy", AHEAD)
+def test_jobs_ahead_are_asked_for_a_few_at_a_time(policy: Callable[..., Policy]) -> None:
+    rig = Asked(policy(ahead=10_000))
+    assert len(rig.x.asks) == AT_ONCE
+
+
+@pytest.mark.parametrize("policy", AHEAD)
+def test_ahead_has_a_bound(policy: Callable[..., Policy]) -> None:
+    with pytest.raises(ValueError, match=r"^ahead is 1000000000; it must be at most 10000$"):
+        policy(ahead=1_000_000_000)
+
+
+def test_a_large_population_is_created_as_machines_take_its_members() -> None:
+    rig = Asked(PbtPolicy(population=600))
+    assert len(rig.x.asks) == AT_ONCE
+    while rig.x.asks:
+        rig.feed(Answered(rig.now, "x", next(iter(rig.x.asks)), {"x": 0.5}))
+    # Two machines have taken two, and two more may be made when the policy is next offered a machine.
+    assert AT_ONCE <= len(rig.x.jobs) <= AT_ONCE + 2
+    assert len(rig.x.live) == 2
+
+
+def test_a_population_has_a_bound() -> None:
+    with pytest.raises(ValueError, match=r"^population is 100000; it must be at most 10000$"):
+        PbtPolicy(population=100_000)
+
+
+@pytest.mark.parametrize("policy", [AshaPolicy, AsyncHyperbandPolicy, ShaPolicy, HyperbandPolicy, BohbPolicy])
+def test_rungs_have_a_bound(policy: Callable[..., Policy]) -> None:
+    with pytest.raises(ValueError, match=r"^rungs is 1000000000000; it must be at most 64$"):
+        policy(rungs=10**12)
+    policy(rungs=64)

@@ -16,7 +16,7 @@ from hopyard.space.errors import ParameterError
 from hopyard.space.integers import IntUniform, LogInt
 from hopyard.space.parameter import Parameter
 from hopyard.space.streams import below
-from hopyard.space.values import JsonValue, canonical_json, json_problem, show
+from hopyard.space.values import JsonValue, canonical_json, is_number, json_problem, show
 
 _LISTED: Final = 10_000
 """Up to so many sequences are listed, and so have numbers."""
@@ -217,6 +217,15 @@ class Sequences(Parameter):
                 found.setdefault(canonical_json(made), made)
         return found
 
+    def ends(self) -> Iterator[JsonValue]:
+        """Each template with its parameters at both ends of their ranges, as far as these fit together; at most 32 of each."""
+        for template, holes in self._parts:
+            for values in itertools.islice(itertools.product(*map(_ends, holes.values())), 32):
+                try:
+                    yield self._filled(template, dict(zip(holes, values, strict=True)))
+                except SequenceError:
+                    continue
+
     @property
     def has_unit(self) -> bool:
         """Whether the sequences can be counted."""
@@ -264,6 +273,17 @@ class Sequences(Parameter):
         if self.per is not None:
             written["per"] = self.per
         return cast(JsonValue, read(written).written())
+
+
+def _ends(parameter: Parameter) -> list[JsonValue]:
+    if parameter.kind == "choice":  # in the order written
+        listed = [parameter.at(index) for index in range(cast(int, parameter.size))]
+        numbers = [value for value in listed if is_number(value)]
+        if len(numbers) < len(listed):
+            return listed
+        ordered = sorted(cast("list[float]", numbers))
+        return [ordered[-1], ordered[0]]
+    return [parameter.from_unit(1.0), parameter.from_unit(0.0)]
 
 
 def _drawn(holes: _Holes, rng: random.Random) -> dict[_Path, JsonValue]:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from hopyard.space import Problem, field_name, show
 from hopyard.spec.document import read_document
 from hopyard.spec.errors import SpecError, SpecProblem
+from hopyard.spec.growth import growing
 from hopyard.spec.messages import Path, problems_of
 from hopyard.spec.models import ExperimentSpec, program_problems
 
@@ -51,7 +52,7 @@ def load_spec(text: str, source: str = "experiment", *, missing: Mapping[str, ob
         data: object = document.data
         if missing is not None and isinstance(data, dict) and not data.keys() & {"trainer", "command", "log"}:
             data = {**missing, **data}
-        spec, mistakes = _validate(data)
+        spec, mistakes = _given(data)
         # What could not be read is told once: its place holds nothing, which would be a second mistake.
         unread = {problem.path for _, problem in problems if problem.path}
         problems += [(document.line(found.path), found) for found in mistakes if found.path not in unread]
@@ -66,10 +67,7 @@ def parse_spec(data: Mapping[str, object], source: str = "experiment") -> Experi
     Raises:
         SpecError: all mistakes, each with field, what was found and what is allowed.
     """
-    spec, mistakes = _validate(data)
-    if spec is None:
-        raise SpecError([_located(source, None, mistake) for mistake in mistakes])
-    return spec
+    return _checked(*_given(data), source)
 
 
 def canonical_json(spec: ExperimentSpec) -> str:
@@ -94,7 +92,21 @@ def spec_from_json(text: str) -> ExperimentSpec:
         data = json.loads(text)
     except ValueError as error:
         raise SpecError([SpecProblem("experiment", None, "", f"is not JSON: {error}")]) from None
-    return parse_spec(data)
+    return _checked(*_validate(data), "experiment")
+
+
+def _checked(spec: ExperimentSpec | None, mistakes: list[Problem], source: str) -> ExperimentSpec:
+    if spec is None:
+        raise SpecError([_located(source, None, mistake) for mistake in mistakes])
+    return spec
+
+
+def _given(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
+    """Validate what a user gives; what was accepted once and is journalled stays as it is."""
+    spec, mistakes = _validate(data)
+    if spec is not None and spec.stop.max_iterations is not None:
+        mistakes += growing(spec.space, spec.stop.max_iterations)
+    return (None if mistakes else spec), mistakes
 
 
 def _validate(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:

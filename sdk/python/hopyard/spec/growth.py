@@ -1,0 +1,53 @@
+"""Sequences that grow beyond what a double can hold before the training is complete."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, cast
+
+from hopyard.sequences import Sequence, SequenceError, is_written, read
+from hopyard.space import Choice, Constant, Parameter, Problem, Sequences, Space
+
+_SPANS: Final = 2000
+"""So many spans of a sequence are passed: reading a file must not take as long as its training."""
+
+_ENDS: Final = 16
+"""At the ends of so many spans values are computed, besides the last."""
+
+
+def growing(space: Space, stop: int) -> Iterator[Problem]:
+    """For each parameter with such a sequence, the first one found; `stop` is the position of a complete training.
+
+    Parameters inside a sequence are tried at both ends of their ranges. Where positions count optimizer steps, it is not
+    known how many there will be: nothing is said.
+    """
+    for name, parameter in space.items():
+        for sequence in map(read, _written(parameter)):
+            at = None if sequence.per_step else _beyond(sequence, stop)
+            if at is not None:
+                place = ("space", *f".{name}".replace(".", ".space.").split(".")[2:])
+                reason = f"{sequence} is beyond what a double can hold at position {at}, before max_iterations, {stop}"
+                yield Problem(place, f"{reason}; narrow its parameters, or let it grow more slowly")
+                break
+
+
+def _written(parameter: Parameter) -> Iterable[dict[str, Any]]:
+    if isinstance(parameter, Sequences):
+        return cast("Iterable[dict[str, Any]]", parameter.ends())
+    values = parameter.values if isinstance(parameter, Choice) else ()
+    values = (parameter.value,) if isinstance(parameter, Constant) else values
+    return [cast("dict[str, Any]", value) for value in values if is_written(value)]
+
+
+def _beyond(sequence: Sequence, stop: int) -> int | None:
+    """A position before `stop` where the sequence has no value."""
+    spans = list(itertools.islice(itertools.takewhile(lambda span: span[0] < stop, sequence.spans(0)), _SPANS))
+    ends = [start - 1 for start, _ in spans[1:]]
+    last = stop - 1 if len(spans) < _SPANS else ends.pop()
+    for at in (*ends[:_ENDS], last):
+        try:
+            sequence.value(at)
+        except SequenceError:
+            return at
+    return None

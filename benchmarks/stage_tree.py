@@ -5,7 +5,7 @@
 Each search is simulated trial by trial (`default`, `sha`, ...) and on a stage tree with the same tuner, on the same machines and
 with the same costs: a snapshot, and a start from one, cost a part of an epoch each. Metrics depend on the state alone, so
 that both searches see the same values. `saved` is the ratio of their machine-hours, `p` the space's merge rate, `bound` the
-time below which nobody can train what was trained (Hu's level bound), `again` what was trained more than once, in positions.
+time below which nobody can train what was trained (Hu's level bound), `again` what was trained more than once, in reports.
 
 The figures are machine-hours and times of the simulator, in epochs; for bert an epoch is 1,000 steps.
 """
@@ -55,7 +55,16 @@ class Space(Workload):
         self.max_position = spec.stop.max_iterations
         self.found = found
         self.tree = PrefixTree(Request(each, self.max_position) for each in found)
+        # A program may save wherever a trial branches off, not only where it would report anyway.
+        stops = {branch.stop for root in self.tree.roots for branch in root.all()}
+        self.positions = sorted(stops.union(range(self.every, self.max_position + 1, self.every)))
         self._lessons = {json.dumps(each, sort_keys=True): self._lesson(each) for each in found}
+
+    def reports(self, tree: PrefixTree) -> int:
+        """How many reports there are on a tree of which nothing is trained twice."""
+        return sum(
+            branch.start < p <= branch.stop for root in tree.roots for branch in root.all() for p in self.positions
+        )
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
         """All of them; `order_seed` shuffles them."""
@@ -71,13 +80,14 @@ class Space(Workload):
     def _lesson(self, given: Mapping[str, Any]) -> Lesson:
         """The metric drifts towards a goal that the values in force set: the past counts, the future does not."""
         sequences = {name: as_sequence(value) for name, value in sorted(given.items())}
-        positions = range(self.every, self.max_position + 1, self.every)
-        level, values = 0.0, []
-        for position in positions:
-            in_force = json.dumps({name: s.value(position - self.every) for name, s in sequences.items()})
-            level += (random.Random(in_force).random() - level) * 0.05
+        level, before, values, seconds = 0.0, 0, [], []
+        for position in self.positions:
+            in_force = json.dumps({name: s.value(before) for name, s in sequences.items()})
+            seconds.append((position - before) / self.every)
+            level += (random.Random(in_force).random() - level) * (1 - 0.95 ** seconds[-1])
             values.append(level)
-        return Lesson(values, [1.0] * len(values), positions)
+            before = position
+        return Lesson(values, seconds, self.positions)
 
 
 def measure(space: Space, tuner: str, slots: int, cost: float) -> dict[str, Any]:
@@ -94,7 +104,7 @@ def measure(space: Space, tuner: str, slots: int, cost: float) -> dict[str, Any]
         space, "stage_tree", slots=slots, costs=costs, parameters={"tuner": {"name": name, **given}}, details=True
     )
     known = _trained(space, tree)
-    unique, bound = known.unique // space.every, math.ceil(known.makespan_lower_bound(slots) / space.every)
+    unique, bound = space.reports(known), math.ceil(known.makespan_lower_bound(slots) / space.every)
     return {
         "trials": len(space.found),
         "p": space.tree.total / space.tree.unique,
@@ -111,7 +121,7 @@ def measure(space: Space, tuner: str, slots: int, cost: float) -> dict[str, Any]
         "over_bound": tree.time / bound,
         "trained": tree.iterations,
         "unique": unique,
-        "unique_of_space": space.tree.unique // space.every,
+        "unique_of_space": space.reports(space.tree),
         "again": tree.iterations - unique,
         "best_alone": alone.best,
         "best": tree.best,

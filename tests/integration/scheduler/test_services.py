@@ -129,6 +129,43 @@ async def test_an_extended_experiment_goes_on(client: AsyncClient, stubs: Stubs,
     assert positions == [1, 2, 3, 4, 5, 6]
 
 
+EVERY_KIND = """space:
+  x: {uniform: [0.0, 0.5], step: 0.1}
+  lr: {loguniform: [1.0e-4, 1.0]}
+  layers: {int: [1, 5], step: 2}
+  width: {logint: [16, 1024]}
+  optimizer: {choice: [sgd, {name: adam, betas: [0.9, 0.999]}]}
+  nesterov: {choice: [true, false], when: {optimizer: sgd}}
+  head: {space: {depth: {int: [1, 4]}, dropout: {uniform: [0.0, 0.5]}}}
+  activation: relu
+  betas: {constant: [0.9, 0.999]}
+  decay: {sequence: {multi_step: {milestones: [2, 5], values: [1.0e-4, 1.0e-3, 1.0e-2]}}}
+  noise: {sequence: [{constant: 0.1}, {exponential: {initial: {loguniform: [0.01, 1.0]}, gamma: 0.99}}], per: 2}
+"""
+
+
+@pytest.mark.parametrize("policy", ["default", "asha", "stage_tree"])
+async def test_a_search_over_every_kind_of_parameter_is_extended(
+    client: AsyncClient, stubs: Stubs, tmp_path: Path, policy: str
+) -> None:
+    file = experiment(tmp_path / "e", jobs=2, more=f"policy: {{name: {policy}}}")
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(EVERY_KIND if line.startswith("space:") else line for line in lines))
+    created = await client.create(file)
+    before = await client.wait(created.id, timeout=60)
+    assert before.state is ExperimentState.COMPLETED
+    told = {job.id: job.hyperparameters for job in await client.jobs(created.id)}
+    request = e.ExtendExperimentRequest(experiment=created.id, jobs=2, max_iterations=6, request_id="more")
+    await stubs.experiments.ExtendExperiment(request)
+    extended = await client.wait(created.id, timeout=60)
+    assert extended.state is ExperimentState.COMPLETED
+    jobs = await client.jobs(created.id)
+    assert len(jobs) == 4
+    assert {job.id: job.hyperparameters for job in jobs if job.id in told} == told
+    if policy != "asha":  # It promotes the best only.
+        assert {(job.state, job.position) for job in jobs} == {(JobState.COMPLETED, 6)}
+
+
 async def test_acts_on_single_jobs(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
     created = await client.create(experiment(tmp_path / "e", jobs=4, length=300, pace=0.01))
     name = created.id

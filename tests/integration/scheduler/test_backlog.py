@@ -21,7 +21,7 @@ JOBS = 5_000  # Their configurations take more than two minutes.
 async def over(client: AsyncClient, found: Experiment) -> Experiment:
     """The experiment, when it has ended."""
     async with asyncio.timeout(45):
-        while not (found := await client.get(found)).state.ended:
+        while not (found := await client.get(found)).state.ended:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     return found
 

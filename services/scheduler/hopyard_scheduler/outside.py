@@ -107,6 +107,8 @@ class Generators:
 
     async def _serve(self, name: str, asked: _Asked) -> None:
         while (question := await asked.queue.get()) is not None:
+            if not self._is_open(question):
+                continue
             answered = await self._persist(question, asked)
             if not answered.error:
                 asked.fresh[answered.ticket] = answered.result
@@ -162,6 +164,11 @@ class Generators:
                 more=bool(spec_json) and start + _AT_ONCE < len(calls),
             )
             await self._stub.OpenGenerator(request, timeout=_PATIENCE)
+
+    def _is_open(self, question: AskOutside) -> bool:
+        """Whether the core still waits for an answer: an experiment that was stopped may have left thousands of questions."""
+        found = self._core.find(question.member)
+        return found is None or question.ticket in found[0].asks
 
     def _found(self, question: AskOutside) -> tuple[Experiment, Member]:
         found = self._core.find(question.member)

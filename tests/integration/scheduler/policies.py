@@ -98,3 +98,12 @@ class Unmakeable(Policy):
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         return
+
+
+class Many(DefaultPolicy):
+    """Has thousands of jobs made with its first answer, and never more."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        """Creates what the experiment may have."""
+        for _ in range(cluster.experiment.jobs_left):
+            cluster.create_job()

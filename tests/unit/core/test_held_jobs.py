@@ -280,3 +280,17 @@ def test_whoever_waits_for_a_job_without_a_run_is_asked_again_when_a_person_paus
     else:
         rig.feed(JobOperated(rig.now, "x", TerminateJob("2"), asks_anew))
     assert len(rig.called(AllocateJobs)) == asked + asks_anew
+
+
+def test_a_policy_that_wants_no_machine_waits_for_the_held_job_alone() -> None:
+    """Another job stands where the policy never lets it go on, as at a rung."""
+    rig = Rig(jobs=2)
+    rig.demand = lambda: 0
+    rig.create()
+    rig.create()
+    hold(rig)
+    assert rig.job("2").state is JobState.PENDING
+    assert whole(rig) == "nothing is left to train but job 1, which is paused by a person: resume or stop it"
+    rig.demand = lambda: 1
+    rig.command()
+    assert not whole(rig).startswith(ONLY_PAUSED)

@@ -96,6 +96,18 @@ def test_it_waits_for_its_generator() -> None:
     assert whole(rig) == "no job runs: job 1 the policy has not started it (2 machines are idle)"
 
 
+def test_who_stands_at_a_rung_is_not_what_the_experiment_waits_for() -> None:
+    rig = Rig()
+    rig.start(rig.create(), "n1/0", until=2)
+    rig.say(rig.key(), Started(0))
+    rig.report(2)
+    rig.taken(2)
+    rig.ended(RunEndReason.UNTIL, 2, snapshot(2))
+    rig.command(CreateJob("2"))
+    assert rig.job().state is JobState.SUSPENDED
+    assert whole(rig) == "waits for the generator's answer for 1 job"
+
+
 def test_no_machine_in_the_cluster() -> None:
     rig = Rig(machines=1)
     rig.create()

@@ -303,6 +303,7 @@ def _predict(x: Experiment, command: Predict) -> None:
     if found := predicting.obstacle(job, command.parameters):
         raise RefusedError(found)
     x.ask(POLICY + command.ticket, predicting.PREDICT, predicting.question(x, job, command.parameters))
+    job.predictions[POLICY + command.ticket] = None
 
 
 def _reserve(x: Experiment, machine: str, reserved: bool) -> None:

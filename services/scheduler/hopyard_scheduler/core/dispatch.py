@@ -212,6 +212,7 @@ def _answered(x: Experiment, event: Answered) -> None:
     if event.ticket.startswith(commands.CREATE):
         _created(x, x.members[question.member], question.payload, event)
     elif question.kind == predicting.PREDICT:
+        x.jobs[question.payload["job"]].predictions.pop(event.ticket, None)
         x.call(PredictionReady(ticket, question.payload["job"], event.result, event.error))
     else:
         x.call(AnswerReady(ticket, event.result, event.error))

@@ -143,6 +143,7 @@ class Job:
         high_water: The highest position that was ever reported; up-calls fire above it only.
         run: Its present run.
         channels: Numbers of the channels of all its runs by (attempt, rank).
+        predictions: Tickets of questions about its curve that are not answered.
         asked: Positions at which the policy asked for a snapshot: it may want to fork there.
         held: Whether a person has paused it: it is HELD, or will be when its run has left.
     """
@@ -165,6 +166,7 @@ class Job:
     curve: Curve = field(default_factory=Curve)
     run: Run | None = None
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    predictions: dict[str, None] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     held: bool = False
     failures: int = 0

@@ -71,8 +71,9 @@ def thinned(points: Sequence[T], most: int = MAX_POINTS) -> Sequence[T]:
 
 def withdraw(x: Experiment, job: Job) -> None:
     """A job has ended: its policy hears that what it asked about it will not be answered."""
-    for ticket, asked in list(x.asks.items()):
-        if asked.kind == PREDICT and asked.payload["job"] == job.id:
+    tickets, job.predictions = job.predictions, {}
+    for ticket in tickets:
+        if ticket in x.asks:
             del x.asks[ticket]
             x.emit(WithdrawQuestion(x.id, ticket))
             error = f"job {job.id} is {job.state.value} by now"

@@ -169,8 +169,11 @@ class Waiting:
 
     def _only_held(self, member: Member) -> str:
         """That it goes on when a person resumes a job, and not before; empty: it goes on."""
-        held, still = member.states.get(JobState.HELD, 0), member.jobs_left
-        if not held or still or sum(n for state, n in member.states.items() if not state.ended) > held:
+        x, held, still = self._x, member.states.get(JobState.HELD, 0), member.jobs_left
+        # Others may stand where the policy never lets them go on, as at a rung.
+        done = x.demand == 0 and not (x.live or x.asks or x.calls or x.in_flight or x.outdated)
+        alone = sum(n for state, n in member.states.items() if not state.ended) == held
+        if not held or still or not (alone or done):
             return ""
         names = [job.id for job in self._x.open.values() if job.state is JobState.HELD and job.member is member]
         named = _and(names if held <= _NAMED else [*names[: _NAMED - 1], f"{held - _NAMED + 1} more"])
@@ -187,11 +190,15 @@ class Waiting:
             others = _count(x.share, "machine", "machines")
             return f"{self._its_share} is {x.share} of {machines}, and others have yet to leave {others}"
         waiting = [job for job in x.open.values() if job.member is member]
-        if any(job.state is not JobState.CREATING for job in waiting):
-            first = next(job for job in waiting if job.state is not JobState.CREATING)
+        coming = [job for job in waiting if job.state is JobState.CREATING]
+        # Who has run already and has no machine now waits by the will of the policy: for others, as at a rung.
+        first = next(
+            (job for job in waiting if job.state is not JobState.CREATING and not (coming and job.attempt)), None
+        )
+        if first is not None:
             return f"no job runs: job {first.id} {self.job(first)}"
-        if waiting or any(name.startswith(CREATE) and a.member == member.id for name, a in x.asks.items()):
-            return f"waits for the generator's answer for {_count(len(waiting), 'job', 'jobs')}"
+        if coming or any(name.startswith(CREATE) and a.member == member.id for name, a in x.asks.items()):
+            return f"waits for the generator's answer for {_count(len(coming), 'job', 'jobs')}"
         if x.in_flight is not None:
             return f"waits for the policy, which is thinking about {type(x.in_flight[1]).__name__}"
         return f"the policy has no job to run ({_count(len(x.vacant), 'machine is', 'machines are')} idle)"

@@ -12,7 +12,7 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.space import Space
 from hopyard.traces import Trace
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Result, SimulationError, TraceWorkload, simulate
+from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Result, TraceWorkload, simulate
 
 SPACE = Space.from_dict({"lr": {"loguniform": [1e-4, 1.0]}, "batch": {"choice": [16, 32, 64]}}).constrained(
     ["lr * batch <= 32"]
@@ -60,7 +60,7 @@ def test_lost_runs_and_costs_change_nothing_in_the_count() -> None:
 def test_recorded_curves_are_refused_with_what_to_do() -> None:
     traces = [Trace(str(n), {"lr": n / 9}, "score", "max", (n / 9,) * 8, (1.0,) * 8) for n in range(1, 6)]
     parameters = {"population": 5, "interval": 2}
-    with pytest.raises(SimulationError, match=r"must know the search space.*CurveWorkload.*space="):
+    with pytest.raises(InvalidInput, match=r"must know the search space.*CurveWorkload.*space="):
         simulate(TraceWorkload(traces), "pbt", slots=1, parameters=parameters)
     space = Space.from_dict({"lr": {"uniform": [0, 1]}})
     with pytest.raises(

@@ -192,4 +192,6 @@ def test_with_a_target(found: list[Trace], search: Mapping[str, Any], wrong: Fau
 def test_the_same_again_with_and_without_details(found: list[Trace], search: Mapping[str, Any], wrong: Faults) -> None:
     result = run(found, search, faults=wrong)
     assert repr(run(found, search, faults=wrong)) == repr(result)
-    assert run(found, search, faults=wrong, details=False) == replace(result, runs=None, curves=None)
+    assert run(found, search, faults=wrong, details=False) == replace(
+        result, runs=None, states=None, curves=None, labels=None, confidences=None
+    )

@@ -25,6 +25,9 @@ from hopyard.predictor import Prediction
 from hopyard_policies.creating import need_at_most, room
 from hopyard_policies.parameters import need_whole
 
+FRACTION: Final = 15
+"""How many boundaries a job has at most by default: one every 5 to 10 % of the longest job (HyperDrive, section 9)."""
+
 _BOUNDARY: Final = 10
 
 
@@ -194,7 +197,3 @@ def longest(cluster: Cluster) -> int:
     """How far the longest job trains; of jobs without an end, 15 times the paper's boundary for supervised learning."""
     most = cluster.experiment.max_position
     return most if most < ENDLESS else FRACTION * _BOUNDARY
-
-
-FRACTION: Final = 15
-"""How many boundaries a job has at most by default: one every 5 to 10 % of the longest job (HyperDrive, section 9)."""

@@ -271,10 +271,12 @@ def _wind_up(x: Experiment, member: Member) -> None:
     phase, reason = member.final
     jobs = [job for job in x.jobs.values() if job.member is member]
     for job in jobs:
-        waits = job.state.idle or job.state is JobState.HELD
-        if waits and (job.id == member.winner or solved.ever(x, job) is not None):
+        if not (job.state.idle or job.state is JobState.HELD):
+            continue
+        reached = solved.ever(x, job) is not None
+        if reached or job.id == member.winner:
             job.position = job.high_water  # Also where a program without snapshots would begin again.
-            x.move(job, JobState.COMPLETED, "reached the target" if solved.ever(x, job) is not None else reason)
+            x.move(job, JobState.COMPLETED, "reached the target" if reached else reason)
     if phase is not Phase.COMPLETED:
         for job in jobs:
             if not job.state.ended:

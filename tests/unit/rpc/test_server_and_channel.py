@@ -43,6 +43,8 @@ class Kit:
 
     async def echo(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         async for request in requests:
+            if request == b"enough":
+                return
             yield act(request)
 
 
@@ -148,6 +150,15 @@ async def test_reading_and_writing_by_hand_raise_the_same(stub: Any) -> None:
         await call.read()
     with pytest.raises(errors.StaleEpoch):
         await call.write(b"b")
+
+
+async def test_writing_to_a_call_that_the_other_side_ended_well_is_unavailable(stub: Any) -> None:
+    call = stub.stream_stream(f"/{SERVICE}/Echo")()
+    await call.write(b"enough")
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() is grpc.StatusCode.OK
+    with pytest.raises(errors.Unavailable, match="ended the call"):
+        await call.write(b"more")
 
 
 async def test_a_client_that_leaves_closes_the_handlers_generator(stub: Any, kit: Kit) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 import grpc.aio
 
+from hopyard.errors import Unavailable
 from hopyard.rpc.codes import ERROR_KEY, error_from, error_from_rpc
 
 Request = TypeVar("Request")
@@ -109,12 +110,16 @@ class _Writing(_Wrapped, Generic[Request]):
             raise error
 
     async def _raise_status(self) -> None:
-        """gRPC says only that a call is over; its status says why."""
-        if not self._call.done():
+        """gRPC says only that a call is over; its status says why.
+
+        A service that stops ends its streams with OK. What was to be written then reached nobody, which is the same to
+        the caller as a service that is not reachable.
+        """
+        if not self._call.done() or self._call.cancelled():
             return
         code = await self._call.code()
-        if code is grpc.StatusCode.OK or self._call.cancelled():
-            return
+        if code is grpc.StatusCode.OK:
+            raise Unavailable("the other side ended the call before everything was written")
         trailing = await self._call.trailing_metadata()
         name = trailing.get(ERROR_KEY, "") if trailing is not None else ""
         raise error_from(code, await self._call.details(), str(name))

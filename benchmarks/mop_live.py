@@ -1,0 +1,317 @@
+"""What do models that hop cost, live? Beside task parallelism, data-parallel training and model averaging, in one run.
+
+    python benchmarks/mop_live.py [--epochs 3] [--contenders mop,task,ddp,averaging] [--no-copies] [--seed 0]
+        [--output FILE.json] [--plot FILE.svg] [--json]
+
+16 configurations of a small convolutional network, each for some epochs on all 60,000 images of Fashion-MNIST at 14 x 14 pixels
+(`mop_live/network.py`), evaluated after each epoch on 10,000 others. Two machines of one thread each:
+
+* mop: Hopyard's policy `mop`; each agent has half of the images, models hop between the agents;
+* task: Hopyard's policy `default`; each agent has all images, a configuration stays where it is;
+* ddp: one configuration at a time on both machines, each with half of the images; gradients are averaged at each step
+  (`torch.nn.parallel.DistributedDataParallel` over gloo, the same global batch);
+* averaging: the same, but copies of the model are averaged at each epoch's end.
+
+Then `mop` on four agents of one machine each, with one and with two copies of each partition, for the bytes alone.
+
+Each contender runs in a network namespace of its own with a loopback device only, so what its processes send each other is what that
+device has carried. Columns: all s, of the whole command, services and imports included; train s: from the first start of training to
+the last epoch's end; CPU s of all processes; moved MB over the wire, hopped MB: snapshots that went from agent to agent; data MB
+stored, over all machines; then, by epoch, the mean accuracy over the configurations and the best one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import yaml
+from asha_rivals import LOOPBACK_ONLY
+from figures.cluster import up
+from figures.frame import machine
+from stage_tree_live import CpuTime
+
+from hopyard.client import DataPartition, DataReplica
+
+HERE: Final = Path(__file__).parent
+CODE: Final = HERE / "mop_live"
+FASHION: Final = HERE.parent / "examples" / "fashion_mnist"
+TITLES: Final = {
+    "mop": "models hop (mop)",
+    "task": "task parallelism (default)",
+    "ddp": "data-parallel (DDP, gloo)",
+    "averaging": "model averaging",
+}
+MB: Final = 1e6
+_IMAGES: Final = {"train": ("train", 60_000), "eval": ("t10k", 10_000)}
+
+
+# --- data ---
+
+
+def whole(folder: Path) -> dict[str, Path]:
+    """A file with all images of each split, shuffled."""
+    sys.path.insert(0, str(FASHION))
+    from data import load  # type: ignore[import-not-found]  # the example's own module
+
+    found = {}
+    for split, (part, count) in _IMAGES.items():
+        images, labels = load(part, 0, count)
+        order = np.random.default_rng(0).permutation(count)
+        found[split] = folder / f"{split}.npz"
+        np.savez(found[split], images=images[order], labels=labels[order])
+    return found
+
+
+def parts(files: Mapping[str, Path], folder: Path, count: int) -> dict[str, Path]:
+    """The files cut into equal partitions, by name."""
+    found = {}
+    for split, file in files.items():
+        with np.load(file) as arrays:
+            images, labels = arrays["images"], arrays["labels"]
+        for number, rows in enumerate(np.array_split(np.arange(len(labels)), count)):
+            found[f"{split}/{number}"] = folder / f"{split}-{number}.npz"
+            np.savez(found[f"{split}/{number}"], images=images[rows], labels=labels[rows])
+    return found
+
+
+# --- contenders; each of these runs in a process and a network namespace of its own ---
+
+
+async def hopyard(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A search in a cluster of its own; `mop` with each partition on `copies` agents."""
+    agents, hops = given["agents"], given["contender"] == "mop"
+    code = folder / "code"
+    shutil.copytree(CODE, code, ignore=shutil.ignore_patterns("__pycache__", "parallel.py"))
+    network = _configurations()
+    # The space is a list of configurations: one hyperparameter names it, so that every contender tries the same ones.
+    spec: dict[str, Any] = {
+        "name": given["contender"],
+        "trainer": "train.py:Fashion",
+        "metric": {"name": "accuracy", "mode": "max"},
+        "space": {name: {"choice": sorted({one[name] for one in network})} for name in network[0]},
+        "generator": "grid",
+        "environment": {name: os.environ[name] for name in ("WHOLE_TRAIN", "WHOLE_EVAL")},
+        "snapshot": {"every": 1_000_000, "keep_best": 0},
+    }
+    files = {name: Path(file) for name, file in given["files"].items()}
+    data_bytes = agents * sum(file.stat().st_size for file in files.values())
+    async with up(folder / "data", agents, 1) as (_, client):
+        nodes = sorted(node.id for node in await client.nodes())
+        units = given["epochs"]
+        if hops:
+            cut = parts(files, folder, agents)
+            data_bytes, replicas = 0, {}
+            for number, (name, file) in enumerate(cut.items()):
+                holders = [nodes[(number + copy) % agents] for copy in range(given["copies"])]
+                replicas[name] = tuple(
+                    DataReplica(node, str(_placed(file, folder / "disks" / node))) for node in holders
+                )
+                data_bytes += file.stat().st_size * len(holders)
+            await client.register_data("fashion", [DataPartition(name, replicas=r) for name, r in replicas.items()])
+            spec |= {"data": "fashion", "policy": {"name": "mop"}}
+            units *= agents
+        else:
+            spec |= {"policy": {"name": "default"}}
+        spec["stop"] = {"jobs": len(network), "max_iterations": units}
+        (code / "experiment.yaml").write_text(yaml.safe_dump(spec))
+        began = time.time()
+        created = await client.create(code / "experiment.yaml")
+        ended = await client.wait(created.id, timeout=3600)
+        seconds = time.time() - began
+        if ended.reason != "all jobs ended":
+            sys.exit(f"{given['contender']}: {ended.state.name}: {ended.reason}")
+        curves = []
+        for job in await client.jobs(created.id):
+            curve = {s.report.position: s.report.metrics for s in await client.statistics(created.id, job.id)}
+            curves.append(
+                [curve[units // given["epochs"] * epoch]["accuracy"] for epoch in range(1, given["epochs"] + 1)]
+            )
+        hopped = (await client.get(created.id)).hopped
+    return {"train_seconds": seconds, "curves": curves, "data_bytes": data_bytes, "hopped_bytes": hopped}
+
+
+def _placed(file: Path, disk: Path) -> Path:
+    disk.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(file, disk))
+
+
+def parallel(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Data-parallel training, a process for each machine."""
+    agents = given["agents"]
+    files = {name: Path(file) for name, file in given["files"].items()}
+    cut = parts({"train": files["train"]}, folder, agents)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = folder / "log"
+    began = time.time()
+    ranks = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                str(CODE / "parallel.py"),
+                given["contender"],
+                *map(str, (rank, agents, port, given["seed"], given["epochs"])),
+                *map(str, (cut[f"train/{rank}"], files["eval"], log)),
+            ]
+        )
+        for rank in range(agents)
+    ]
+    codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        sys.exit(f"{given['contender']}: a process failed")
+    lines = [text.split() for text in log.read_text().splitlines()]
+    curves: list[list[float]] = [[] for _ in _configurations()]
+    for number, _, accuracy, _ in lines:
+        curves[int(number)].append(float(accuracy))
+    stored = sum(file.stat().st_size for file in cut.values()) + files["eval"].stat().st_size
+    return {
+        "train_seconds": max(float(line[3]) for line in lines) - began,
+        "curves": curves,
+        "data_bytes": stored,
+        "hopped_bytes": 0,
+    }
+
+
+def inside(given: Mapping[str, Any]) -> None:
+    """One contender, and what its namespace's loopback device has carried."""
+    with tempfile.TemporaryDirectory(prefix="mop") as made:
+        folder = Path(made)
+        found = (
+            asyncio.run(hopyard(given, folder)) if given["contender"] in ("mop", "task") else parallel(given, folder)
+        )
+    carried = next(line for line in Path("/proc/net/dev").read_text().splitlines() if line.strip().startswith("lo:"))
+    print(json.dumps({**found, "moved_bytes": int(carried.split(":")[1].split()[0])}))
+
+
+def _configurations() -> list[dict[str, Any]]:
+    sys.path.insert(0, str(CODE))
+    from network import CONFIGURATIONS  # type: ignore[import-not-found]  # the contenders' own module
+
+    found: list[dict[str, Any]] = CONFIGURATIONS
+    return found
+
+
+# --- outside ---
+
+
+def run(
+    contender: str, files: Mapping[str, Path], given: argparse.Namespace, agents: int, copies: int
+) -> dict[str, Any]:
+    """One contender's figures."""
+    asked = {
+        "contender": contender,
+        "files": {name: str(file) for name, file in files.items()},
+        "epochs": given.epochs,
+        "seed": given.seed,
+        "agents": agents,
+        "copies": copies,
+    }
+    os.environ.update(WHOLE_TRAIN=str(files["train"]), WHOLE_EVAL=str(files["eval"]), OMP_NUM_THREADS="1")
+    began, used = time.time(), CpuTime()
+    command = [*LOOPBACK_ONLY, sys.executable, __file__, "--inside", json.dumps(asked)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, used:
+        out, _ = process.communicate()
+    if process.returncode:
+        sys.exit(f"{contender} ended with exit code {process.returncode}")
+    found = json.loads(out)
+    return {
+        "contender": contender,
+        "agents": agents,
+        "copies": copies,
+        "all_seconds": time.time() - began,
+        "cpu_seconds": used.seconds,
+        **found,
+    }
+
+
+def show(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The rows as a table."""
+    print(
+        f"{'':28}{'agents':>7}{'copies':>7}{'all s':>8}{'train s':>8}{'CPU s':>8}{'moved MB':>10}{'hopped MB':>10}{'data MB':>9}"
+        "   mean (best) accuracy by epoch"
+    )
+    for row in rows:
+        by_epoch = list(zip(*row["curves"], strict=True))
+        accuracies = "  ".join(f"{sum(one) / len(one):.4f} ({max(one):.4f})" for one in by_epoch)
+        print(
+            f"{TITLES[row['contender']]:28}{row['agents']:7}{row['copies']:7}{row['all_seconds']:8.1f}{row['train_seconds']:8.1f}"
+            f"{row['cpu_seconds']:8.1f}{row['moved_bytes'] / MB:10.1f}{row['hopped_bytes'] / MB:10.2f}{row['data_bytes'] / MB:9.1f}"
+            f"   {accuracies}"
+        )
+
+
+def plot(rows: Sequence[Mapping[str, Any]], to: Path) -> None:
+    """Accuracy by epoch: the mean over the configurations, and the best one."""
+    from matplotlib.figure import Figure
+
+    from hopyard.plots.drawing import look
+
+    with look():
+        figure = Figure(figsize=(8, 3.4), layout="constrained")
+        for axes, title, of in zip(
+            figure.subplots(1, 2), ("mean", "best"), (lambda v: sum(v) / len(v), max), strict=True
+        ):
+            for row, marker in zip(rows, "osD^v", strict=False):
+                heights = [of(one) for one in zip(*row["curves"], strict=True)]
+                axes.plot(range(1, len(heights) + 1), heights, marker=marker, label=TITLES[row["contender"]])
+            axes.set(
+                xlabel="epoch", ylabel=f"accuracy, {title} of the configurations", xticks=range(1, len(heights) + 1)
+            )
+        axes.legend()
+        figure.savefig(to)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--epochs", type=int, default=3, help="of each configuration [default: 3]")
+    add("--contenders", default=",".join(TITLES), metavar="NAME,...", help=f"[default: {','.join(TITLES)}]")
+    add("--no-copies", action="store_true", help="leave out mop on four agents")
+    add("--seed", type=int, default=0, help="of the contenders without Hopyard [default: 0]")
+    add("--output", type=Path, metavar="FILE.json", help="write what --json prints to a file, too")
+    add("--plot", type=Path, metavar="FILE.svg", help="accuracy by epoch, as SVG or PNG")
+    add("--json", action="store_true")
+    add("--inside", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.inside is not None:
+        inside(json.loads(given.inside))
+        return
+    contenders = given.contenders.split(",")
+    if unknown := sorted(set(contenders) - set(TITLES)):
+        parser.error(f"--contenders: there is no {', '.join(unknown)}; there are: {', '.join(TITLES)}")
+    with tempfile.TemporaryDirectory(prefix="images") as folder:
+        files = whole(Path(folder))
+        asked = [(one, 2, 1) for one in contenders]
+        if "mop" in contenders and not given.no_copies:
+            asked += [("mop", 4, 1), ("mop", 4, 2)]
+        rows = []
+        for contender, agents, copies in asked:
+            rows.append(run(contender, files, given, agents, copies))
+            print(f"{TITLES[contender]}, {agents} agents: {rows[-1]['all_seconds']:.1f} s", file=sys.stderr)
+    document = json.dumps({"machine": machine(), "epochs": given.epochs, "seed": given.seed, "rows": rows})
+    if given.output is not None:
+        given.output.write_text(document)
+    if given.plot is not None:
+        plot(rows[: len(contenders)], given.plot)
+    if given.json:
+        print(document)
+    else:
+        show(rows)
+
+
+if __name__ == "__main__":
+    main()

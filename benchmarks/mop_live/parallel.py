@@ -1,0 +1,69 @@
+"""Data-parallel contenders of benchmarks/mop_live.py: one process for each machine, each with its own part of the images.
+
+    python parallel.py ddp|averaging RANK WORLD PORT SEED EPOCHS TRAIN.npz EVALUATION.npz LOG
+
+* ddp: one configuration after the other on all machines; gradients are averaged at each step (DistributedDataParallel over gloo).
+  The batch size is the configuration's, divided among the machines.
+* averaging: one configuration after the other on all machines; each trains a copy on its own part for an epoch, then the copies
+  (weights and momentum) are averaged.
+
+The first process evaluates after each epoch and writes a line: configuration, epoch, accuracy, time.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from network import CONFIGURATIONS, Batch, accuracy, network, optimizer_of, read, train_pass
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def average(model: nn.Module, optimizer: torch.optim.Optimizer, world: int) -> None:
+    momentum = (state["momentum_buffer"] for state in optimizer.state.values())
+    for tensor in chain((weights.data for weights in model.parameters()), momentum):
+        dist.all_reduce(tensor)
+        tensor /= world
+
+
+def shards(data: Batch, world: int) -> Batch:
+    """As many images for every process: gradients are averaged only where all of them take part in a step."""
+    counts = torch.tensor([len(data[1])])
+    dist.all_reduce(counts, op=dist.ReduceOp.MIN)
+    return data[0][: int(counts)], data[1][: int(counts)]
+
+
+def search(kind: str, rank: int, world: int, seed: int, epochs: int, train: Batch, held: Batch, log: Path) -> None:
+    for number, hyperparameters in enumerate(CONFIGURATIONS):
+        torch.manual_seed(seed)
+        model = network()
+        trained: Any = DistributedDataParallel(model) if kind == "ddp" else model
+        optimizer = optimizer_of(model, hyperparameters)
+        torch.manual_seed(seed * 1000 + rank)  # each its own order
+        size = hyperparameters["batch_size"] // (world if kind == "ddp" else 1)
+        for epoch in range(1, epochs + 1):
+            train_pass(trained, optimizer, train, size)
+            if kind == "averaging":
+                average(model, optimizer, world)
+            if rank == 0:
+                with log.open("a") as out:
+                    out.write(f"{number} {epoch} {accuracy(model, held)!r} {time.time()!r}\n")
+
+
+def main() -> None:
+    kind, rank, world, port, seed, epochs, train, held, log = sys.argv[1:]
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=int(rank), world_size=int(world))
+    data = shards(read(Path(train)), int(world))
+    search(kind, int(rank), int(world), int(seed), int(epochs), data, read(Path(held)), Path(log))
+    dist.destroy_process_group()
+
+
+main()

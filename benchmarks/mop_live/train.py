@@ -1,0 +1,44 @@
+"""Hopyard's trainer of benchmarks/mop_live.py, by Cerebro's functions: a position is a pass over a partition, or over all images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from network import Batch, accuracy, network, optimizer_of, read, train_pass
+from torch import nn
+
+from hopyard import hopping
+
+
+def input_fn(path: Path) -> Batch:
+    return read(path)
+
+
+def model_fn(config: Mapping[str, Any]) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = network()
+    return model, optimizer_of(model, config)
+
+
+def train_fn(
+    data: Batch, model: nn.Module, optimizer: torch.optim.Optimizer, config: Mapping[str, Any]
+) -> dict[str, float]:
+    train_pass(model, optimizer, data, config["batch_size"])
+    return {}
+
+
+def evaluate_fn(data: Batch, model: nn.Module, config: Mapping[str, Any]) -> dict[str, float]:
+    return {"accuracy": accuracy(model, data)}
+
+
+Fashion = hopping.trainer(
+    input_fn=input_fn,
+    model_fn=model_fn,
+    train_fn=train_fn,
+    evaluate_fn=evaluate_fn,
+    train_data=os.environ.get("WHOLE_TRAIN"),
+    evaluate_data=os.environ.get("WHOLE_EVAL"),
+)

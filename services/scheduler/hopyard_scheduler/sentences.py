@@ -17,6 +17,7 @@ from hopyard_scheduler.core.events import (
     Amended,
     Answered,
     CopiesEvicted,
+    DataChanged,
     Ended,
     Event,
     ExperimentCreated,
@@ -142,6 +143,8 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
         case NodeDraining():
             return [Part("", f"node {event.node} is drained: its runs leave at their next boundary")]
+        case DataChanged():
+            return [Part("", "; ".join(map(words.partition, event.partitions)))]
         case ShareSet():
             if before.share == event.slots:
                 return [Part("", f"the share is {count(event.slots, 'machine')} as before")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
@@ -32,6 +33,9 @@ _LOG = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 5.0
 """How often nodes are asked again what they hold."""
+
+ARRIVAL_SECONDS: Final = 5.0
+"""How long a registration waits for a node that is up to open its session."""
 
 _Key = tuple[str, str]
 """A data set and a partition of it."""
@@ -68,6 +72,7 @@ class Catalog:
         self._held: dict[str, dict[_Key, str]] = {}  # By node: what is wrong with its replica; empty: nothing.
         self._asking: dict[str, bool] = {}  # Nodes that are being asked, and whether to ask once more then.
         self._lives: dict[str, str] = {}
+        self._arrival = asyncio.Event()
         self._names: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.using = asyncio.Lock()
         """Held while an experiment with data is made, so that its data are not dropped meanwhile."""
@@ -141,7 +146,7 @@ class Catalog:
                 raise AlreadyExists(
                     f"there is a data set {data.name!r} already; take another name, or drop it first (hopyard data drop)"
                 )
-            self._need_nodes(wanted)
+            await self._need_nodes(wanted)
             inspected = await registering.inspected(wanted, self._inspections.ask, self._connected())
             inspected.registered_at = self._live.clock()
             put = appstat_pb2.PutDataSetRequest(data=inspected, request_id=request)
@@ -195,6 +200,8 @@ class Catalog:
         if self._lives.setdefault(node, session.incarnation) != session.incarnation:
             self._lives[node] = session.incarnation
             self._held[node] = {}
+        self._arrival.set()
+        self._arrival = asyncio.Event()
         self.look(node)
 
     def look(self, node: str) -> None:
@@ -305,7 +312,7 @@ class Catalog:
         there = ", ".join(sorted(self._kept)) or "none"
         return f"there is no data set {name!r}; there are: {there} (hopyard data register)"
 
-    def _need_nodes(self, wanted: Sequence[registering.Part]) -> None:
+    async def _need_nodes(self, wanted: Sequence[registering.Part]) -> None:
         named = {node for part in wanted for node, _ in part.replicas}
         known = self._live.core.cluster.nodes
         strange = sorted(named - known.keys())
@@ -314,6 +321,10 @@ class Catalog:
             raise InvalidInput(
                 f"there {'is no node' if len(strange) == 1 else 'are no nodes'} {', '.join(strange)}; there are: {there}"
             )
+        with suppress(TimeoutError):  # One that is up may be saying hello just now.
+            async with asyncio.timeout(ARRIVAL_SECONDS):
+                while any(self._is_up(node) for node in named - set(self._connected())):
+                    await self._arrival.wait()
         away = sorted(named - set(self._connected()))
         if away:
             raise Conflict(

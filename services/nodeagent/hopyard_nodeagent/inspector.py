@@ -30,6 +30,8 @@ class Inspector:
         self._known: dict[str, tuple[Stamp, Content]] = _remembered(memory)
         self._locks: dict[str, asyncio.Lock] = {}
         self._reading = asyncio.Semaphore(AT_ONCE)
+        self._writing = asyncio.Lock()
+        self._new = False
         self._stopped = False
 
     def stop(self) -> None:
@@ -60,8 +62,12 @@ class Inspector:
             self._known[str(path)] = (now, found)
             while len(self._known) > MAX_KNOWN:
                 del self._known[next(iter(self._known))]
-            await asyncio.to_thread(self._remember, dict(self._known))
-            return found
+            self._new = True
+        async with self._writing:
+            if self._new:  # Else another one has written this down, too.
+                self._new = False
+                await asyncio.to_thread(self._remember, dict(self._known))
+        return found
 
     def _remember(self, known: dict[str, tuple[Stamp, Content]]) -> None:
         """For the next agent, which would read all of it again otherwise; it is right without, and only slower."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from hopyard.datasets.inspection import Wanted
@@ -72,7 +72,9 @@ class Catalog:
         self._held: dict[str, dict[_Key, str]] = {}  # By node: what is wrong with its replica; empty: nothing.
         self._asking: dict[str, bool] = {}  # Nodes that are being asked, and whether to ask once more then.
         self._lives: dict[str, str] = {}
+        self._troubles: dict[str, str] = {}  # By node: why it could not be asked last; said once.
         self._arrival = asyncio.Event()
+        self._changes: set[asyncio.Task[None]] = set()
         self._names: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.using = asyncio.Lock()
         """Held while an experiment with data is made, so that its data are not dropped meanwhile."""
@@ -149,12 +151,7 @@ class Catalog:
             await self._need_nodes(wanted)
             inspected = await registering.inspected(wanted, self._inspections.ask, self._connected())
             inspected.registered_at = self._live.clock()
-            put = appstat_pb2.PutDataSetRequest(data=inspected, request_id=request)
-            kept = await retry(lambda: self._stub.PutDataSet(put), deadline=None)
-            self._kept[data.name] = appstat_pb2.KeptDataSet(data=kept.data, request_id=request)
-            for one in kept.data.partitions:
-                for replica in one.replicas:
-                    self._held.setdefault(replica.node, {})[data.name, one.name] = ""
+            await self._whole(self._keep(inspected, request))
         for node in self._connected():  # Copies of URLs are here and there.
             self.look(node)
         self.refresh()
@@ -173,14 +170,30 @@ class Catalog:
             users = [member for x in self._users(name) for member in x.members]
             if users:
                 raise Conflict(f"data set {name} is used by {', '.join(sorted(users))}; stop that first")
-            await retry(
-                lambda: self._stub.DeleteDataSet(appstat_pb2.DeleteDataSetRequest(name=name)),
-                deadline=None,
-            )
-            del self._kept[name]
-            for held in self._held.values():
-                for key in [key for key in held if key[0] == name]:
-                    del held[key]
+            await self._whole(self._forget(name))
+
+    async def _keep(self, data: data_pb2.DataSet, request: str) -> None:
+        put = appstat_pb2.PutDataSetRequest(data=data, request_id=request)
+        kept = (await retry(lambda: self._stub.PutDataSet(put), deadline=None)).data
+        self._kept[kept.name] = appstat_pb2.KeptDataSet(data=kept, request_id=request)
+        for one in kept.partitions:
+            for replica in one.replicas:
+                self._held.setdefault(replica.node, {})[kept.name, one.name] = ""
+
+    async def _forget(self, name: str) -> None:
+        request = appstat_pb2.DeleteDataSetRequest(name=name)
+        await retry(lambda: self._stub.DeleteDataSet(request), deadline=None)
+        del self._kept[name]
+        for held in self._held.values():
+            for key in [key for key in held if key[0] == name]:
+                del held[key]
+
+    async def _whole(self, change: Coroutine[Any, Any, None]) -> None:
+        """Makes a change to its end, also if its caller has gone: AppStat and this scheduler know the same."""
+        task = asyncio.create_task(change, name="catalog change")
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        await asyncio.shield(task)
 
     # ------------------------------------------------------------------------------------------------------ who holds what
 
@@ -220,7 +233,9 @@ class Catalog:
                 await self._ask(node)
                 again = self._asking[node]
         except HopyardError as error:
-            _LOG.info("what node %s holds is not known: %s", node, error)
+            if self._troubles.get(node) != str(error):
+                _LOG.warning("what node %s holds is not known: %s", node, error)
+            self._troubles[node] = str(error)
         finally:
             del self._asking[node]
         self.refresh()
@@ -305,8 +320,17 @@ class Catalog:
         return [session.node for session in self._sessions.connected() if session.ready]
 
     def _users(self, name: str) -> list[Experiment]:
-        streams = self._live.core.experiments.values()
-        return [x for x in streams if x.data is not None and x.data.name == name and not x.phase.over]
+        """Experiments that are not over and go on with what is registered: one that began with another content does not."""
+        kept = self._kept.get(name)
+        content = {(one.name, one.sha256) for one in kept.data.partitions} if kept is not None else set()
+        return [
+            x
+            for x in self._live.core.experiments.values()
+            if x.data is not None
+            and x.data.name == name
+            and not x.phase.over
+            and any((one.name, one.sha256) in content for one in x.data.partitions.values())
+        ]
 
     def _unknown(self, name: str) -> str:
         there = ", ".join(sorted(self._kept)) or "none"

@@ -163,3 +163,31 @@ async def test_partitions_by_url_are_got_where_they_are_read_first(
 async def test_data_that_is_not_registered_is_refused_with_what_there_is(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="data: there is no data set 'numbers'; there are: none"):
         await cluster.client.create(experiment(tmp_path / "e"))
+
+
+async def test_in_another_cluster_it_goes_on_once_the_same_data_are_registered_there(
+    cluster: Cluster, files: Path, tmp_path: Path
+) -> None:
+    parts = [partition("train/0", a=files / "0.npz")]
+    await cluster.client.register_data("numbers", parts)
+    found = await cluster.client.create(experiment(tmp_path / "e", jobs=1, length=2))
+    await cluster.client.wait(found, timeout=120)
+    await cluster.client.export_experiment(found, tmp_path / "it.hopyard")
+    other = Cluster(tmp_path / "other")
+    await other.start()
+    try:
+        await other.join("a")
+        await other.client.register_data("numbers", [partition("train/0", a=files / "1.npz")])
+        await other.client.import_experiment(tmp_path / "it.hopyard")
+        await other.client.extend(found, max_iterations=4)
+        missing = "partition train/0 of data set numbers: the catalog has none of that name and content"
+        await waits(other, found, missing)
+        assert (await other.client.data_set("numbers")).experiments == ()
+        await other.client.drop_data("numbers")
+        await other.client.register_data("numbers", parts)
+        ended = await other.client.wait(found, timeout=120)
+        rows = await other.client.statistics(found, "1")
+    finally:
+        await other.stop()
+    assert ended.state is ExperimentState.COMPLETED
+    assert [one.report.position for one in rows] == [1, 2, 3, 4]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     Data,
@@ -14,7 +17,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_scheduler.codec import decode, encode, kind_of
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.data import Place
+from hopyard_scheduler.core.data import Catalog, Place
 from hopyard_scheduler.core.effects import Start, UpCall
 from hopyard_scheduler.core.events import (
     DataChanged,
@@ -217,3 +220,35 @@ def test_the_journal_rebuilds_it() -> None:
     assert theirs is not None
     assert mine.partitions == theirs.partitions
     assert mine.name == theirs.name
+
+
+_NODES = ("n1", "n2", "n3")
+
+
+@given(
+    st.lists(st.tuples(st.frozensets(st.sampled_from(_NODES)), st.booleans()), min_size=1, max_size=4),
+    st.frozensets(st.sampled_from(_NODES), min_size=1),
+    st.lists(st.sampled_from(_NODES), max_size=3),
+)
+def test_what_policies_see_is_what_is_accepted(
+    parts: list[tuple[frozenset[str], bool]], machines: frozenset[str], leaving: list[str]
+) -> None:
+    placed_parts = [
+        placed(f"train/{number}", *sorted(nodes), url="s3://b/p" if far else "")
+        for number, (nodes, far) in enumerate(parts)
+    ]
+    catalog = Catalog(PlacedData("d", tuple(placed_parts)))
+    for node in leaving:
+        catalog.leave(node)
+    here = machines - set(leaving)
+    seen = catalog.view(here)
+    for (nodes, far), one in zip(parts, seen.train, strict=True):
+        holders = nodes - set(leaving)
+        assert set(one.nodes) == (holders | here if far and not holders & here else holders)
+        for node in here:
+            taken = isinstance(catalog.place(one.name, node), Place)
+            assert taken is (far or node in holders)
+            assert taken or node not in one.nodes
+    assert [one.name for one in catalog.missing()] == [
+        f"train/{number}" for number, (nodes, far) in enumerate(parts) if not far and not nodes - set(leaving)
+    ]

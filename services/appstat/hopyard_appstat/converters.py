@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from hopyard.errors import InvalidInput
 from hopyard.rpc.values import hyperparameters_from_proto, report_from_proto, report_to_proto
-from hopyard.v1 import appstat_pb2, common_pb2
+from hopyard.v1 import appstat_pb2, common_pb2, data_pb2
 from hopyard_appstat.domain import (
     Append,
     BlobRow,
+    DataPartition,
+    DataSet,
     ExperimentRow,
     JobRow,
     JournalRecord,
@@ -166,3 +168,44 @@ def jobs_to_proto(page: Page[JobRow]) -> appstat_pb2.QueryJobsResponse:
     """A page of jobs."""
     rows = [job_to_proto(item) for item in page.items]
     return appstat_pb2.QueryJobsResponse(jobs=rows, next_page_token=page.next_token)
+
+
+def data_from_proto(request: appstat_pb2.PutDataSetRequest) -> DataSet:
+    """A data set of the catalog."""
+    return DataSet(
+        request.data.name,
+        request.request_id,
+        request.data.registered_at,
+        tuple(
+            DataPartition(
+                one.name,
+                one.size_bytes,
+                one.sha256,
+                one.examples if one.HasField("examples") else None,
+                one.url,
+                tuple((replica.node, replica.path) for replica in one.replicas),
+            )
+            for one in request.data.partitions
+        ),
+    )
+
+
+def data_to_proto(data: DataSet) -> data_pb2.DataSet:
+    """A data set of the catalog, back."""
+    message = data_pb2.DataSet(name=data.name, registered_at=data.registered_at)
+    for one in data.partitions:
+        message.partitions.add(
+            name=one.name,
+            size_bytes=one.size_bytes,
+            sha256=one.sha256,
+            examples=one.examples,
+            url=one.url,
+            replicas=[data_pb2.DataReplica(node=node, path=path) for node, path in one.replicas],
+        )
+    return message
+
+
+def data_sets_to_proto(page: Page[DataSet]) -> appstat_pb2.QueryDataSetsResponse:
+    """A page of data sets."""
+    rows = [appstat_pb2.KeptDataSet(data=data_to_proto(item), request_id=item.request_id) for item in page.items]
+    return appstat_pb2.QueryDataSetsResponse(data=rows, next_page_token=page.next_token)

@@ -104,6 +104,37 @@ class BlobRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DataPartition:
+    """A part of a data set.
+
+    Attributes:
+        name: Its split and number, such as "train/3".
+        size_bytes: Its bytes.
+        sha256: Their hash.
+        examples: How many it has; None: not known.
+        url: Where nodes get it from; empty: it lies on nodes only.
+        replicas: Which node has it at which path.
+    """
+
+    name: str
+    size_bytes: int
+    sha256: str
+    examples: int | None = None
+    url: str = ""
+    replicas: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """A data set of the partition catalog, and the request that registered it."""
+
+    name: str
+    request_id: str
+    registered_at: float
+    partitions: tuple[DataPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """What a sweep found that no index knows.
 

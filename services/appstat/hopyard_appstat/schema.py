@@ -127,3 +127,39 @@ blob_owners: Final = Table(
     Column("sha256", Text, primary_key=True),
     Column("owner", Text, primary_key=True),
 )
+
+data_sets: Final = Table(
+    "data_sets",
+    metadata,
+    Column("name", Text, primary_key=True),
+    # Of the request that registered it, so that its repetition is known.
+    Column("request_id", Text, nullable=False),
+    Column("registered_at", Double, nullable=False),
+)
+
+data_partitions: Final = Table(
+    "data_partitions",
+    metadata,
+    Column("data_set", Text, nullable=False),
+    # Their order within the data set, from 0.
+    Column("ordinal", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    # Null: not known.
+    Column("examples", BigInteger, nullable=True),
+    # Empty: it lies on nodes only.
+    Column("url", Text, nullable=False),
+    PrimaryKeyConstraint("data_set", "ordinal"),
+)
+
+data_replicas: Final = Table(
+    "data_replicas",
+    metadata,
+    Column("data_set", Text, nullable=False),
+    # The partition's ordinal.
+    Column("partition", Integer, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    PrimaryKeyConstraint("data_set", "partition", "node"),
+)

@@ -131,6 +131,21 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         swept = await self._blobs.sweep(dry_run=request.dry_run, older_than_seconds=seconds, foreign=request.foreign)
         return converters.swept_to_proto(swept)
 
+    async def PutDataSet(self, request: pb.PutDataSetRequest, context: Any) -> pb.PutDataSetResponse:
+        """Keep a data set of the catalog."""
+        kept = await self._store.put_data(converters.data_from_proto(request))
+        return pb.PutDataSetResponse(data=converters.data_to_proto(kept))
+
+    async def QueryDataSets(self, request: pb.QueryDataSetsRequest, context: Any) -> pb.QueryDataSetsResponse:
+        """Page through the catalog."""
+        paging = Paging.of(request.page_size, request.page_token, "data", request.name)
+        return converters.data_sets_to_proto(await self._store.query_data(request.name, paging))
+
+    async def DeleteDataSet(self, request: pb.DeleteDataSetRequest, context: Any) -> pb.DeleteDataSetResponse:
+        """Forget a data set."""
+        await self._store.forget_data(request.name)
+        return pb.DeleteDataSetResponse()
+
 
 async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, str, AsyncIterator[bytes]]:
     """The hash and the owner that the first message says, and the data of all."""

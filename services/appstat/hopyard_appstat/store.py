@@ -13,9 +13,19 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from hopyard.errors import InvalidInput, Unavailable
-from hopyard_appstat import queries
+from hopyard_appstat import datasets, queries
 from hopyard_appstat.database import READERS, Database
-from hopyard_appstat.domain import Append, BlobRow, ExperimentRow, JobRow, JournalRecord, Page, Statistic, StreamInfo
+from hopyard_appstat.domain import (
+    Append,
+    BlobRow,
+    DataSet,
+    ExperimentRow,
+    JobRow,
+    JournalRecord,
+    Page,
+    Statistic,
+    StreamInfo,
+)
 from hopyard_appstat.paging import Paging
 from hopyard_appstat.watching import Wakes
 from hopyard_appstat.writer import Writer
@@ -116,6 +126,19 @@ class Store:
         """
         return await self._writer.do(lambda transaction: transaction.disown_blobs(owner, hashes, unwanted_seconds))
 
+    async def put_data(self, data: DataSet) -> DataSet:
+        """Keep a data set of the catalog; answers it as it is kept.
+
+        Raises:
+            AlreadyExists: Another request has kept one of this name.
+            InvalidInput: It has no name or no request id.
+        """
+        return await self._writer.do(lambda transaction: transaction.put_data(data))
+
+    async def forget_data(self, name: str) -> None:
+        """Forget a data set; one that is not there counts as forgotten."""
+        await self._writer.do(lambda transaction: transaction.forget_data(name))
+
     # ------------------------------------------------------------------------------------------------------- reading
 
     async def read_journal(self, stream: str, first: int = 1) -> AsyncGenerator[tuple[JournalRecord, ...], None]:
@@ -148,6 +171,10 @@ class Store:
     async def query_jobs(self, experiment: str, paging: Paging) -> Page[JobRow]:
         """Jobs of an experiment in order of creation."""
         return await self._read(queries.jobs_page, experiment, paging)
+
+    async def query_data(self, name: str, paging: Paging) -> Page[DataSet]:
+        """Data sets of the catalog by name; `name` empty: all."""
+        return await self._read(datasets.data_page, name, paging)
 
     async def list_blobs(self, paging: Paging) -> Page[BlobRow]:
         """The blobs that somebody owns, by hash."""

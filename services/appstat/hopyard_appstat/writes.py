@@ -13,8 +13,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, select
 
 from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
-from hopyard_appstat import prepared
-from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Projection, Statistic
+from hopyard_appstat import datasets, prepared
+from hopyard_appstat.domain import Append, DataSet, ExperimentRow, JobRow, JournalRecord, Projection, Statistic
 from hopyard_appstat.rows import statistic_to_row
 from hopyard_appstat.schema import blob_owners, blobs, epochs, experiments, jobs, journal, statistics
 
@@ -205,6 +205,16 @@ class Transaction:
         orphans = tuple(one for one in named if one not in needed)
         self._connection.execute(delete(blobs).where(blobs.c.sha256.in_(orphans)))
         return orphans
+
+    # ----------------------------------------------------------------------------------------------------- catalog
+
+    def put_data(self, data: DataSet) -> DataSet:
+        """Keep a data set of the catalog; see `datasets.put`."""
+        return datasets.put(self._connection, data)
+
+    def forget_data(self, name: str) -> None:
+        """Forget a data set."""
+        datasets.forget(self._connection, name)
 
 
 def _by_stream(records: Iterable[JournalRecord]) -> dict[str, list[JournalRecord]]:

@@ -7,6 +7,7 @@ import logging
 import uuid
 from typing import Final
 
+from hopyard.datasets.inspection import INSPECT
 from hopyard.errors import HopyardError
 from hopyard.serving import Background, Server
 from hopyard.v1 import application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
@@ -16,12 +17,15 @@ from hopyard_nodeagent.application import ApplicationServicer
 from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.executor import Executor
 from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.inspector import Inspector
 from hopyard_nodeagent.leftovers import Leftovers
 from hopyard_nodeagent.machines import Machines
 from hopyard_nodeagent.orders import Orders
+from hopyard_nodeagent.partitions import Partitions
 from hopyard_nodeagent.predictions import MOST_PROCESSES, Predictions
 from hopyard_nodeagent.predictors import PredictorKey, PredictorProcess, start_predictor
 from hopyard_nodeagent.record import CommandRecord
+from hopyard_nodeagent.remote import Remote
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runners import RunnerDied
 from hopyard_nodeagent.runs import Runs
@@ -55,10 +59,16 @@ class NodeAgent:
         self._snapshots = Snapshots(self._folders.snapshots, self._store, idle_seconds=idle)
         self._machines = Machines(settings.machines, self._folders, attach_seconds=settings.attach_seconds)
         bundles = Bundles(self._folders.bundles, self._store)
-        self._executor = Executor(self._machines, self._snapshots, bundles, self._folders)
+        self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
+        self._partitions = Partitions(
+            Inspector(self._folders.inspected),
+            Remote(self._folders.partitions, settings.data_quota),
+            self._background,
+            self._session.answer,
+        )
+        self._executor = Executor(self._machines, self._snapshots, bundles, self._folders, self._partitions)
         self._executor.lease_seconds = settings.lease_seconds
         self._executor.join_seconds = settings.join_seconds
-        self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
         self._runs = Runs(
             settings.node,
             self._executor,
@@ -122,6 +132,7 @@ class NodeAgent:
 
     async def stop(self) -> None:
         """Stop in order: no new runs, all processes ended, last words sent, connections closed. Safe to call twice."""
+        self._partitions.stop()
         await self._predictions.stop()
         await self._runs.stop()
         await self._machines.kill_all()
@@ -193,6 +204,8 @@ class NodeAgent:
         """Answer a question of the scheduler, when the answer is there."""
         if question.kind == "predict":
             self._predictions.ask(question)
+        elif question.kind == INSPECT:
+            self._partitions.ask(question)
         else:
             error = f"this agent answers no questions of kind {question.kind!r}"
             self._session.answer(wire.NodeAnswer(ticket=question.ticket, error=error))

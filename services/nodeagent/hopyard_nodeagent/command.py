@@ -50,6 +50,15 @@ def command(
             show_default=False,
         ),
     ] = None,
+    data_quota: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="What copies of data partitions that come by URL may take, such as 200GiB: above it those used longest ago "
+            "are deleted. Without it: no limit.",
+            show_default=False,
+        ),
+    ] = None,
     gang_join_seconds: Annotated[
         float,
         typer.Option(min=0, help="How long the processes of a job on several machines may take to come together."),
@@ -58,7 +67,7 @@ def command(
     log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
 ) -> None:
     """Run a node agent: it brings this host's machines into the cluster and runs training processes on them."""
-    quota = quota_of(snapshot_quota)
+    quota, partitions = quota_of(snapshot_quota), quota_of(data_quota, "--data-quota")
     check_host(host)
 
     async def main(stop: asyncio.Event) -> None:
@@ -76,6 +85,7 @@ def command(
             # Warm ones would be idle, and those that start at one time share the CPUs.
             spare_runners=2 * len(os.sched_getaffinity(0)) if idle_runner_seconds else 0,
             snapshot_quota=quota,
+            data_quota=partitions,
             join_seconds=gang_join_seconds,
         )
         agent = NodeAgent(settings)
@@ -88,8 +98,8 @@ def command(
     raise typer.Exit(run_service(main, name="agent", log_format=log_format, log_level=log_level))
 
 
-def quota_of(given: str | None) -> int | None:
-    """Bytes of `--snapshot-quota`.
+def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:
+    """Bytes of an option.
 
     Raises:
         InvalidInput: It is no number of bytes.
@@ -101,7 +111,7 @@ def quota_of(given: str | None) -> int | None:
     try:
         return size_bytes(given)
     except ValueError as error:
-        raise InvalidInput(f"--snapshot-quota: {error}") from error
+        raise InvalidInput(f"{option}: {error}") from error
 
 
 def machines(node: str, slots: int, cpus_per_slot: int | None, gpus: str) -> tuple[MachineSettings, ...]:

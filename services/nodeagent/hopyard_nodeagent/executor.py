@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from hopyard_nodeagent.gangs import gang_of
 from hopyard_nodeagent.guards import Guard, LimitExceeded, SilenceGuard, guarded
 from hopyard_nodeagent.machines import Machine, Machines
 from hopyard_nodeagent.memory import MemoryGuard, used_bytes
+from hopyard_nodeagent.partitions import Partitions
 from hopyard_nodeagent.programs import Preparation, ProgramRefused, is_command, prepared
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runners import Runner, RunnerDied, Sink
@@ -32,12 +33,20 @@ _log = logging.getLogger(__name__)
 class Executor:
     """Makes one run after the other on each machine."""
 
-    def __init__(self, machines: Machines, snapshots: Snapshots, bundles: Bundles, folders: Folders) -> None:
+    def __init__(
+        self,
+        machines: Machines,
+        snapshots: Snapshots,
+        bundles: Bundles,
+        folders: Folders,
+        partitions: Partitions,
+    ) -> None:
         """Use the node's parts."""
         self._machines = machines
         self._snapshots = snapshots
         self._bundles = bundles
         self._folders = folders
+        self._partitions = partitions
         self.lease_seconds = 10.0
         self.join_seconds = 300.0
         """How long the ranks of a gang may take to come together."""
@@ -84,7 +93,12 @@ class Executor:
 
     async def _execute(self, run: Run, machine: Machine, heard: Sink) -> resource_manager_pb2.RunEnded:
         start = run.start
-        with ExitStack() as stack:
+        async with AsyncExitStack() as stack:
+            place = await stack.enter_async_context(self._partitions.ready(start))
+            if place != start.input:
+                start = resource_manager_pb2.StartRun()
+                start.CopyFrom(run.start)
+                start.input = place
             snapshot_file = ""
             if start.HasField("snapshot"):
                 snapshot_file = str(stack.enter_context(self._snapshots.use(start.snapshot.sha256)))

@@ -26,6 +26,8 @@ class Folders:
         logs/predictors.log                 what predictors print
         logs/commands.jsonl                 the commands that were carried out
         processes/                          the training processes and predictors that live
+        partitions/<sha256>/                copies of partitions that were got by URL
+        inspected.json                      what was read of partitions at paths
         scratch/                            emptied at every start of the agent
         agent.id                            what names the folder
         agent.lock                          held by the one agent that uses it
@@ -59,9 +61,17 @@ class Folders:
         self.bundles = self.data / "bundles"
         self.logs = self.data / "logs"
         self.processes = self.data / "processes"
+        self.partitions = self.data / "partitions"
         self._scratch = self.data / "scratch"
         shutil.rmtree(self._scratch, ignore_errors=True)
-        for folder in (self.snapshots, self.bundles, self.logs / "runners", self.processes, self._scratch):
+        for folder in (
+            self.snapshots,
+            self.bundles,
+            self.logs / "runners",
+            self.processes,
+            self.partitions,
+            self._scratch,
+        ):
             folder.mkdir(parents=True, exist_ok=True)
         for partial in self.snapshots.glob(".*"):
             partial.unlink()
@@ -74,6 +84,11 @@ class Folders:
     def job_log(self, experiment: str, job: str, rank: int = 0) -> Path:
         """The log of a job, or of another rank than 0 of its gangs."""
         return self.logs / "jobs" / _name(experiment) / f"{_name(job)}{f'.rank{rank}' if rank else ''}.log"
+
+    @property
+    def inspected(self) -> Path:
+        """What was read of partitions at paths."""
+        return self.data / "inspected.json"
 
     @property
     def commands(self) -> Path:

@@ -44,6 +44,7 @@ class AgentSettings:
         transfer_idle_seconds: how long a peer or the store may be silent in a transfer before the next source is tried.
         snapshot_quota: bytes that the snapshot folder may hold; copies of what is in the store are deleted above it. None:
             no limit.
+        data_quota: bytes that copies of partitions by URL may take; those used longest ago are deleted above it. None: no limit.
         flush_seconds: how long the last messages may take when the agent stops.
         backoff: waits between tries to reach the scheduler or the store.
     """
@@ -63,5 +64,6 @@ class AgentSettings:
     lease_seconds: float = 10.0
     transfer_idle_seconds: float = 30.0
     snapshot_quota: int | None = None
+    data_quota: int | None = None
     flush_seconds: float = 5.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.2, most=5.0))

@@ -191,7 +191,7 @@ def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) ->
         allowed=body.allowed,
         snapshot_at=list(body.snapshot_at),
         snapshot_every=body.snapshot_every,
-        input=body.input,
+        input=body.place.place if body.place is not None else body.input,
         world=len(body.rank_nodes),
         rank_addresses=[addresses.get(node, "") for node in body.rank_nodes],
         snapshot_peers=[addresses[node] for node in body.snapshot_nodes if node in addresses],
@@ -199,6 +199,8 @@ def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) ->
         iteration_timeout=program.spec.stop.iteration_timeout or 0.0,
         completes=body.completes,
     )
+    if body.place is not None:
+        start.input_name, start.input_sha256, start.input_bytes = body.input, body.place.sha256, body.place.size
     if body.snapshot is not None:
         info = body.snapshot
         start.snapshot.CopyFrom(

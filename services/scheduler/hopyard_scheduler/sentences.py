@@ -17,6 +17,7 @@ from hopyard_scheduler.core.events import (
     Amended,
     Answered,
     CopiesEvicted,
+    DataChanged,
     Ended,
     Event,
     ExperimentCreated,
@@ -129,7 +130,9 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             ]
         case NodeLost():
             lost = _lost_runs(x, before, f"node {event.node} is lost, so ")
-            return lost or [Part("", f"node {event.node} is lost")]
+            missing = x.data.missing() if x.data is not None else []
+            nowhere = [Part("", words.partition(one)) for one in missing if event.node in one.homes]
+            return [*(lost or [Part("", f"node {event.node} is lost")]), *nowhere]
         case NodeBack():
             what = (
                 f"with {count(len(event.runs), 'run')} and {count(len(event.snapshots), 'snapshot')} of this experiment"
@@ -142,6 +145,8 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
         case NodeDraining():
             return [Part("", f"node {event.node} is drained: its runs leave at their next boundary")]
+        case DataChanged():
+            return [Part("", "; ".join(map(words.partition, event.partitions)))]
         case ShareSet():
             if before.share == event.slots:
                 return [Part("", f"the share is {count(event.slots, 'machine')} as before")]

@@ -38,7 +38,14 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     WakeAt,
 )
-from hopyard_scheduler.core.events import ExperimentEvent, PolicyAnswered, PolicyFailed, RunKey, SnapshotShipped
+from hopyard_scheduler.core.events import (
+    ExperimentEvent,
+    PlacedPartition,
+    PolicyAnswered,
+    PolicyFailed,
+    RunKey,
+    SnapshotShipped,
+)
 
 
 def told(call: Call) -> str:
@@ -68,7 +75,7 @@ def told(call: Call) -> str:
         case MachinesChange():
             changes = [f"{', '.join(call.joined)} came"] if call.joined else []
             changes += [f"{', '.join(call.lost)} went"] if call.lost else []
-            return f"told that {' and '.join(changes) or 'no machine changed'}"
+            return f"told that {' and '.join(changes) or 'partitions are held by other nodes'}"
         case ExperimentChange():
             what = {"target": "is retargeted", "joined": "joined", "ended": "ended"}.get(
                 call.change, f"is {call.change}"
@@ -190,6 +197,13 @@ def unwanted(node: str, run: RunKey, attempt: int) -> str:
         f"run {run.attempt} of job {run.job}, which node {node} still has, is ended there, "
         f"and what it said meanwhile is refused; {now}"
     )
+
+
+def partition(one: PlacedPartition) -> str:
+    """Who holds a partition now."""
+    if one.places:
+        return f"partition {one.name} is on {', '.join(sorted(one.places))}"
+    return f"no node has read partition {one.name} yet" if one.url else f"no live node holds partition {one.name}"
 
 
 def ship(node: str, job: str, position: int) -> str:

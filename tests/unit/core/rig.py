@@ -27,6 +27,7 @@ from hopyard_scheduler.core.events import (
     MachineSpec,
     NodeExpired,
     NodeJoined,
+    PlacedData,
     PolicyAnswered,
     Reports,
     Requested,
@@ -65,7 +66,7 @@ def snapshot(position: int, name: str = "") -> SnapshotInfo:
 class Rig:
     """`script` is the policy and may be exchanged at any time; `effects` are those of the last event."""
 
-    def __init__(self, *, machines: int = 2, **terms: object) -> None:
+    def __init__(self, *, machines: int = 2, data: PlacedData | None = None, **terms: object) -> None:
         self.core = Core()
         self.now = 100.0
         self.script: Script = quiet
@@ -77,7 +78,7 @@ class Rig:
         self.hold = False
         self.held: deque[UpCall] = deque()
         self.join("n1", machines)
-        self.feed(ExperimentCreated(self.now, "x", settings(**terms)))
+        self.feed(ExperimentCreated(self.now, "x", settings(**terms), data=data))
 
     @property
     def x(self) -> Experiment:

@@ -43,6 +43,7 @@ from hopyard_scheduler.core.events import (
     Answered,
     ClusterEvent,
     CopiesEvicted,
+    DataChanged,
     Ended,
     Event,
     ExperimentEvent,
@@ -58,7 +59,10 @@ from hopyard_scheduler.core.events import (
     NodeEvicted,
     NodeExpired,
     NodeJoined,
+    NodeLost,
     Operated,
+    PlacedData,
+    PlacedPartition,
     PolicyFailed,
     Reports,
     Requested,
@@ -105,7 +109,7 @@ def rig() -> Rig:
 
 def _eventful() -> Rig:
     """An experiment with every class of event and of message in its journal."""
-    rig = Rig(machines=2, max_seconds=1e6, grace=5.0)
+    rig = Rig(machines=2, data=PlacedData("d", (PlacedPartition("train/0"),)), max_seconds=1e6, grace=5.0)
     rig.create()
     rig.create(0.2)
     rig.command(CreateJob(str(rig.x.ordinals + 1)))
@@ -122,6 +126,7 @@ def _eventful() -> Rig:
     rig.feed(Updated(rig.now, "x", "u", more_jobs=2, weight=2.0, target=0.99, cleared=("slots",)))
     rig.feed(NodeDraining(rig.now, "x", "n9"))
     rig.feed(MachineRecalled(rig.now, "x", "n9/0"))
+    rig.feed(DataChanged(rig.now, "x", (PlacedPartition("train/0", places={"n1": "/a"}),)))
     rig.feed(MemberJoined(rig.now, "x", "y", settings()))
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
@@ -475,6 +480,26 @@ def test_evicted_copies_are_told() -> None:
     rig.stored(1)
     rig.feed(NodeEvicted(rig.now, "n1", ("s1",)))
     assert last(rig, CopiesEvicted) == "node n1 deleted its copies of 1 snapshot in the store, to make room"
+
+
+def test_where_partitions_are_is_told() -> None:
+    rig = Rig(machines=1, data=PlacedData("d", (PlacedPartition("train/0"),)))
+    here = PlacedPartition("train/0", places={"n2": "/b", "n1": "/a"})
+    far = PlacedPartition("eval/0", url="s3://b/e")
+    assert quiet(rig, DataChanged(rig.now, "x", (here, far))) == (
+        "partition train/0 is on n1, n2; no node has read partition eval/0 yet"
+    )
+    assert (
+        quiet(rig, DataChanged(rig.now, "x", (PlacedPartition("train/0"),))) == "no live node holds partition train/0"
+    )
+    assert "the policy was told that partitions are held by other nodes" in [line.text for line in told(rig)]
+
+
+def test_a_lost_node_takes_its_partitions_along() -> None:
+    parts = [PlacedPartition(f"train/{n}", places={f"n{n}": "/a"}, homes=(f"n{n}",)) for n in (1, 2)]
+    rig = Rig(machines=1, data=PlacedData("d", tuple(parts)))
+    rig.expire("n1")
+    assert last(rig, NodeLost) == "node n1 is lost; no live node holds partition train/1"
 
 
 def test_an_import_is_told_with_what_came_along() -> None:

@@ -15,6 +15,7 @@ from hopyard.policy.vocabulary import (
     Ask,
     Command,
     CreateJob,
+    Data,
     EndExperiment,
     ForkJob,
     Hyperparameters,
@@ -205,6 +206,14 @@ class Cluster(abc.ABC):
     @abc.abstractmethod
     def machines(self) -> Mapping[str, MachineView]:
         """All machines that the experiment holds, by id, in order of id."""
+
+    @property
+    def data(self) -> Data | None:
+        """The experiment's partitioned data, and which nodes hold what now; None: it names none.
+
+        `on_machines_change` is called whenever a node came to hold a partition or no longer does.
+        """
+        return None
 
     @abc.abstractmethod
     def idle_machines(self) -> Sequence[MachineView]:

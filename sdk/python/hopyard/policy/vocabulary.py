@@ -129,6 +129,35 @@ class Report:
     finished: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of an experiment's data, and who holds it.
+
+    Attributes:
+        name: What a run's `inputs` call it: its split and number, such as "train/3" or "eval/0".
+        examples: How many examples it has; None: not known.
+        bytes: Its size.
+        nodes: The live nodes that hold it now, in order of name; empty: nobody can train on it.
+    """
+
+    name: str
+    examples: int | None = None
+    bytes: int = 0
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The partitioned data of an experiment: what is trained on and what is evaluated on, each in order of number.
+
+    Which nodes hold a partition changes; the partitions themselves never do.
+    """
+
+    name: str
+    train: tuple[Partition, ...]
+    evaluate: tuple[Partition, ...] = ()
+
+
 # --------------------------------------------------------------------------------------------------------------- up-calls
 
 
@@ -234,7 +263,7 @@ class ShareChange:
 
 @dataclass(frozen=True, slots=True)
 class MachinesChange:
-    """Machines of the experiment came or went."""
+    """Machines of the experiment came or went, or its partitions are held by other nodes than before."""
 
     joined: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()

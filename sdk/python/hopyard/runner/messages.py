@@ -60,7 +60,7 @@ def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bo
         metrics=report.metrics,
         seconds=report.seconds,
         at=at,
-        part=start.input if evaluates(start) else "",
+        part=(start.input_name or start.input) if evaluates(start) else "",
         examples=report.examples or 0,
         at_until=at_until,
         finished=report.finished,

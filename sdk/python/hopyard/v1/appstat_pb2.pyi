@@ -9,6 +9,7 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
 import hopyard.v1.common_pb2
+import hopyard.v1.data_pb2
 import sys
 import typing
 
@@ -847,3 +848,133 @@ class SweepBlobsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["partial_bytes", b"partial_bytes", "partials", b"partials", "unknown", b"unknown", "unknown_bytes", b"unknown_bytes", "unknown_kept", b"unknown_kept"]) -> None: ...
 
 Global___SweepBlobsResponse: typing_extensions.TypeAlias = SweepBlobsResponse
+
+@typing.final
+class PutDataSetRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    @property
+    def data(self) -> hopyard.v1.data_pb2.DataSet:
+        """What only DataService knows (`experiments`, how replicas stand) is not kept."""
+
+    def __init__(
+        self,
+        *,
+        data: hopyard.v1.data_pb2.DataSet | None = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["data", b"data"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "request_id", b"request_id"]) -> None: ...
+
+Global___PutDataSetRequest: typing_extensions.TypeAlias = PutDataSetRequest
+
+@typing.final
+class PutDataSetResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: builtins.int
+    @property
+    def data(self) -> hopyard.v1.data_pb2.DataSet:
+        """As it is kept."""
+
+    def __init__(
+        self,
+        *,
+        data: hopyard.v1.data_pb2.DataSet | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["data", b"data"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data"]) -> None: ...
+
+Global___PutDataSetResponse: typing_extensions.TypeAlias = PutDataSetResponse
+
+@typing.final
+class QueryDataSetsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Empty: all."""
+    page_size: builtins.int
+    """0: 1000. At most 10000."""
+    page_token: builtins.str
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+
+Global___QueryDataSetsRequest: typing_extensions.TypeAlias = QueryDataSetsRequest
+
+@typing.final
+class QueryDataSetsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    @property
+    def data(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___KeptDataSet]: ...
+    def __init__(
+        self,
+        *,
+        data: collections.abc.Iterable[Global___KeptDataSet] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "next_page_token", b"next_page_token"]) -> None: ...
+
+Global___QueryDataSetsResponse: typing_extensions.TypeAlias = QueryDataSetsResponse
+
+@typing.final
+class KeptDataSet(google.protobuf.message.Message):
+    """A data set of the catalog, and the request that registered it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    @property
+    def data(self) -> hopyard.v1.data_pb2.DataSet: ...
+    def __init__(
+        self,
+        *,
+        data: hopyard.v1.data_pb2.DataSet | None = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["data", b"data"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "request_id", b"request_id"]) -> None: ...
+
+Global___KeptDataSet: typing_extensions.TypeAlias = KeptDataSet
+
+@typing.final
+class DeleteDataSetRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+
+Global___DeleteDataSetRequest: typing_extensions.TypeAlias = DeleteDataSetRequest
+
+@typing.final
+class DeleteDataSetResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___DeleteDataSetResponse: typing_extensions.TypeAlias = DeleteDataSetResponse

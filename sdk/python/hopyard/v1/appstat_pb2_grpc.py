@@ -110,6 +110,21 @@ class AppStatServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.SweepBlobsRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_appstat__pb2.SweepBlobsResponse.FromString,
                 _registered_method=True)
+        self.PutDataSet = channel.unary_unary(
+                '/hopyard.v1.AppStatService/PutDataSet',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.PutDataSetRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.PutDataSetResponse.FromString,
+                _registered_method=True)
+        self.QueryDataSets = channel.unary_unary(
+                '/hopyard.v1.AppStatService/QueryDataSets',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryDataSetsRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryDataSetsResponse.FromString,
+                _registered_method=True)
+        self.DeleteDataSet = channel.unary_unary(
+                '/hopyard.v1.AppStatService/DeleteDataSet',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.DeleteDataSetRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.DeleteDataSetResponse.FromString,
+                _registered_method=True)
 
 
 class AppStatServiceServicer(object):
@@ -225,6 +240,27 @@ class AppStatServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutDataSet(self, request, context):
+        """Keeps a data set of the catalog. ALREADY_EXISTS when another request kept one of this name. Idempotent by request_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryDataSets(self, request, context):
+        """The data sets by name, paged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteDataSet(self, request, context):
+        """Forgets a data set; one that is not there counts as forgotten.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AppStatServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -302,6 +338,21 @@ def add_AppStatServiceServicer_to_server(servicer, server):
                     servicer.SweepBlobs,
                     request_deserializer=hopyard_dot_v1_dot_appstat__pb2.SweepBlobsRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_appstat__pb2.SweepBlobsResponse.SerializeToString,
+            ),
+            'PutDataSet': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutDataSet,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.PutDataSetRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.PutDataSetResponse.SerializeToString,
+            ),
+            'QueryDataSets': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryDataSets,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryDataSetsRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryDataSetsResponse.SerializeToString,
+            ),
+            'DeleteDataSet': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteDataSet,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.DeleteDataSetRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.DeleteDataSetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -710,6 +761,87 @@ class AppStatService(object):
             '/hopyard.v1.AppStatService/SweepBlobs',
             hopyard_dot_v1_dot_appstat__pb2.SweepBlobsRequest.SerializeToString,
             hopyard_dot_v1_dot_appstat__pb2.SweepBlobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutDataSet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/PutDataSet',
+            hopyard_dot_v1_dot_appstat__pb2.PutDataSetRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.PutDataSetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QueryDataSets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/QueryDataSets',
+            hopyard_dot_v1_dot_appstat__pb2.QueryDataSetsRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.QueryDataSetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteDataSet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/DeleteDataSet',
+            hopyard_dot_v1_dot_appstat__pb2.DeleteDataSetRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.DeleteDataSetResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -265,7 +265,55 @@ _AppStatServiceSweepBlobsType = typing_extensions.TypeVar(
     ],
 )
 
-class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
+_AppStatServicePutDataSetType = typing_extensions.TypeVar(
+    '_AppStatServicePutDataSetType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.PutDataSetRequest,
+        hopyard.v1.appstat_pb2.PutDataSetResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.PutDataSetRequest,
+        hopyard.v1.appstat_pb2.PutDataSetResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.PutDataSetRequest,
+        hopyard.v1.appstat_pb2.PutDataSetResponse,
+    ],
+)
+
+_AppStatServiceQueryDataSetsType = typing_extensions.TypeVar(
+    '_AppStatServiceQueryDataSetsType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+    ],
+)
+
+_AppStatServiceDeleteDataSetType = typing_extensions.TypeVar(
+    '_AppStatServiceDeleteDataSetType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
+    ],
+)
+
+class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType, _AppStatServicePutDataSetType, _AppStatServiceQueryDataSetsType, _AppStatServiceDeleteDataSetType]):
     """Where everything that must survive lives. The scheduler is its only writer of the journal."""
 
     @typing.overload
@@ -329,6 +377,18 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.SweepBlobsRequest,
             hopyard.v1.appstat_pb2.SweepBlobsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.PutDataSetRequest,
+            hopyard.v1.appstat_pb2.PutDataSetResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+            hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+            hopyard.v1.appstat_pb2.DeleteDataSetResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -394,6 +454,18 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
             hopyard.v1.appstat_pb2.SweepBlobsRequest,
             hopyard.v1.appstat_pb2.SweepBlobsResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.PutDataSetRequest,
+            hopyard.v1.appstat_pb2.PutDataSetResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+            hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+            hopyard.v1.appstat_pb2.DeleteDataSetResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     BeginEpoch: _AppStatServiceBeginEpochType
@@ -447,6 +519,15 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
 
     SweepBlobs: _AppStatServiceSweepBlobsType
     """Deletes what no index knows: bytes without an owner, and what uploads that were cut have left."""
+
+    PutDataSet: _AppStatServicePutDataSetType
+    """Keeps a data set of the catalog. ALREADY_EXISTS when another request kept one of this name. Idempotent by request_id."""
+
+    QueryDataSets: _AppStatServiceQueryDataSetsType
+    """The data sets by name, paged."""
+
+    DeleteDataSet: _AppStatServiceDeleteDataSetType
+    """Forgets a data set; one that is not there counts as forgotten."""
 
 AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -508,6 +589,18 @@ AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.SweepBlobsRequest,
         hopyard.v1.appstat_pb2.SweepBlobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.PutDataSetRequest,
+        hopyard.v1.appstat_pb2.PutDataSetResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
     ],
 ]
 
@@ -640,5 +733,29 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.SweepBlobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.SweepBlobsResponse]]:
         """Deletes what no index knows: bytes without an owner, and what uploads that were cut have left."""
+
+    @abc.abstractmethod
+    def PutDataSet(
+        self,
+        request: hopyard.v1.appstat_pb2.PutDataSetRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.PutDataSetResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.PutDataSetResponse]]:
+        """Keeps a data set of the catalog. ALREADY_EXISTS when another request kept one of this name. Idempotent by request_id."""
+
+    @abc.abstractmethod
+    def QueryDataSets(
+        self,
+        request: hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.QueryDataSetsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.QueryDataSetsResponse]]:
+        """The data sets by name, paged."""
+
+    @abc.abstractmethod
+    def DeleteDataSet(
+        self,
+        request: hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.DeleteDataSetResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.DeleteDataSetResponse]]:
+        """Forgets a data set; one that is not there counts as forgotten."""
 
 def add_AppStatServiceServicer_to_server(servicer: AppStatServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -883,6 +883,9 @@ class StartRun(google.protobuf.message.Message):
     PROGRAM_FIELD_NUMBER: builtins.int
     ITERATION_TIMEOUT_FIELD_NUMBER: builtins.int
     COMPLETES_FIELD_NUMBER: builtins.int
+    INPUT_NAME_FIELD_NUMBER: builtins.int
+    INPUT_SHA256_FIELD_NUMBER: builtins.int
+    INPUT_BYTES_FIELD_NUMBER: builtins.int
     machine: builtins.str
     """Machine on this node."""
     seed: builtins.int
@@ -895,7 +898,9 @@ class StartRun(google.protobuf.message.Message):
     snapshot_every: builtins.int
     """Saves a snapshot whenever this many units have passed since the last; 0: never."""
     input: builtins.str
-    """Input partition (path or URL) for this machine; empty: none."""
+    """Input partition (path or URL) for this machine; empty: none. With `input_name` a URL is got before the run begins, unless the
+    node has it already.
+    """
     world: builtins.int
     """Number of ranks in the gang; 1 for one machine."""
     iteration_timeout: builtins.float
@@ -904,6 +909,13 @@ class StartRun(google.protobuf.message.Message):
     """At its until it saves and ends at once, with UNTIL, and waits for no decision there; one that comes changes nothing. An amendment that
     moves its until ends this.
     """
+    input_name: builtins.str
+    """The partition of the experiment's data that `input` is, such as "train/3": what reports of an evaluation name as their part.
+    Empty: `input` is a path of the policy's own.
+    """
+    input_sha256: builtins.str
+    """What the partition must be: SHA-256, and bytes."""
+    input_bytes: builtins.int
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     @property
@@ -943,9 +955,12 @@ class StartRun(google.protobuf.message.Message):
         program: Global___RunProgram | None = ...,
         iteration_timeout: builtins.float = ...,
         completes: builtins.bool = ...,
+        input_name: builtins.str = ...,
+        input_sha256: builtins.str = ...,
+        input_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "program", b"program", "snapshot", b"snapshot"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "completes", b"completes", "hyperparameters", b"hyperparameters", "input", b"input", "iteration_timeout", b"iteration_timeout", "machine", b"machine", "mode", b"mode", "program", b"program", "rank_addresses", b"rank_addresses", "seed", b"seed", "snapshot", b"snapshot", "snapshot_at", b"snapshot_at", "snapshot_every", b"snapshot_every", "snapshot_peers", b"snapshot_peers", "until", b"until", "world", b"world"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "completes", b"completes", "hyperparameters", b"hyperparameters", "input", b"input", "input_bytes", b"input_bytes", "input_name", b"input_name", "input_sha256", b"input_sha256", "iteration_timeout", b"iteration_timeout", "machine", b"machine", "mode", b"mode", "program", b"program", "rank_addresses", b"rank_addresses", "seed", b"seed", "snapshot", b"snapshot", "snapshot_at", b"snapshot_at", "snapshot_every", b"snapshot_every", "snapshot_peers", b"snapshot_peers", "until", b"until", "world", b"world"]) -> None: ...
 
 Global___StartRun: typing_extensions.TypeAlias = StartRun
 
@@ -1388,9 +1403,11 @@ class NodeQuestion(google.protobuf.message.Message):
     ticket: builtins.str
     """Unique in the cluster."""
     kind: builtins.str
-    """What is asked: "predict"."""
+    """What is asked: "predict", or "inspect": what lies at places on the node."""
     payload_json: builtins.str
-    """JSON, by kind: the question to a predictor, as `hopyard.predictor.wire` writes it."""
+    """JSON, by kind: the question to a predictor, as `hopyard.predictor.wire` writes it; the places, as
+    `hopyard.datasets.inspection` writes them.
+    """
     timeout_seconds: builtins.float
     """How long its process may compute, waiting for a processor not counted (up to twenty times as long); then it is killed, and
     the answer is an error. 0: no limit.
@@ -1470,8 +1487,11 @@ class NodeAnswer(google.protobuf.message.Message):
     RESULT_JSON_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
     ticket: builtins.str
+    """Of the question. "data": nothing was asked, but the partitions that the node holds are others now; ask again which."""
     result_json: builtins.str
-    """JSON, by kind: the prediction, as `hopyard.predictor.wire` makes it plain; empty with an error."""
+    """JSON, by kind: the prediction, as `hopyard.predictor.wire` makes it plain; what was found, as `hopyard.datasets.inspection`
+    makes it plain; empty with an error.
+    """
     error: builtins.str
     def __init__(
         self,

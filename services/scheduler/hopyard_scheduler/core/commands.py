@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from hopyard.policy.vocabulary import (
     AmendRun,
@@ -30,6 +31,7 @@ from hopyard.policy.vocabulary import (
 from hopyard_scheduler.core import losses, predicting
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import same_metrics
+from hopyard_scheduler.core.data import Place
 from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
@@ -327,6 +329,7 @@ def _start(x: Experiment, command: StartJob) -> None:
     training = command.mode is RunMode.TRAIN
     if not training and entry is None:
         raise RefusedError(f"job {job.id!r} has no snapshot to evaluate")
+    places = _places(x, command, machines)
     until = (job.terms.max_position if command.until is None else command.until) if training else start
     if training and not start < until <= job.terms.max_position:
         raise RefusedError(f"until must be in {start + 1}..{job.terms.max_position} for job {job.id!r}, found {until}")
@@ -365,7 +368,7 @@ def _start(x: Experiment, command: StartJob) -> None:
     x.move(job, JobState.STARTING, f"starting on {', '.join(run.machines)}")
     saves = tuple(s for s in command.snapshot_at if s > start)
     job.asked.update(saves)
-    _send_start(x, job, run, entry, saves)
+    _send_start(x, job, run, entry, saves, places)
 
 
 def _continues(x: Experiment, job: Job, source: tuple[str, int]) -> bool:
@@ -396,7 +399,30 @@ def _gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:
     return [x.machines[m] for m in command.machines]
 
 
-def _send_start(x: Experiment, job: Job, run: Run, entry: Entry | None, snapshot_at: tuple[int, ...]) -> None:
+def _places(x: Experiment, command: StartJob, machines: list[HeldMachine]) -> dict[str, Place]:
+    """Where each machine's partition is; without partitioned data inputs are paths."""
+    if x.data is None:
+        return {}
+    if strange := [name for name in command.inputs if name not in command.machines]:
+        raise RefusedError(f"inputs for machines that the run is not on: {', '.join(strange)}")
+    found: dict[str, Place] = {}
+    for machine in machines:
+        if machine.id in command.inputs:
+            place = x.data.place(command.inputs[machine.id], machine.node)
+            if isinstance(place, str):
+                raise RefusedError(place)
+            found[machine.id] = place
+    return found
+
+
+def _send_start(
+    x: Experiment,
+    job: Job,
+    run: Run,
+    entry: Entry | None,
+    snapshot_at: tuple[int, ...],
+    places: Mapping[str, Place],
+) -> None:
     for index, rank in enumerate(run.ranks):
         start = Start(
             machine=rank.machine,
@@ -411,6 +437,7 @@ def _send_start(x: Experiment, job: Job, run: Run, entry: Entry | None, snapshot
             input=run.inputs.get(rank.machine, ""),
             rank_nodes=tuple(r.node for r in run.ranks),
             completes=run.completes,
+            place=places.get(rank.machine),
         )
         x.send(run, index, start)
 

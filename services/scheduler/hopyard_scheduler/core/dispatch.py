@@ -24,6 +24,7 @@ from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_scheduler.core.events import (
     Answered,
     CopiesEvicted,
+    DataChanged,
     ExperimentCreated,
     ExperimentEvent,
     Imported,
@@ -102,6 +103,8 @@ def _is_news(x: Experiment, event: ExperimentEvent) -> bool:
             return event.member not in x.members
         case Imported():
             return event.request not in x.requests
+        case DataChanged():
+            return x.data is not None and x.data.differs(event.partitions)
         case _:
             return True
 
@@ -128,6 +131,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             placement.node_draining(x, event)
         case CopiesEvicted():
             placement.copies_evicted(x, event)
+        case DataChanged():
+            placement.data_changed(x, event)
         case Imported():
             placement.imported(x, event)
         case ShareSet():

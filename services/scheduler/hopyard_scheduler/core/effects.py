@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Report, RunMode, Verdict
+from hopyard_scheduler.core.data import Place
 from hopyard_scheduler.core.events import Event, RunKey, SnapshotInfo
 
 
@@ -62,7 +63,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Starts a run on a machine."""
+    """Starts a run on a machine. `place` is where the machine's node has the partition that `input` names; None: it is a path."""
 
     machine: str
     hyperparameters: Hyperparameters
@@ -76,6 +77,7 @@ class Start:
     input: str
     rank_nodes: tuple[str, ...]
     completes: bool = False
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)

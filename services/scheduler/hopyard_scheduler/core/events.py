@@ -114,6 +114,37 @@ class Settings:
     forks: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedPartition:
+    """A partition of an experiment's data, and where it is.
+
+    Attributes:
+        name: What policies call it: "train/3".
+        size: Its bytes.
+        sha256: Their hash.
+        examples: How many it has; None: not known.
+        places: Its path by node, or its URL, on the live nodes that hold it.
+        homes: Nodes that it is registered on, live or not.
+        url: Where every node can get it from; empty: nowhere.
+    """
+
+    name: str
+    size: int = 0
+    sha256: str = ""
+    examples: int | None = None
+    places: Mapping[str, str] = field(default_factory=dict, hash=False)
+    homes: tuple[str, ...] = ()
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedData:
+    """A data set, and where its partitions are."""
+
+    name: str
+    partitions: tuple[PlacedPartition, ...]
+
+
 # -------------------------------------------------------------------------------------------------------- cluster events
 
 
@@ -162,12 +193,21 @@ ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted
 
 @dataclass(frozen=True, slots=True)
 class ExperimentCreated:
-    """The first event of a stream. `payload` is the shell's own (specification, bundle); the core keeps it."""
+    """The first event of a stream.
+
+    Attributes:
+        at: When.
+        experiment: Its id.
+        settings: Its terms.
+        payload: The shell's own (specification, bundle); the core keeps it.
+        data: The partitioned data that it trains on; None: its runs find theirs themselves.
+    """
 
     at: float
     experiment: str
     settings: Settings
     payload: Any = None
+    data: PlacedData | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +306,15 @@ class CopiesEvicted:
     experiment: str
     node: str
     snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataChanged:
+    """These partitions of the experiment's data lie elsewhere now. The others are where they were."""
+
+    at: float
+    experiment: str
+    partitions: tuple[PlacedPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,6 +557,7 @@ ExperimentEvent = (
     | NodeBack
     | NodeDraining
     | CopiesEvicted
+    | DataChanged
     | ShareSet
     | RunMessage
     | SnapshotShipped

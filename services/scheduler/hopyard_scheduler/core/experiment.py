@@ -22,6 +22,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_scheduler.core import learning, predicting
 from hopyard_scheduler.core.curve import Point
+from hopyard_scheduler.core.data import Catalog
 from hopyard_scheduler.core.effects import (
     AskOutside,
     CommandBody,
@@ -52,6 +53,7 @@ class Experiment:
         self.founder = Member(created.experiment, created.settings, created.payload, created.at)
         self.members: dict[str, Member] = {self.id: self.founder}
         self.now = created.at
+        self.data = Catalog(created.data) if created.data is not None else None
 
         self.jobs: dict[str, Job] = {}
         self.states: dict[JobState, int] = {}

@@ -256,6 +256,8 @@ def _nothing_left(x: Experiment, member: Member) -> bool:
         return False
     if x.demand is not None and x.demand > len(x.machines):
         return False  # It waits for machines, such as the second of a gang.
+    if x.data is not None and x.data.missing() and not member.all_ended:
+        return False  # It waits for a node that holds what is missing.
     offered = x.at_rest and not x.attention and sum(m.idle for m in x.machines.values()) >= x.gang
     return offered or x.demand == 0
 

@@ -7,6 +7,7 @@ from hopyard_scheduler.core import commands, losses, messages
 from hopyard_scheduler.core.effects import ExperimentChanged
 from hopyard_scheduler.core.events import (
     CopiesEvicted,
+    DataChanged,
     Ended,
     Imported,
     MachineGranted,
@@ -28,6 +29,15 @@ def granted(x: Experiment, event: MachineGranted) -> None:
     x.vacant.add(event.machine)
     x.call(MachinesChange(joined=(event.machine,)))
     x.wake()
+
+
+def data_changed(x: Experiment, event: DataChanged) -> None:
+    """Partitions came to nodes, or went: the policy looks anew."""
+    assert x.data is not None
+    x.data.take(event.partitions)
+    x.call(MachinesChange())
+    x.wake()
+    x.outdated = x.demand is not None
 
 
 def recalled(x: Experiment, event: MachineRecalled) -> None:
@@ -58,6 +68,8 @@ def node_lost(x: Experiment, event: NodeLost) -> None:
                 lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} is lost")
                 messages.rank_ended(x, job, run, rank, lost, event.at)
     losses.rewind_all(x, lost_snapshots)
+    if x.data is not None:
+        x.data.leave(event.node)
     if gone:
         x.call(MachinesChange(lost=gone))
         x.wake()
@@ -138,6 +150,8 @@ def imported(x: Experiment, event: Imported) -> None:
                 lost = Ended(RunEndReason.LOST, run.position, message="it ran in another cluster")
                 messages.rank_ended(x, x.jobs[run.job], run, rank, lost, event.at)
     losses.rewind_all(x, lost_snapshots)
+    if x.data is not None:
+        x.data.moved()
     if gone:
         x.call(MachinesChange(lost=gone))
     for job in x.jobs.values():

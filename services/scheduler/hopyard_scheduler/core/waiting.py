@@ -98,13 +98,15 @@ class Waiting:
             return f"waits for a machine: {self._impossible}"
         if x.in_flight is not None:
             return f"waits for the policy, which is thinking about {type(x.in_flight[1]).__name__}"
+        idle = [machine for machine in x.machines.values() if machine.idle and machine.id not in x.draining]
+        if self._missing and (idle or x.share == 0):
+            return f"waits for {self._missing}"
         if x.share == 0:
             return f"waits for a machine: {self._its_share} is 0 of {machines}{self._limit}"
         if x.placed > x.share:
             return f"waits for a machine: {self._its_share} fell to {x.share}, and {_count(x.placed, 'is', 'are')} busy"
         if x.placed == x.share:
             return f"waits for a machine: {x.placed} of {x.share} in {self._its_share} are busy{self._limit}"
-        idle = [machine for machine in x.machines.values() if machine.idle and machine.id not in x.draining]
         free = sum(not machine.reserved for machine in idle)
         if idle and len(idle) < x.gang:
             return f"waits for {x.gang} machines at once: {_count(len(idle), 'is', 'are')} idle"
@@ -184,12 +186,14 @@ class Waiting:
 
     def _nothing_runs(self, member: Member) -> str:
         x, machines = self._x, self._usable
+        waiting = [job for job in x.open.values() if job.member is member]
+        if waiting and self._missing:
+            return f"no job runs: it waits for {self._missing}"
         if x.share == 0:
             return f"{self._its_share} is 0 of {_count(machines, 'machine', 'machines')}{self._limit}"
         if not x.held:
             others = _count(x.share, "machine", "machines")
             return f"{self._its_share} is {x.share} of {machines}, and others have yet to leave {others}"
-        waiting = [job for job in x.open.values() if job.member is member]
         coming = [job for job in waiting if job.state is JobState.CREATING]
         # Who has run already and has no machine now waits by the will of the policy: for others, as at a rung.
         first = next(
@@ -249,6 +253,23 @@ class Waiting:
         if tenant.cap is not None and tenant.cap < tenant.gang:
             return f"each job needs {tenant.gang} machines at once; resources.slots allows {tenant.cap}"
         return ""
+
+    @cached_property
+    def _missing(self) -> str:
+        """Partitions of the experiment's data that no live node holds, and where they should be; empty: none is."""
+        data = self._x.data
+        missing = data.missing() if data is not None else []
+        if data is None or not missing:
+            return ""
+        names = [one.name for one in missing]
+        shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
+        word = f"{'partition' if len(names) == 1 else 'partitions'} {_and(shown)} of data set {data.name}"
+        homes = sorted({node for one in missing for node in one.homes})
+        if not homes:
+            return f"{word}: the catalog has none of that name and content (hopyard data list)"
+        away = [node for node in homes if not self._is_up(node)]
+        why = f"{_nodes(away)} {'is' if len(away) == 1 else 'are'} away" if away else f"{_nodes(homes)} lost the file"
+        return f"{word}: {why} (hopyard data show {data.name})"
 
     @cached_property
     def _no_machine(self) -> str:

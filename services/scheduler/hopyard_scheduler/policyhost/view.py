@@ -23,6 +23,7 @@ from hopyard.policy.vocabulary import (
     AnswerJob,
     Command,
     CreateJob,
+    Data,
     EndExperiment,
     ForkJob,
     JobState,
@@ -151,6 +152,7 @@ class CoreView(Cluster):
         self._call = call
         self._views = views or JobViews()
         self._rng: random.Random | None = None
+        self._data: Data | None = None
         self._created = 0
         self._tickets = 0
         self._used_machines: set[str] = set()
@@ -219,6 +221,15 @@ class CoreView(Cluster):
     @override
     def machines(self) -> Mapping[str, MachineView]:
         return {name: machine_view(self._x.machines[name]) for name in sorted(self._x.machines)}
+
+    @property
+    @override
+    def data(self) -> Data | None:
+        if self._x.data is None:
+            return None
+        if self._data is None:
+            self._data = self._x.data.view({machine.node for machine in self._x.machines.values()})
+        return self._data
 
     @override
     def idle_machines(self) -> Sequence[MachineView]:

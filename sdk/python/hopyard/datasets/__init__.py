@@ -1,0 +1,1 @@
+"""Partitioned data: what the catalog, the node agents and `hopyard data` share."""

@@ -1,0 +1,76 @@
+"""What data sets and partitions are called."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+Split = Literal["train", "eval"]
+
+TRAIN: Final = "train"
+EVAL: Final = "eval"
+
+MAX_PARTITIONS: Final = 10_000
+"""Partitions of one data set."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PARTITION: Final = re.compile(r"(train|eval)/(0|[1-9][0-9]{0,5})")
+
+
+def check_data_name(name: str) -> str:
+    """A data set's name.
+
+    Raises:
+        ValueError: It cannot be one.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(
+            f"found {name!r:.80}, allowed are up to 64 letters, digits and ._- that begin with a letter or digit"
+        )
+    return name
+
+
+def partition_name(split: Split, number: int) -> str:
+    """A partition's name, such as "train/3"."""
+    return f"{split}/{number}"
+
+
+def parse_partition(name: str) -> tuple[Split, int]:
+    """Split and number of a partition's name.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = _PARTITION.fullmatch(name)
+    if found is None:
+        raise ValueError(f"found {name!r:.80}, allowed are train/0, train/1, ... and eval/0, ...")
+    return (TRAIN if found[1] == TRAIN else EVAL), int(found[2])
+
+
+def order(name: str) -> tuple[bool, int]:
+    """How partitions are ordered: first those to train on, each split by number."""
+    split, number = parse_partition(name)
+    return split != TRAIN, number
+
+
+def is_url(place: str) -> bool:
+    """Whether a place is a URL, and not a path."""
+    return "://" in place
+
+
+def check_url(url: str) -> str:
+    """A URL that nodes can get a partition from.
+
+    Raises:
+        ValueError: It names no object, or holds what may be a secret, which has no place in the catalog.
+    """
+    parts = urlsplit(url)
+    if not parts.scheme or parts.path.endswith("/") or not parts.path.strip("/"):
+        raise ValueError(f"found {url!r:.200}, needed is one object's URL, such as s3://bucket/folder/train-0.npz")
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError(
+            f"found a URL with a query, a fragment or a user ({parts.scheme}://{parts.hostname}{parts.path}): credentials come "
+            "from the nodes' environment"
+        )
+    return url

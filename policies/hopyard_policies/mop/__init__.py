@@ -1,0 +1,1 @@
+"""Model hopper parallelism (Cerebro): the data stay, the models hop."""

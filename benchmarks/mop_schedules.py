@@ -29,6 +29,7 @@ from typing import Any
 from hopyard_policies.mop.bounds import lower_bound, replica_bound
 from hopyard_policies.mop.carrying import carry_out_online
 from hopyard_policies.mop.dispatch import Randomized, Rule
+from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.milp import NoPlanError
 from hopyard_policies.mop.online import Online
 from hopyard_policies.mop.planning import dispatcher, longest, milp, randomized
@@ -146,7 +147,7 @@ def online(problem: Problem, seed: int, figures: Figures) -> None:
         "randomized": (lambda left: Randomized(left, chance), False),
     }
     for name, (make, learns) in ways.items():
-        rule = Online(problem, make, learns)
+        rule = Online(problem, make, Estimates() if learns else None)
         schedule, seconds = timed(lambda rule=rule: carry_out_online(problem, rule, actual))  # type: ignore[misc]
         once(problem, schedule)
         figures.add(name, schedule.makespan / bound, seconds)

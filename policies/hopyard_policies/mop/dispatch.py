@@ -31,8 +31,9 @@ class Rule(Protocol):
 class Longest:
     """Idle machines choose in order of largest remaining load; each takes the longest idle configuration that still needs it.
 
-    Longest is the one with most remaining time. What is critical comes first on both sides. Where several machines are idle at once and one of them finds nothing left
-    to take, those before it make room if they can: as many machines as can work do, which makes equal units in rounds optimal.
+    Longest is the one with most remaining time. What is critical comes first on both sides. Where several machines are idle at
+    once and one of them finds nothing left to take, those before it make room if they can: as many machines as can work do, which
+    makes equal units in rounds optimal.
 
     A machine that has nothing more to do may take a unit that another one was to train, if it holds the partition, too, and
     ends it before the other one would have come to its last.

@@ -36,18 +36,9 @@ class Estimates:
         costs[config] = math.fsum(pace + speeds.get(where, 0.0) for where, pace in units) / len(units)
         speeds[machine] = math.fsum(costs[which] - pace for which, pace in others) / (len(others) + DOUBT)
 
-    def cost(self, config: Hashable) -> float | None:
-        """What a configuration costs; None: it showed nothing yet."""
-        found = self._costs.get(config)
-        return math.exp(found) if found is not None else None
-
-    def costs(self, configs: Iterable[Hashable]) -> list[float]:
-        """What each of some configurations costs; the mean of all for those that showed nothing yet, and 1 before any did."""
-        known = [self.cost(config) for config in configs]
-        seen = [cost for cost in map(self.cost, self._costs) if cost is not None]
+    def of(self, configs: Iterable[Hashable], machines: Iterable[Hashable]) -> tuple[list[float], list[float]]:
+        """What some configurations cost, and how fast some machines are."""
+        seen = [math.exp(cost) for cost in self._costs.values()]
         usual = math.fsum(seen) / len(seen) if seen else 1.0
-        return [usual if cost is None else cost for cost in known]
-
-    def speed(self, machine: Hashable) -> float:
-        """How fast a machine is."""
-        return math.exp(self._speeds.get(machine, 0.0))
+        costs = [math.exp(self._costs[config]) if config in self._costs else usual for config in configs]
+        return costs, [math.exp(self._speeds.get(machine, 0.0)) for machine in machines]

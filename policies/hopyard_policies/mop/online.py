@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,22 +23,42 @@ class Online:
     Args:
         problem: What is to be done; its costs and speeds are what is believed in the beginning.
         make: Makes the rule for what is left.
-        learns: Whether costs and speeds are estimated from the units that end; the given ones are then not looked at.
+        estimates: Costs and speeds are taken from here, and learned from units that end; None: those of the problem are good.
+        configs: By what names the estimates know configurations; empty: by their numbers.
+        machines: The same of machines.
+        running: What runs already, by machine; not among the problem's units.
+
+    Attributes:
+        visited: By configuration, the partitions that it has visited, and the one that it visits now.
+        idle: Configurations that may start a unit.
+        running: By machine, what it trains.
     """
 
-    def __init__(self, problem: Problem, make: Callable[[Problem], Rule], learns: bool = False) -> None:
-        if learns:
-            problem = replace(problem, costs=[1.0] * len(problem.costs), speeds=[1.0] * len(problem.speeds))
-        self._make, self._learns, self._problem = make, learns, problem
-        self._estimates = Estimates()
-        self._visited = [set(done) for done in problem.done] or [set() for _ in problem.costs]
-        self._idle: set[int] = set()
-        self._ends: dict[int, tuple[Unit, float]] = {}  # What runs on which machine, and when that should be over.
+    def __init__(
+        self,
+        problem: Problem,
+        make: Callable[[Problem], Rule],
+        estimates: Estimates | None = None,
+        configs: Sequence[Hashable] = (),
+        machines: Sequence[Hashable] = (),
+        running: Mapping[int, Unit] | None = None,
+    ) -> None:
+        self._make, self._estimates = make, estimates
+        self._configs = configs or range(len(problem.costs))
+        self._machines = machines or range(len(problem.speeds))
+        if estimates is not None:
+            costs, speeds = estimates.of(self._configs, self._machines)
+            problem = replace(problem, costs=costs, speeds=speeds)
+        self._problem = problem
+        self.visited = [set(done) for done in problem.done] or [set() for _ in problem.costs]
+        self.idle: set[int] = set()
+        self.running = dict(running or {})
+        self._ends = {machine: problem.free_machine(machine) for machine in self.running}  # When each should be over.
         self._rule: Rule | None = None
 
     def free(self, config: int) -> None:
         """See `Rule`."""
-        self._idle.add(config)
+        self.idle.add(config)
         if self._rule is not None:
             self._rule.free(config)
 
@@ -46,42 +66,42 @@ class Online:
         """See `Rule`; `now` is counted as `ended` and `died` do."""
         if self._rule is None:
             self._rule = self._make(self._left(now))
-            for config in sorted(self._idle):
+            for config in sorted(self.idle):
                 self._rule.free(config)
         started = self._rule.start(machines)
         for machine, unit in started:
-            self._idle.discard(unit.config)
-            self._visited[unit.config].add(unit.partition)
-            self._ends[machine] = (unit, now + self._problem.time(*unit, machine))
+            self.idle.discard(unit.config)
+            self.visited[unit.config].add(unit.partition)
+            self.running[machine] = unit
+            self._ends[machine] = now + self._problem.time(*unit, machine)
         return started
 
     def ended(self, machine: int, seconds: float) -> None:
         """Says that the unit on a machine has ended, after so many seconds."""
-        unit, _ = self._ends.pop(machine)
-        if self._learns:
-            self._estimates.learn(unit.config, machine, self._problem.sizes[unit.partition], seconds)
-            self._compare()
+        unit = self.running.pop(machine)
+        if self._estimates is not None:
+            config, size = self._configs[unit.config], self._problem.sizes[unit.partition]
+            self._estimates.learn(config, self._machines[machine], size, seconds)
+            self._compare(*self._estimates.of(self._configs, self._machines))
 
     def died(self, machine: int) -> None:
         """Says that a machine is gone, and what it trained is lost; `free` follows for the configuration."""
         held = [tuple(m for m in machines if m != machine) for machines in self._problem.holders]
         self._problem, self._rule = replace(self._problem, holders=held), None
-        if machine in self._ends:
-            unit, _ = self._ends.pop(machine)
-            self._visited[unit.config].discard(unit.partition)
+        if machine in self.running:
+            unit = self.running.pop(machine)
+            self.visited[unit.config].discard(unit.partition)
 
-    def _compare(self) -> None:
-        costs = self._estimates.costs(range(len(self._problem.costs)))
-        speeds = [self._estimates.speed(machine) for machine in range(len(self._problem.speeds))]
+    def _compare(self, costs: list[float], speeds: list[float]) -> None:
         limit = UNEXPECTED if isinstance(self._rule, Following) else CHANGED
         if _spread(costs, self._problem.costs) > limit or _spread(speeds, self._problem.speeds) > limit:
             self._problem, self._rule = replace(self._problem, costs=costs, speeds=speeds), None
 
     def _left(self, now: float) -> Problem:
-        configs, machines = [0.0] * len(self._visited), [0.0] * len(self._problem.speeds)
-        for machine, (unit, end) in self._ends.items():
-            configs[unit.config] = machines[machine] = max(end - now, 0.0)
-        done = [frozenset(visited) for visited in self._visited]
+        configs, machines = [0.0] * len(self.visited), [0.0] * len(self._problem.speeds)
+        for machine, unit in self.running.items():
+            configs[unit.config] = machines[machine] = max(self._ends[machine] - now, 0.0)
+        done = [frozenset(visited) for visited in self.visited]
         return replace(self._problem, done=done, config_free=configs, machine_free=machines)
 
 

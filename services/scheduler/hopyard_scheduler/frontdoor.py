@@ -103,6 +103,7 @@ class FrontDoor:
             every_iteration=policy.every_iteration,
             ends_jobs=policy.ends_jobs,
             forks=policy.forks,
+            evaluates=policy.evaluates,
         )
         if bundle:
             await self._need_bundle(bundle)

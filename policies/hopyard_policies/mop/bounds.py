@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,15 +18,18 @@ def lower_bound(problem: Problem) -> float:
     """
     if problem.replicated:
         return replica_bound(problem)
-    configs, machines = loads(problem, host(problem))
-    return max(configs + machines, default=0.0) if problem.units else 0.0
+    configs, machines = loads(replace(problem, config_after=()), host(problem))
+    ends = [configs[config] for config, _ in problem.units]
+    ends += [machines[problem.holders[partition][0]] for _, partition in problem.units]
+    return max(ends, default=0.0)
 
 
 def replica_bound(problem: Problem, until: Mapping[int, float] | None = None) -> float:
     """The bound with replicas: units may be split over all machines that hold them (a linear program, by HiGHS).
 
-    The least C so that machines and configurations can do all their work within C, were a unit divisible. Configurations of
-    equal cost with the same partitions left count as one, which changes nothing: an optimum can be averaged over them.
+    The least C so that machines and configurations can do all their work within C, were a unit divisible; configurations' epochs to
+    come are left out. Configurations of equal cost with the same partitions left count as one, which changes nothing: an optimum can
+    be averaged over them.
 
     Args:
         problem: What is to be done.
@@ -66,10 +70,13 @@ def replica_bound(problem: Problem, until: Mapping[int, float] | None = None) ->
     row = np.concatenate([machine_rows, machines + np.array(config_rows), np.arange(machines + len(kinds))])
     column = np.concatenate([np.arange(count), np.arange(count), np.full(machines + len(kinds), count)])
     value = np.concatenate([seconds * many, seconds, np.full(machines + len(kinds), -1.0)])
-    limits = np.array([-problem.free_machine(m) for m in range(machines)] + [-free for _, free, _ in kinds])
+    # That a machine is busy at first counts where it must do something at all.
+    needed = {problem.holders[partition][0] for _, partition in problem.units if len(problem.holders[partition]) == 1}
+    busy = [problem.free_machine(machine) if machine in needed else 0.0 for machine in range(machines)]
+    limits = np.array([-free for free in busy] + [-free for _, free, _ in kinds])
     for machine, moment in gone.items():
         value[2 * count + machine] = 0.0
-        limits[machine] = max(moment - problem.free_machine(machine), 0.0)
+        limits[machine] = max(moment - busy[machine], 0.0)
     result = linprog(
         np.append(np.zeros(count), 1.0),
         A_ub=coo_array((value, (row, column)), shape=(machines + len(kinds), count + 1)),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import insort
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from hopyard_policies.mop.problem import Hosting, Problem, Schedule, Unit
+
+EXCHANGED: Final = 4
+"""Configurations that nobody took, the longest ones, for which machines may change their choices at a time."""
 
 
 class Rule(Protocol):
@@ -33,7 +37,10 @@ class Longest:
 
     Longest is the one with most remaining time. What is critical comes first on both sides. Where several machines are idle at
     once and one of them finds nothing left to take, those before it make room if they can: as many machines as can work do, which
-    makes equal units in rounds optimal.
+    makes equal units in rounds optimal. Likewise they change their choices for a longer configuration that nobody took.
+
+    With replicas, a machine that holds several partitions takes first what would be the most work for others if it died, unless the
+    longest configuration has as much left to do as itself.
 
     A machine that has nothing more to do may take a unit that another one was to train, if it holds the partition, too, and
     ends it before the other one would have come to its last.
@@ -61,11 +68,23 @@ class Longest:
             self._remaining[config] += seconds
             self._load[machine] += seconds
             self._todo[machine].setdefault(config, []).append(partition)
+        self._heirs: list[dict[int, float]] = [
+            {} for _ in speeds
+        ]  # How fast those are, together, that hold what one holds.
+        self._bequest: list[dict[int, float]] = [
+            {} for _ in speeds
+        ]  # How much they would have to do for each partition.
+        if self._steals:
+            for (config, partition), machine in zip(problem.units, hosting, strict=True):
+                if partition not in self._heirs[machine]:
+                    held = problem.holders[partition]
+                    self._heirs[machine][partition] = math.fsum(speeds[m] for m in held if m != machine)
+                work = self._bequest[machine].get(partition, 0.0) + costs[config] * sizes[partition]
+                self._bequest[machine][partition] = work
 
     def free(self, config: int) -> None:
         """See `Rule`."""
-        weight = self._weights[config] if self._weights else 1.0
-        key = (-self._remaining[config] * weight, config)
+        key = (-self._remaining[config] * self._weight(config), config)
         insort(self._idle, key)
         self._keys[config] = key
         self._fresh.append(key)
@@ -80,6 +99,8 @@ class Longest:
         for machine in machines:
             if self._todo[machine] and not self._choose(machine, chosen):
                 self._make_room(machine, chosen, set())
+        if len(chosen) > 1 and self._idle:
+            self._exchange(chosen)
         started = [(machine, self._take(machine, machine, config)) for config, machine in chosen.items()]
         if self._steals and self._idle:
             working = set(chosen.values())
@@ -87,6 +108,9 @@ class Longest:
         self._poor = set(machines).difference(machine for machine, _ in started)
         self._fresh.clear()
         return started
+
+    def _weight(self, config: int) -> float:
+        return self._weights[config] if self._weights else 1.0
 
     def _choose(self, machine: int, chosen: dict[int, int]) -> bool:
         """Lets a machine choose of the idle configurations; one that found none last time, of those that became idle since."""
@@ -98,9 +122,53 @@ class Longest:
             key = next((key for key in candidates if key[1] in todo and key[1] in keys), None)
         if key is None:
             return False
+        if len(self._heirs[machine]) > 1 and -key[0] < self._load[machine]:
+            key = self._riskiest(machine, candidates) or key
         self._pick(key)
         chosen[key[1]] = machine
         return True
+
+    def _riskiest(self, machine: int, candidates: Sequence[tuple[float, int]]) -> tuple[float, int] | None:
+        """The longest candidate for the partition that would be most work for others if the machine died; None: nobody needs it."""
+        todo, keys = self._todo[machine], self._keys
+        partition = self._by_risk(machine, self._heirs[machine])[0]
+        return next((key for key in candidates if key[1] in keys and partition in todo.get(key[1], ())), None)
+
+    def _by_risk(self, machine: int, partitions: Iterable[int]) -> list[int]:
+        """Partitions, first those that would keep others busy longest if the machine died; alike, the largest first."""
+        work, speed, sizes = self._bequest[machine], self._heirs[machine], self._problem.sizes
+        return sorted(partitions, key=lambda q: (-work[q] / speed[q] if speed.get(q) else 0.0, -sizes[q], q))
+
+    def _exchange(self, chosen: dict[int, int]) -> None:
+        """Lets machines change their choices so that a longer configuration is among them, and a shorter one not."""
+        taken = {config: (-self._remaining[config] * self._weight(config), config) for config in chosen}
+        for key in self._idle[:EXCHANGED]:
+            if key[0] >= max(taken.values())[0]:
+                return
+            dropped = self._displace(key[1], key[0], chosen, taken, set())
+            if dropped is not None:
+                self._pick(key)
+                taken[key[1]] = key
+                back = taken.pop(dropped)
+                insort(self._idle, back)
+                self._keys[dropped] = back
+
+    def _displace(
+        self, config: int, key: float, chosen: dict[int, int], taken: dict[int, tuple[float, int]], tried: set[int]
+    ) -> int | None:
+        """Finds a machine for a configuration at the cost of a shorter one than `key`, and answers which; None: there is none."""
+        for other, machine in list(chosen.items()):
+            if config in self._todo[machine] and other not in tried:
+                tried.add(other)
+                if taken[other][0] > key:
+                    del chosen[other]
+                    chosen[config] = machine
+                    return other
+                dropped = self._displace(other, key, chosen, taken, tried)
+                if dropped is not None:
+                    chosen[config] = machine
+                    return dropped
+        return None
 
     def _pick(self, key: tuple[float, int]) -> None:
         self._idle.remove(key)
@@ -118,11 +186,13 @@ class Longest:
         return False
 
     def _take(self, machine: int, host: int, config: int) -> Unit:
-        """Takes the configuration's largest unit out of what a host has to do, for a machine to train it."""
+        """Takes a unit of a configuration out of what a host has to do, for a machine to train it."""
         partitions = self._todo[host][config]
-        sizes, problem = self._problem.sizes, self._problem
+        problem = self._problem
         held = partitions if machine == host else [q for q in partitions if machine in problem.holders[q]]
-        partition = max(held, key=lambda q: (sizes[q], -q))
+        partition = held[0] if len(held) == 1 else self._by_risk(host, held)[0]
+        if self._steals:
+            self._bequest[host][partition] -= problem.costs[config] * problem.sizes[partition]
         partitions.remove(partition)
         if not partitions:
             del self._todo[host][config]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from hopyard_policies.mop.problem import Problem
@@ -24,7 +25,7 @@ def host(problem: Problem) -> list[int]:
         For each of `problem.units` its machine.
     """
     units, holders = problem.units, problem.holders
-    if not problem.replicated:
+    if not problem.replicated or not units:
         return [holders[partition][0] for _, partition in units]
     costs, sizes, speeds = problem.costs, problem.sizes, problem.speeds
     paces = [
@@ -32,7 +33,8 @@ def host(problem: Problem) -> list[int]:
     ]
     fastest = [min((pace for _, pace in choices), default=0.0) for choices in paces]
     load = [problem.free_machine(machine) for machine in range(len(speeds))]
-    spans = [problem.free_config(config) for config in range(len(costs))]
+    after = problem.config_after or [0.0] * len(costs)
+    spans = [problem.free_config(config) + after[config] for config in range(len(costs))]
     for config, partition in units:
         spans[config] += costs[config] * fastest[partition]
     hosting = [0] * len(units)
@@ -44,6 +46,9 @@ def host(problem: Problem) -> list[int]:
         load[machine] += cost * pace
         spans[config] = span + cost * pace
     movable = [number for number, unit in enumerate(units) if len(holders[unit.partition]) > 1]
+    whole = _whole(problem)
+    if max(map(max, loads(problem, whole))) <= max(load + spans):
+        return whole
     for power in POWERS:
         latest = max(load + spans)
         for _ in range(SWEEPS):
@@ -69,7 +74,66 @@ def host(problem: Problem) -> list[int]:
                         break
             if not moved:
                 break
+    _shift(problem, hosting, load, spans)
     return hosting
+
+
+def _shift(problem: Problem, hosting: list[int], load: list[float], spans: list[float]) -> None:
+    """Relieves the machine with the most to do by a chain: it hands a unit to another one, that one to a third, and so on."""
+    held: list[list[set[int]]] = [[set() for _ in problem.sizes] for _ in problem.speeds]
+    for number, (_, partition) in enumerate(problem.units):
+        held[hosting[number]][partition].add(number)
+    for _ in problem.units:
+        source = max(range(len(load)), key=load.__getitem__)
+        if load[source] <= max(spans):
+            return  # A configuration has more to do than any machine.
+        came: dict[int, tuple[int, int]] = {
+            source: (source, 0)
+        }  # From which machine a chain comes to another, by which partition.
+        queue = deque([source])
+        while queue:
+            machine = queue.popleft()
+            for partition, numbers in enumerate(held[machine]):
+                for other in problem.holders[partition] if numbers else ():
+                    if other not in came:
+                        came[other] = (machine, partition)
+                        queue.append(other)
+        target = min(came, key=load.__getitem__)
+        after = list(load)
+        moves = []
+        while target != source:
+            machine, partition = came[target]
+            number = min(held[machine][partition], key=lambda n: (spans[problem.units[n].config], n))
+            config = problem.units[number].config
+            after[machine] -= problem.time(config, partition, machine)
+            after[target] += problem.time(config, partition, target)
+            moves.append((number, machine, target))
+            target = machine
+        less, same = load[source] * (1 - 1e-9), 1 + 1e-9
+        if not moves or any(after[other] > max(less, load[other] * same) for _, _, other in moves):
+            return
+        for number, machine, other in moves:
+            config, partition = problem.units[number]
+            held[machine][partition].remove(number)
+            held[other][partition].add(number)
+            hosting[number] = other
+            spans[config] += problem.time(config, partition, other) - problem.time(config, partition, machine)
+        load[:] = after
+
+
+def _whole(problem: Problem) -> list[int]:
+    """Gives each partition to one machine for all configurations: where that is as good, an open shop is easier to schedule."""
+    work = [0.0] * len(problem.sizes)
+    for config, partition in problem.units:
+        work[partition] += problem.costs[config] * problem.sizes[partition]
+    load = [problem.free_machine(machine) for machine in range(len(problem.speeds))]
+    chosen = [0] * len(work)
+    for partition in sorted(range(len(work)), key=lambda q: (len(problem.holders[q]), -work[q], q)):
+        held = problem.holders[partition]
+        if held:
+            chosen[partition] = min(held, key=lambda m: load[m] + work[partition] / problem.speeds[m])
+            load[chosen[partition]] += work[partition] / problem.speeds[chosen[partition]]
+    return [chosen[partition] for _, partition in problem.units]
 
 
 def loads(problem: Problem, hosting: Sequence[int]) -> tuple[list[float], list[float]]:

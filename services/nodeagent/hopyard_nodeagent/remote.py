@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from hopyard.errors import DataLoss, Exhausted, InvalidInput, NotFound, Unavailable
+from hopyard.datasets.manifest import store_at
+from hopyard.errors import DataLoss, Exhausted, NotFound, Unavailable
 from hopyard.extras import need
 from hopyard_nodeagent.transfers import Arrived, check_hash, receive_named_by_hash
 
@@ -145,12 +146,10 @@ class Remote:
 
 async def _chunks(url: str) -> AsyncIterator[bytes]:
     """The bytes at a URL; credentials come from the environment."""
-    stores, exceptions = need("obstore.store", "data"), need("obstore.exceptions", "data")
-    obstore = need("obstore", "data")
     base, _, name = url.rpartition("/")
+    store, exceptions = store_at(base), need("obstore.exceptions", "data")
     try:
-        store = stores.from_url(base)
-        answer = await obstore.get_async(store, name)
+        answer = await need("obstore", "data").get_async(store, name)
         async for part in answer.stream(min_chunk_size=_CHUNK):
             whole = bytes(part)
             for start in range(0, len(whole), _CHUNK):
@@ -158,10 +157,4 @@ async def _chunks(url: str) -> AsyncIterator[bytes]:
     except FileNotFoundError as error:
         raise NotFound(f"{url}: there is nothing") from error
     except exceptions.BaseError as error:
-        raise Unavailable(f"{url}: {_first(error)}") from error
-    except ValueError as error:
-        raise InvalidInput(f"{url}: {_first(error)}") from error
-
-
-def _first(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+        raise Unavailable(f"{url}: {(str(error) or type(error).__name__).splitlines()[0]}") from error

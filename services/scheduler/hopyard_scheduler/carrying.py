@@ -61,6 +61,8 @@ class Carrier:
         self.sessions = sessions
         self.stranger: Callable[[str, str], None] = lambda node, sha256: None
         """Told of a node's snapshots that no experiment in the core knows."""
+        self.welcomed: Callable[[str], None] = lambda node: None
+        """Told of each node that has opened a session."""
         self._journal = journal
         self._store = store
         self._generators = generators
@@ -170,6 +172,7 @@ class Carrier:
             for send in self._core.unacknowledged(node):
                 self._send(send)
         self._order(welcome.node)
+        self.welcomed(welcome.node)
 
     def _order(self, node: str) -> None:
         session = self.sessions.of(node)

@@ -38,6 +38,7 @@ from hopyard_scheduler.terms import Terms, update_of
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
+    from hopyard_scheduler.catalog import Catalog
     from hopyard_scheduler.outside import Generators
     from hopyard_scheduler.predictors import Predictors
 
@@ -53,6 +54,7 @@ class FrontDoor:
         live: The shell.
         generators: Validates an experiment's generator.
         predictors: Validates its predictor.
+        catalog: Knows its data.
         stub: AppStat.
         appstat_address: For clients.
     """
@@ -62,12 +64,14 @@ class FrontDoor:
         live: Live,
         generators: Generators,
         predictors: Predictors,
+        catalog: Catalog,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         appstat_address: str,
     ) -> None:
         self._live = live
         self._generators = generators
         self._predictors = predictors
+        self._catalog = catalog
         self._stub = stub
         self._appstat_address = appstat_address
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -105,6 +109,8 @@ class FrontDoor:
             forks=policy.forks,
             evaluates=policy.evaluates,
         )
+        if spec.data is not None:
+            self._catalog.place(spec.data)  # Said before anything else is done.
         if bundle:
             await self._need_bundle(bundle)
         payload = _payload(spec, bundle, interpreter, request)
@@ -120,18 +126,22 @@ class FrontDoor:
         if spec.share is None:
             reads = await self._generators.validate(name, payload["spec"])
             settings = replace(settings, generator_reads=reads)
-            await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload))
+            await self._begin_stream(name, spec, settings, payload)
             return name
         async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
             group = self._group(spec)
             reads = await self._generators.validate(name, payload["spec"])
             settings = replace(settings, generator_reads=reads)
-            at = self._live.clock()
             if group is None:
-                await self._live.apply(ExperimentCreated(at, name, settings, payload))
+                await self._begin_stream(name, spec, settings, payload)
             else:
-                await self._live.apply(MemberJoined(at, group, name, settings, payload))
+                await self._live.apply(MemberJoined(self._live.clock(), group, name, settings, payload))
         return name
+
+    async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> None:
+        async with self._catalog.using:
+            data = self._catalog.place(spec.data) if spec.data is not None else None
+            await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload, data))
 
     def _group(self, spec: ExperimentSpec) -> str | None:
         """The live group with an experiment's `share` key; None: it begins one.

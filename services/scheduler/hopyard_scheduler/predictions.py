@@ -91,7 +91,7 @@ class Predictions:
         self._windows: dict[str, asyncio.Semaphore] = {}
         self._arrival = asyncio.Event()
         self._stopped = False
-        sessions.left = self._left
+        sessions.left.append(self._left)
 
     def attach(self, core: Core, post: Callable[[Event], None], program: Callable[[str], Program]) -> None:
         """Says where answers go, and where the experiments are."""

@@ -71,6 +71,7 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
         "metric.mode": (spec.metric.mode, other.metric.mode),
         "metric.kill_threshold": (spec.metric.kill_threshold, other.metric.kill_threshold),
         "unit": (spec.unit, other.unit),
+        "data": (spec.data, other.data),
         "resources.per_job.cpus": (spec.resources.per_job.cpus, other.resources.per_job.cpus),
         "resources.per_job.gpus": (spec.resources.per_job.gpus, other.resources.per_job.gpus),
     }

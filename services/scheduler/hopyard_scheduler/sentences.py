@@ -130,7 +130,9 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             ]
         case NodeLost():
             lost = _lost_runs(x, before, f"node {event.node} is lost, so ")
-            return lost or [Part("", f"node {event.node} is lost")]
+            missing = x.data.missing() if x.data is not None else []
+            nowhere = [Part("", words.partition(one)) for one in missing if event.node in one.homes]
+            return [*(lost or [Part("", f"node {event.node} is lost")]), *nowhere]
         case NodeBack():
             what = (
                 f"with {count(len(event.runs), 'run')} and {count(len(event.snapshots), 'snapshot')} of this experiment"

@@ -14,17 +14,20 @@ from hopyard.rpc import channel
 from hopyard.serving import Background, Server
 from hopyard.v1 import (
     appstat_pb2_grpc,
+    data_pb2_grpc,
     experiment_pb2_grpc,
     hpgen_pb2_grpc,
     job_manager_pb2_grpc,
     resource_manager_pb2_grpc,
 )
 from hopyard_scheduler.carrying import Carrier
+from hopyard_scheduler.catalog import INTERVAL_SECONDS, Catalog
 from hopyard_scheduler.core.events import NodeExpired
 from hopyard_scheduler.earlier import Earlier
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.garbage import Garbage
 from hopyard_scheduler.importing import Importer
+from hopyard_scheduler.inspecting import Inspections
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS, Live
 from hopyard_scheduler.outside import Generators
@@ -32,6 +35,7 @@ from hopyard_scheduler.predictions import Predictions
 from hopyard_scheduler.predictors import Predictors
 from hopyard_scheduler.recovery import recover
 from hopyard_scheduler.servicers.agents import ResourceManagerServicer
+from hopyard_scheduler.servicers.data import DataServicer
 from hopyard_scheduler.servicers.experiments import ExperimentServicer
 from hopyard_scheduler.servicers.jobs import JobManagerServicer
 from hopyard_scheduler.sessions import Sessions
@@ -57,6 +61,7 @@ class SchedulerService:
         insecure: Listen beyond this machine without encryption.
         lease_seconds: An agent silent for longer loses its runs.
         heartbeat_seconds: How often agents give a sign of life.
+        data_seconds: How often nodes are asked which partitions of data they hold (> 0).
         policy_seconds: How long a policy may take over an up-call; then its experiment is paused.
     """
 
@@ -72,6 +77,7 @@ class SchedulerService:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         heartbeat_seconds: float = DEFAULT_HEARTBEAT_SECONDS,
         policy_seconds: float = DEFAULT_POLICY_SECONDS,
+        data_seconds: float = INTERVAL_SECONDS,
     ) -> None:
         self._server = Server("scheduler", host=host, port=port, data=data, insecure=insecure)
         self._background = Background("scheduler")
@@ -99,7 +105,12 @@ class SchedulerService:
             time.time,
         )
         self._live = Live(journal, self._carrier, policy_seconds=policy_seconds)
-        self._door = FrontDoor(self._live, self._generators, predictors, self._appstat_stub, appstat)
+        self._inspections = Inspections(self._sessions)
+        self._catalog = Catalog(
+            self._live, self._sessions, self._inspections, self._appstat_stub, self._background, data_seconds
+        )
+        self._carrier.welcomed = self._catalog.joined
+        self._door = FrontDoor(self._live, self._generators, predictors, self._catalog, self._appstat_stub, appstat)
         self._garbage = Garbage(self._live, self._sessions, self._door, self._appstat_stub, self._background)
         self._importer = Importer(self._live, self._door, self._appstat_stub)
         self._carrier.stranger = self._garbage.stranger
@@ -119,9 +130,12 @@ class SchedulerService:
         )
         add(
             resource_manager_pb2_grpc.add_ResourceManagerServiceServicer_to_server,
-            ResourceManagerServicer(self._live, self._sessions, self._garbage, self._predictions),
+            ResourceManagerServicer(
+                self._live, self._sessions, self._garbage, self._predictions, self._catalog, self._inspections
+            ),
             "hopyard.v1.ResourceManagerService",
         )
+        add(data_pb2_grpc.add_DataServiceServicer_to_server, DataServicer(self._catalog), "hopyard.v1.DataService")
 
     @property
     def address(self) -> str:
@@ -135,6 +149,7 @@ class SchedulerService:
         """
         epoch = await self._live.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
         found = await recover(self._live.core, self._live.journal, self._appstat_stub, self._live.patience)
+        await self._catalog.load()
         self._live.hosts.update(found.hosts)
         self._live.given_up.update(found.given_up)
         for node, known in self._live.core.cluster.nodes.items():
@@ -152,6 +167,7 @@ class SchedulerService:
             self._carrier.carry(effect)
         self._background.start(self._watch_leases(), name="leases")
         self._background.start(self._watch_epoch(), name="epoch")
+        self._background.start(self._catalog.run(), name="catalog")
         address = await self._server.start()
         _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._live.core.experiments), address)
         return address

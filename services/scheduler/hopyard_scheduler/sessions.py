@@ -100,7 +100,7 @@ class Sessions:
 
     def __init__(self, lease_seconds: float, clock: Callable[[], float]) -> None:
         self.lease_seconds = lease_seconds
-        self.left: Callable[[Session], None] = lambda session: None
+        self.left: list[Callable[[Session], None]] = []
         """Told of each session that is over."""
         self._clock = clock
         self._open: dict[str, Session] = {}
@@ -134,7 +134,8 @@ class Sessions:
         session.close()
         if self._open.get(session.node) is session:
             del self._open[session.node]
-        self.left(session)
+        for told in self.left:
+            told(session)
 
     def of(self, node: str) -> Session | None:
         """The node's open session."""

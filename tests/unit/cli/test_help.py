@@ -47,14 +47,23 @@ def test_the_help_has_a_line_for_each(
         assert any(line.startswith(f"╭─ {panel} ─") for line in lines), panel
 
 
-def test_every_command_has_an_example() -> None:
+def leaves() -> dict[str, TyperCommand]:
+    """All commands, those of groups under their full names."""
+    found = {}
     for name, command in commands().items():
+        below = command.commands if isinstance(command, TyperGroup) else {"": command}
+        found.update({f"{name} {one}".strip(): leaf for one, leaf in below.items()})
+    return found  # type: ignore[return-value]
+
+
+def test_every_command_has_an_example() -> None:
+    for name, command in {**commands(), **leaves()}.items():
         if name not in SERVICES:
             assert "**Example" in (command.help or ""), name
 
 
 def test_every_command_that_answers_has_json() -> None:
-    for name, command in commands().items():
+    for name, command in leaves().items():
         options = {flag for parameter in command.params for flag in parameter.opts}
         assert "--json" in options or name in SILENT, name
 

@@ -59,6 +59,7 @@ from hopyard_scheduler.core.events import (
     NodeEvicted,
     NodeExpired,
     NodeJoined,
+    NodeLost,
     Operated,
     PlacedData,
     PlacedPartition,
@@ -492,6 +493,13 @@ def test_where_partitions_are_is_told() -> None:
         quiet(rig, DataChanged(rig.now, "x", (PlacedPartition("train/0"),))) == "no live node holds partition train/0"
     )
     assert "the policy was told that partitions are held by other nodes" in [line.text for line in told(rig)]
+
+
+def test_a_lost_node_takes_its_partitions_along() -> None:
+    parts = [PlacedPartition(f"train/{n}", places={f"n{n}": "/a"}, homes=(f"n{n}",)) for n in (1, 2)]
+    rig = Rig(machines=1, data=PlacedData("d", tuple(parts)))
+    rig.expire("n1")
+    assert last(rig, NodeLost) == "node n1 is lost; no live node holds partition train/1"
 
 
 def test_an_import_is_told_with_what_came_along() -> None:

@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from hopyard.cli import entries
 from hopyard.cli.commands import (
     act,
+    data,
     doctor,
     files,
     garbage,
@@ -88,6 +89,7 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         act,
         terms,
         travel,
+        data,
         garbage,
         plugins,
         doctor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +14,8 @@ from hopyard.client.blobs import put_blob
 from hopyard.client.downloads import Which, choose, download
 from hopyard.client.looking import Looking, id_of
 from hopyard.client.types import (
+    DataPartition,
+    DataSet,
     Download,
     Experiment,
     Exported,
@@ -23,12 +25,14 @@ from hopyard.client.types import (
 )
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.printable import printable
-from hopyard.v1 import experiment_pb2, job_manager_pb2
+from hopyard.v1 import data_pb2, experiment_pb2, job_manager_pb2
 
 if TYPE_CHECKING:
     from hopyard.client.submission import SpecLike, Submission
 
 _GARBAGE_SECONDS: Final = 1800.0
+_REGISTER_SECONDS: Final = 24 * 3600.0
+"""Nodes read all that is registered, which may be terabytes."""
 _MOST: Final = 2**31 - 1
 
 
@@ -281,6 +285,40 @@ class AsyncClient(Looking):
         from hopyard.client.travelling import read
 
         return await read(self, await self._connection(), Path(file), name)
+
+    async def register_data(
+        self, name: str, partitions: Iterable[DataPartition], *, request_id: str | None = None
+    ) -> DataSet:
+        """Take partitioned data into the catalog, once each node named has read what it holds; all or nothing.
+
+        Args:
+            name: What experiments call it.
+            partitions: "train/0", "train/1", ... and "eval/0", ...: each with its replicas (node and absolute path), or with its
+                URL, and with that size, hash and examples if they are known.
+            request_id: A call that was cut is made again with the same one; None: a new one.
+
+        Raises:
+            InvalidInput: What is wrong: a name, a node that is not known, files that are missing, replicas that differ.
+            AlreadyExists: The name is taken.
+            Conflict: A node that is named is not connected.
+        """
+        connection = await self._connection()
+        request = data_pb2.RegisterDataRequest(
+            data=converters.data_set_to_proto(name, partitions), request_id=request_id or uuid.uuid4().hex
+        )
+        answer = await connection.call(lambda: connection.data.RegisterData(request, timeout=_REGISTER_SECONDS))
+        return converters.data_set(answer.data)
+
+    async def drop_data(self, name: str) -> None:
+        """Take a data set out of the catalog; its files stay.
+
+        Raises:
+            NotFound: There is none of this name.
+            Conflict: An experiment that is not over uses it.
+        """
+        connection = await self._connection()
+        request = data_pb2.DropDataRequest(name=name)
+        await connection.call(lambda: connection.data.DropData(request))
 
     async def collect_garbage(
         self,

@@ -9,6 +9,7 @@ from hopyard.errors import Unavailable
 from hopyard.rpc import Channel, channel, retry
 from hopyard.v1 import experiment_pb2
 from hopyard.v1.appstat_pb2_grpc import AppStatServiceStub
+from hopyard.v1.data_pb2_grpc import DataServiceStub
 from hopyard.v1.experiment_pb2_grpc import ExperimentServiceStub
 from hopyard.v1.job_manager_pb2_grpc import JobManagerServiceStub
 from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceStub
@@ -17,6 +18,7 @@ from hopyard.v1.resource_manager_pb2_grpc import ResourceManagerServiceStub
 if TYPE_CHECKING:
     # The asynchronous faces of the stubs exist for type checkers only.
     from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
+    from hopyard.v1.data_pb2_grpc import DataServiceAsyncStub
     from hopyard.v1.experiment_pb2_grpc import ExperimentServiceAsyncStub
     from hopyard.v1.job_manager_pb2_grpc import JobManagerServiceAsyncStub
     from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceAsyncStub
@@ -55,6 +57,11 @@ class Connection:
     def resources(self) -> ResourceManagerServiceAsyncStub:
         """The scheduler's resource manager."""
         return ResourceManagerServiceStub(self._channel(self.server))
+
+    @property
+    def data(self) -> DataServiceAsyncStub:
+        """The scheduler's partition catalog."""
+        return DataServiceStub(self._channel(self.server))
 
     def node(self, address: str) -> NodeAgentServiceAsyncStub:
         """A node's agent."""

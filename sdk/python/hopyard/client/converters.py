@@ -9,6 +9,9 @@ from typing import Any, Final
 from hopyard.client.types import (
     Change,
     Cluster,
+    DataPartition,
+    DataReplica,
+    DataSet,
     Experiment,
     ExperimentState,
     Garbage,
@@ -20,6 +23,7 @@ from hopyard.client.types import (
     Node,
     NodeState,
     Point,
+    ReplicaState,
     Report,
     Snapshot,
     Statistic,
@@ -28,7 +32,7 @@ from hopyard.errors import Internal
 from hopyard.printable import printable
 from hopyard.rpc.enums import JOB_STATES, METRIC_MODES, EnumMap
 from hopyard.rpc.values import hyperparameters_from_proto, metrics_from_proto
-from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2, resource_manager_pb2
+from hopyard.v1 import appstat_pb2, common_pb2, data_pb2, experiment_pb2, resource_manager_pb2
 
 EXPERIMENT_STATES: Final = EnumMap(
     experiment_pb2.ExperimentState,
@@ -49,6 +53,17 @@ NODE_STATES: Final = EnumMap(
         NodeState.UP: resource_manager_pb2.NODE_STATE_UP,
         NodeState.DRAINING: resource_manager_pb2.NODE_STATE_DRAINING,
         NodeState.LOST: resource_manager_pb2.NODE_STATE_LOST,
+    },
+)
+
+
+REPLICA_STATES: Final = EnumMap(
+    data_pb2.ReplicaState,
+    {
+        ReplicaState.PRESENT: data_pb2.REPLICA_STATE_PRESENT,
+        ReplicaState.BROKEN: data_pb2.REPLICA_STATE_BROKEN,
+        ReplicaState.AWAY: data_pb2.REPLICA_STATE_AWAY,
+        ReplicaState.UNKNOWN: data_pb2.REPLICA_STATE_UNKNOWN,
     },
 )
 
@@ -236,3 +251,36 @@ def garbage(message: experiment_pb2.CollectGarbageResponse, *, dry_run: bool) ->
     """What a garbage collection found."""
     found = tuple(GarbageKind(one.kind, one.place, one.count, one.size_bytes) for one in message.garbage)
     return Garbage(dry_run, found, tuple(message.notes), tuple(message.unneeded))
+
+
+def data_set(message: data_pb2.DataSet) -> DataSet:
+    """A data set of the catalog."""
+    return DataSet(
+        message.name, tuple(map(_partition, message.partitions)), message.registered_at, tuple(message.experiments)
+    )
+
+
+def data_set_to_proto(name: str, partitions: Iterable[DataPartition]) -> data_pb2.DataSet:
+    """A data set that is to be registered."""
+    message = data_pb2.DataSet(name=name)
+    for one in partitions:
+        message.partitions.add(
+            name=one.name,
+            size_bytes=one.size_bytes,
+            sha256=one.sha256,
+            examples=one.examples,
+            url=one.url,
+            replicas=[data_pb2.DataReplica(node=replica.node, path=replica.path) for replica in one.replicas],
+        )
+    return message
+
+
+def _partition(message: data_pb2.DataPartition) -> DataPartition:
+    replicas = tuple(
+        DataReplica(
+            one.node, printable(one.path), REPLICA_STATES.from_proto(one.state, field="state"), printable(one.detail)
+        )
+        for one in message.replicas
+    )
+    examples = message.examples if message.HasField("examples") else None
+    return DataPartition(message.name, message.size_bytes, message.sha256, examples, replicas, printable(message.url))

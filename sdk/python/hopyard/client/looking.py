@@ -19,6 +19,7 @@ from hopyard.client.logs import LogReader
 from hopyard.client.types import (
     Change,
     Cluster,
+    DataSet,
     Experiment,
     ExperimentState,
     Job,
@@ -31,7 +32,7 @@ from hopyard.client.types import (
 from hopyard.errors import InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.rpc import DEFAULT_TIMEOUT_SECONDS, Backoff
 from hopyard.rpc.enums import JOB_STATES
-from hopyard.v1 import appstat_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
+from hopyard.v1 import appstat_pb2, data_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
 
 if TYPE_CHECKING:
     from hopyard.client.embedded import EmbeddedCluster
@@ -129,6 +130,29 @@ class Looking:
             if not answer.next_page_token:
                 return found
             request.page_token = answer.next_page_token
+
+    async def data_sets(self) -> list[DataSet]:
+        """The data sets of the partition catalog, by name."""
+        connection = await self._connection()
+        request = data_pb2.ListDataRequest(page_size=_PAGE)
+        found: list[DataSet] = []
+        while True:
+            answer = await connection.call(lambda: connection.data.ListData(request))
+            found.extend(map(converters.data_set, answer.data))
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
+    async def data_set(self, name: str) -> DataSet:
+        """A data set, and where its partitions are now.
+
+        Raises:
+            NotFound: There is none of this name.
+        """
+        connection = await self._connection()
+        request = data_pb2.GetDataRequest(name=name)
+        answer = await connection.call(lambda: connection.data.GetData(request))
+        return converters.data_set(answer.data)
 
     async def watch(self, experiment: str | Experiment) -> AsyncGenerator[Change]:
         """The present state of the experiment and its jobs, then every change, until it ends.

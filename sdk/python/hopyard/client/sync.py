@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -15,6 +15,8 @@ from hopyard.client.loop import LoopThread
 from hopyard.client.types import (
     Change,
     Cluster,
+    DataPartition,
+    DataSet,
     Download,
     Experiment,
     ExperimentState,
@@ -220,6 +222,24 @@ class Client:
     def nodes(self) -> list[Node]:
         """The cluster's nodes with their machines."""
         return self._loop.run(self._client.nodes())
+
+    def data_sets(self) -> list[DataSet]:
+        """See `AsyncClient.data_sets`."""
+        return self._loop.run(self._client.data_sets())
+
+    def data_set(self, name: str) -> DataSet:
+        """See `AsyncClient.data_set`."""
+        return self._loop.run(self._client.data_set(name))
+
+    def register_data(
+        self, name: str, partitions: Iterable[DataPartition], *, request_id: str | None = None
+    ) -> DataSet:
+        """See `AsyncClient.register_data`."""
+        return self._loop.run(self._client.register_data(name, partitions, request_id=request_id))
+
+    def drop_data(self, name: str) -> None:
+        """See `AsyncClient.drop_data`."""
+        self._loop.run(self._client.drop_data(name))
 
     def collect_garbage(
         self,

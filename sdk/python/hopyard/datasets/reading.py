@@ -109,22 +109,34 @@ def _hash(file: Path, give_up: Callable[[], bool]) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def _examples_in_npz(path: Path) -> int | None:
-    """From the headers of its arrays, without reading them."""
-    lengths: set[int] = set()
+def first_lengths(path: Path) -> dict[str, int]:
+    """The first length of each array of an npz, from the arrays' headers; -1: it has none.
+
+    Raises:
+        ValueError: It is no npz, or one with arrays of Python objects, which nobody here unpickles.
+        OSError: It cannot be read.
+    """
+    lengths: dict[str, int] = {}
     try:
         with zipfile.ZipFile(path) as packed:
             for name in packed.namelist():
                 with packed.open(name) as member:
                     version = np.lib.format.read_magic(member)
-                    read = (
-                        np.lib.format.read_array_header_1_0
-                        if version == (1, 0)
-                        else np.lib.format.read_array_header_2_0
-                    )
-                    shape, _, _ = read(member)
-                lengths.add(shape[0] if shape else -1)
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError):
+                    first = version == (1, 0)
+                    read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+                    shape, _, kind = read(member)
+                if kind.hasobject:
+                    raise ValueError(f"array {name.removesuffix('.npy')} holds Python objects")
+                lengths[name.removesuffix(".npy")] = shape[0] if shape else -1
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(str(error)) from error
+    return lengths
+
+
+def _examples_in_npz(path: Path) -> int | None:
+    try:
+        lengths = set(first_lengths(path).values())
+    except (OSError, ValueError):
         return None
     only = lengths.pop() if len(lengths) == 1 else -1
     return only if only >= 0 else None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from hopyard.datasets.names import check_data_name
 from hopyard.space import Problem, Space, SpaceError, show
 from hopyard.spec.durations import seconds
 from hopyard.spec.sizes import size_bytes
@@ -124,6 +125,9 @@ def _by_name(value: object) -> object:
 
 Name = Annotated[str, AfterValidator(_name)]
 """A name for people."""
+
+DataName = Annotated[str, AfterValidator(check_data_name)]
+"""A registered data set."""
 
 TrainerPath = Annotated[str, AfterValidator(_trainer)]
 """`file.py:Class` or `package.module:Class`."""

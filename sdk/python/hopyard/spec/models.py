@@ -12,6 +12,7 @@ from hopyard.space import Problem, Space, SpaceError, json_problem
 from hopyard.spec.fields import (
     Bytes,
     Command,
+    DataName,
     FilePath,
     FolderPath,
     GivenText,
@@ -268,6 +269,11 @@ class ExperimentSpec(_Section):
     predictor: Annotated[PredictorSpec, NameOrMapping] = Field(
         PredictorSpec(),
         description="What extrapolates learning curves, for policies that ask: a name, or a mapping with parameters.",
+    )
+    data: DataName | None = Field(
+        None,
+        description="Partitioned data that stay where they are (`hopyard data register`), for policies that send jobs to them; "
+        "none: the program finds its data itself.",
     )
     stop: StopSpec = Field(StopSpec(), description="When jobs and the experiment end.")
     snapshot: SnapshotSpec = Field(SnapshotSpec(), description="How and how long training state is kept.")

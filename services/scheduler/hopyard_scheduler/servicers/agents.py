@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from hopyard.datasets.inspection import LOOK_AGAIN
 from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound
 from hopyard.policy.vocabulary import ReleaseMachine, ReserveMachine
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard.v1 import resource_manager_pb2_grpc
+from hopyard_scheduler.catalog import Catalog
 from hopyard_scheduler.converters import (
     key_from_proto,
     machine_from_proto,
@@ -18,6 +20,7 @@ from hopyard_scheduler.converters import (
 )
 from hopyard_scheduler.core.events import JobOperated, NodeDrained, NodeEvicted, NodeJoined
 from hopyard_scheduler.garbage import Garbage
+from hopyard_scheduler.inspecting import Inspections
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.pages import page
 from hopyard_scheduler.predictions import Predictions
@@ -30,11 +33,21 @@ if TYPE_CHECKING:
 class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
     """Serves machines and agent sessions."""
 
-    def __init__(self, live: Live, sessions: Sessions, garbage: Garbage, predictions: Predictions) -> None:
+    def __init__(
+        self,
+        live: Live,
+        sessions: Sessions,
+        garbage: Garbage,
+        predictions: Predictions,
+        catalog: Catalog,
+        inspections: Inspections,
+    ) -> None:
         self._live = live
         self._garbage = garbage
         self._sessions = sessions
         self._predictions = predictions
+        self._catalog = catalog
+        self._inspections = inspections
         self._reservations: dict[str, str] = {}
 
     async def AgentSession(
@@ -104,8 +117,11 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
                 self._live.core.acknowledge(key_from_proto(message.ack.run), message.ack.sequence)
             case "shipped":
                 await self._live.submit(shipped_from_proto(message.shipped, session.node, self._live.clock()))
+            case "answer" if message.answer.ticket == LOOK_AGAIN:
+                self._catalog.look(session.node)
             case "answer":
-                self._predictions.answered(message.answer)
+                if not self._inspections.answered(message.answer):
+                    self._predictions.answered(message.answer)
             case "inventory":
                 self._garbage.arrived(message.inventory)
             case "evicted":

@@ -22,6 +22,7 @@ _WHAT: Final = {
     "hpgen": "the generator service",
     "torch": "TorchTrainer",
     "optuna": "the generators tpe, gp, cmaes and nsga2",
+    "data": "partitions of Parquet files, and by URL",
     "pandas": "results as data frames",
     "parquet": "results as Parquet files",
     "tensorboard": "results for TensorBoard",

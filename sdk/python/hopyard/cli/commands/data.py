@@ -1,0 +1,229 @@
+"""`data`: partitioned data that stay where they are, and to which jobs go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hopyard.cli.options import Data, Json, Server
+
+if TYPE_CHECKING:
+    from hopyard.client.aio import AsyncClient
+    from hopyard.client.types import DataPartition, DataSet
+
+_HELP = """Split data into partitions, and register where they lie.
+
+An experiment whose file says `data: NAME` sends its jobs to the nodes that hold the partitions.
+
+**Examples:** `hopyard data split train.npz --into 4 --out parts`, `hopyard data list`
+"""
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What experiments call it.", show_default=False)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        help=_HELP,
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    group.command("register")(register_)
+    group.command("list")(list_)
+    for command in (show, drop, split):
+        group.command()(command)
+    app.add_typer(group, name="data", rich_help_panel="Act")
+
+
+def register_(
+    name: Name,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition",
+            metavar="N=NODE:/PATH,...",
+            help="A partition to train on, from 0: each node that holds it, with its path there; or N=URL.",
+            show_default=False,
+        ),
+    ] = None,
+    evaluate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--eval",
+            metavar="N=NODE:/PATH,...",
+            help="A partition to evaluate on, from 0; likewise.",
+            show_default=False,
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The folder that `hopyard data split` made, copied to an object store: nodes get each partition when they "
+            "read it first.",
+            show_default=False,
+        ),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Register partitioned data under a name.
+
+    Each node reads the files named for it, which must be there; replicas of a partition must be the same. It is registered
+    as a whole or not at all. A file or a folder may be a partition.
+
+    **Examples:** `hopyard data register mnist --partition 0=gpu1:/d/0.npz,gpu2:/d/0.npz --partition 1=gpu2:/d/1.npz --eval
+    0=gpu1:/d/test.npz`, `hopyard data register mnist --url s3://bucket/mnist`
+    """
+    import uuid
+
+    from hopyard.cli.connect import with_client
+    from hopyard.cli.errors import WrongUse
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.partitions import at_url, partitions_table
+    from hopyard.cli.partitions import partition as parse
+
+    given = [parse("train", one) for one in partition or ()] + [parse("eval", one) for one in evaluate or ()]
+    if bool(given) is (url is not None):
+        raise WrongUse("hopyard data register: give --partition (and --eval), or --url")
+    parts: list[DataPartition] = given if url is None else at_url(url)
+    request = uuid.uuid4().hex
+
+    async def work(client: AsyncClient) -> DataSet:
+        return await client.register_data(name, parts, request_id=request)
+
+    made = with_client(server, data, "hopyard data register", work, agent=True, fresh=True)
+    if json:
+        emit_json(made)
+    else:
+        emit(partitions_table(made))
+
+
+def list_(server: Server = None, data: Data = None, json: Json = False) -> None:
+    """List the data sets.
+
+    **Examples:** `hopyard data list`, `hopyard data list --json`
+    """
+    from hopyard.cli.connect import with_client
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.partitions import data_table
+
+    async def work(client: AsyncClient) -> list[DataSet]:
+        return await client.data_sets()
+
+    found = with_client(server, data, "hopyard data list", work)
+    if json:
+        emit_json(found)
+    else:
+        emit(data_table(found))
+
+
+def show(name: Name, server: Server = None, data: Data = None, json: Json = False) -> None:
+    """Show where a data set's partitions are now, and what is wrong with them.
+
+    **Example:** `hopyard data show mnist`
+    """
+    from hopyard.cli.connect import with_client
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.partitions import partitions_table
+
+    async def work(client: AsyncClient) -> DataSet:
+        return await client.data_set(name)
+
+    found = with_client(server, data, "hopyard data show", work)
+    if json:
+        emit_json(found)
+    else:
+        emit(partitions_table(found))
+
+
+def drop(name: Name, server: Server = None, data: Data = None, json: Json = False) -> None:
+    """Forget a data set; its files stay.
+
+    **Example:** `hopyard data drop mnist`
+    """
+    from hopyard.cli.connect import with_client
+    from hopyard.cli.output import emit_json, say
+
+    async def work(client: AsyncClient) -> None:
+        await client.drop_data(name)
+
+    with_client(server, data, "hopyard data drop", work)
+    if json:
+        emit_json({"dropped": name})
+    else:
+        say(f"{name} is forgotten; its files are where they were")
+
+
+def split(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An .npz or .parquet file.", show_default=False)],
+    into: Annotated[int, typer.Option(min=1, help="Partitions to train on.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to make them in.", show_default=False)
+    ],
+    shuffle_seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffling: the same seed cuts the same.")] = 0,
+    speeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S,S,...",
+            help="How fast each partition's node is: they get examples in proportion. [default: equal]",
+            show_default=False,
+        ),
+    ] = None,
+    eval_fraction: Annotated[
+        float, typer.Option(min=0.0, help="Part of the examples to evaluate on, such as 0.1.")
+    ] = 0.0,
+    eval_into: Annotated[int, typer.Option(min=1, help="Partitions to evaluate on.")] = 1,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of the data set. [default: the file's]", show_default=False),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NODE,...",
+            help="Nodes for the command that is printed. [default: agent1, agent2, ...]",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Cut a file into shuffled partitions.
+
+    Of an npz, all arrays need the same first length; of a Parquet file, rows are dealt out. What to run next is printed.
+
+    **Examples:** `hopyard data split train.npz --into 4 --out parts --eval-fraction 0.1`, `hopyard data split all.parquet
+    --into 3 --out parts --speeds 1,1,2.5`
+    """
+    from hopyard.cli import text
+    from hopyard.cli.errors import WrongUse
+    from hopyard.cli.output import emit, emit_json, say
+    from hopyard.cli.partitions import register_command
+    from hopyard.datasets.names import check_data_name
+    from hopyard.datasets.split import Plan
+    from hopyard.datasets.split import split as cut
+
+    try:
+        given = tuple(float(speed) for speed in speeds.split(",")) if speeds is not None else ()
+    except ValueError as error:
+        raise WrongUse(
+            f"--speeds: found {speeds!r}, needed are numbers with commas between, such as 1,1,2.5"
+        ) from error
+    try:
+        called = check_data_name(name if name is not None else file.stem)
+    except ValueError as error:
+        raise WrongUse(f"--name: {error}") from error
+    made = cut(file, out, Plan(into, shuffle_seed, given, eval_fraction, eval_into))
+    on = [node for node in (nodes or "").split(",") if node] or [f"agent{number + 1}" for number in range(into)]
+    command = register_command(called, out, made, on)
+    if json:
+        emit_json({"folder": out.absolute(), "partitions": made, "command": command})
+        return
+    for one in made:
+        say(f"{one.name}: {text.count(one.examples, 'example')}, {text.size(one.size_bytes)}, {out / one.file}")
+    say("copy each to the node that is to hold it (several for replicas), and register them, with the paths there:")
+    emit(command)

@@ -1,0 +1,124 @@
+"""What `hopyard data` reads from its options, and prints."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hopyard.cli.errors import WrongUse
+from hopyard.datasets.names import EVAL, TRAIN, Split, is_url, partition_name
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hopyard.client.types import DataPartition, DataSet
+    from hopyard.datasets.manifest import Made
+
+_STATES: Final = {"PRESENT": "green", "BROKEN": "red", "AWAY": "yellow", "UNKNOWN": "dim"}
+
+
+def partition(split: Split, given: str) -> DataPartition:
+    """`0=agent1:/path,agent2:/path` or `0=URL` of --partition and --eval.
+
+    Raises:
+        WrongUse: It is none of that.
+    """
+    from hopyard.client.types import DataPartition, DataReplica
+
+    option = "--partition" if split == TRAIN else "--eval"
+    number, separator, places = given.partition("=")
+    if not separator or not number.isdecimal() or not places:
+        raise WrongUse(f"{option}: found {given!r}, needed is NUMBER=NODE:/PATH[,NODE:/PATH ...] or NUMBER=URL")
+    name = partition_name(split, int(number))
+    if is_url(places):
+        return DataPartition(name, url=places)
+    replicas = []
+    for place in places.split(","):
+        node, separator, path = place.partition(":")
+        if not separator or not node or not path:
+            raise WrongUse(f"{option} {number}: found {place!r}, needed is NODE:/PATH")
+        replicas.append(DataReplica(node, path))
+    return DataPartition(name, replicas=tuple(replicas))
+
+
+def at_url(url: str) -> list[DataPartition]:
+    """The partitions at a URL that `hopyard data split` made."""
+    from hopyard.client.types import DataPartition
+    from hopyard.datasets.manifest import manifest_at
+
+    base = url.rstrip("/")
+    return [
+        DataPartition(one.name, one.size_bytes, one.sha256, one.examples, url=f"{base}/{one.file}")
+        for one in manifest_at(url)
+    ]
+
+
+def register_command(name: str, folder: Path, made: Sequence[Made], nodes: Sequence[str]) -> str:
+    """The command that registers what was made, its partitions dealt out to nodes in turn."""
+    words = ["hopyard", "data", "register", name]
+    for split, option in ((TRAIN, "--partition"), (EVAL, "--eval")):
+        for number, one in enumerate(one for one in made if one.name.startswith(f"{split}/")):
+            words += [option, f"{number}={nodes[number % len(nodes)]}:{folder.absolute() / one.file}"]
+    return shlex.join(words)
+
+
+def data_table(found: Sequence[DataSet]) -> RenderableType:
+    """The data sets, a line each."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from hopyard.cli import text
+
+    if not found:
+        return Text("no data sets yet; `hopyard data split FILE` makes partitions, `hopyard data register` names them")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("data", "train", "eval", "examples", "size", "missing", "used by"):
+        table.add_column(column, justify="left" if column in ("data", "used by") else "right")
+    for one in found:
+        missing = sum(not _readable(part) for part in one.partitions)
+        table.add_row(
+            one.name,
+            str(sum(part.name.startswith(f"{TRAIN}/") for part in one.partitions)),
+            str(sum(part.name.startswith(f"{EVAL}/") for part in one.partitions)),
+            _examples([part.examples for part in one.partitions]),
+            text.size(sum(part.size_bytes for part in one.partitions)),
+            Text(str(missing), style="red") if missing else "0",
+            ", ".join(one.experiments) or text.NOTHING,
+        )
+    return table
+
+
+def partitions_table(data: DataSet) -> RenderableType:
+    """The partitions of a data set, a line for each replica."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from hopyard.cli import text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("partition", "examples", "size", "SHA-256", "node", "state", "place"):
+        table.add_column(column, justify="right" if column in ("examples", "size") else "left", no_wrap=True)
+    wrong = []
+    for part in data.partitions:
+        first = [part.name, _examples([part.examples]), text.size(part.size_bytes), part.sha256[:12]]
+        for replica in part.replicas:
+            look = Text(replica.state.value.lower(), style=_STATES[replica.state.value])
+            table.add_row(*first, replica.node, look, replica.path)
+            first = [""] * len(first)
+            wrong += [Text(f"{part.name}: {replica.detail}")] if replica.detail else []
+        if not part.replicas:
+            table.add_row(*first, text.NOTHING, Text("not read yet", style="dim"), part.url)
+    used = [Text(f"used by {', '.join(data.experiments)}")] if data.experiments else []
+    return Group(table, *wrong, *used)
+
+
+def _readable(part: DataPartition) -> bool:
+    return bool(part.url) or any(replica.state.value == "PRESENT" for replica in part.replicas)
+
+
+def _examples(counts: Sequence[int | None]) -> str:
+    known = [count for count in counts if count is not None]
+    return str(sum(known)) if len(known) == len(counts) else "-"

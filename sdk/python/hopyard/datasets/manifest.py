@@ -1,0 +1,102 @@
+"""What `hopyard data split` made: a file beside the partitions, which also says what lies at a URL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hopyard.datasets.names import order, parse_partition
+from hopyard.errors import InvalidInput, NotFound, Unavailable
+from hopyard.extras import need
+
+FILE: Final = "partitions.json"
+
+_FORMAT: Final = 1
+_MAX_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A partition that was made: its name, its file in the folder, bytes, their hash, and its examples."""
+
+    name: str
+    file: str
+    size_bytes: int
+    sha256: str
+    examples: int
+
+
+def write_manifest(folder: Path, made: Sequence[Made]) -> Path:
+    """Says in a folder what lies there; answers the file."""
+    target = folder / FILE
+    partial = target.with_name(f".{FILE}.part")
+    document = {"format": _FORMAT, "partitions": [asdict(one) for one in made]}
+    partial.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    partial.replace(target)
+    return target
+
+
+def read_manifest(text: str, place: str) -> list[Made]:
+    """What a manifest says, in the partitions' order.
+
+    Raises:
+        InvalidInput: It is none; `place` is named.
+    """
+    try:
+        document = json.loads(text)
+        if document["format"] != _FORMAT:
+            raise ValueError(f"format: found {document['format']!r}, this version reads {_FORMAT}")
+        made = [
+            Made(str(one["name"]), str(one["file"]), int(one["size_bytes"]), str(one["sha256"]), int(one["examples"]))
+            for one in document["partitions"]
+        ]
+        for one in made:
+            parse_partition(one.name)
+            if "/" in one.file or one.file in ("", ".", ".."):
+                raise ValueError(f"file: found {one.file!r:.80}, allowed is the name of a file beside it")
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{place}: it is not what `hopyard data split` writes: {error}") from error
+    return sorted(made, key=lambda one: order(one.name))
+
+
+def manifest_at(url: str) -> list[Made]:
+    """What lies at the URL of a folder that `hopyard data split` made; credentials come from the environment.
+
+    Raises:
+        NotFound: There is no manifest.
+        InvalidInput: It is none, or no store is known that the URL could be of.
+        Unavailable: The store did not give it.
+        Unsupported: What gets URLs is not installed.
+    """
+    place = f"{url.rstrip('/')}/{FILE}"
+    store, exceptions = store_at(url.rstrip("/")), need("obstore.exceptions", "data")
+    try:
+        answer = need("obstore", "data").get(store, FILE)
+        size = answer.meta["size"]
+        data = bytes(answer.bytes()) if size <= _MAX_BYTES else b""
+    except FileNotFoundError as error:
+        raise NotFound(f"{place}: there is nothing; `hopyard data split` writes it beside the partitions") from error
+    except exceptions.BaseError as error:
+        raise Unavailable(f"{place}: {str(error).splitlines()[0]}") from error
+    if size > _MAX_BYTES:
+        raise InvalidInput(f"{place}: found {size} bytes, allowed are {_MAX_BYTES}")
+    return read_manifest(data.decode("utf-8", errors="replace"), place)
+
+
+def store_at(url: str) -> Any:
+    """The store of a URL's folder, to be used with obstore.
+
+    Raises:
+        InvalidInput: No store is known that the URL could be of.
+        Unsupported: What gets URLs is not installed.
+    """
+    stores, exceptions = need("obstore.store", "data"), need("obstore.exceptions", "data")
+    try:
+        return stores.from_url(url)
+    except (exceptions.BaseError, ValueError) as error:
+        raise InvalidInput(
+            f"{url}: no store is known for it ({str(error).splitlines()[0]}); allowed are file:///, https://, s3://, gs:// and az://"
+        ) from error

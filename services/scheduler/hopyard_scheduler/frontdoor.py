@@ -107,6 +107,7 @@ class FrontDoor:
             every_iteration=policy.every_iteration,
             ends_jobs=policy.ends_jobs,
             forks=policy.forks,
+            evaluates=policy.evaluates,
         )
         if spec.data is not None:
             self._catalog.place(spec.data)  # Said before anything else is done.

@@ -49,6 +49,8 @@ class Policy(abc.ABC):
             a class that overrides it. False: the run saves and ends by itself, and `on_run_end` tells of it.
         forks: Whether `allocate_jobs` is called also when a snapshot is there that was asked for with `snapshot_at`: another job
             may start from it, while its own trains on.
+        evaluates: Whether a job that has trained to its end is evaluated there: it waits, SUSPENDED, until the policy completes it by
+            `answer_job` with its own results (`answer_job(job, job, position)`).
         generator: The generator of experiments that name none; empty: the usual one.
 
     All are read when the experiment is created.
@@ -57,6 +59,7 @@ class Policy(abc.ABC):
     every_iteration: bool = False
     ends_jobs: bool = False
     forks: bool = False
+    evaluates: bool = False
     generator: str = ""
 
     def __init_subclass__(cls, **options: object) -> None:

@@ -399,7 +399,8 @@ class ForkJob:
 class AnswerJob:
     """Complete a job from another's results up to `position`, without a run.
 
-    With `completes` False the job has these results from now on, and goes on waiting.
+    With `completes` False the job has these results from now on, and goes on waiting. A job whose policy `evaluates` is completed,
+    when it has trained to its end, with its own: it is the source itself.
     """
 
     job: str

@@ -110,6 +110,16 @@ def command(
             "--speeds", metavar="S,S,...", help="Speeds of the machines, in turn: 1,1,0.5.", rich_help_panel=_CONDITIONS
         ),
     ] = "1",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="KEY=N",
+            help="Partitions on the nodes, in turn: train, eval and replicas; repeatable. A position of the traces is an epoch then.",
+            show_default=False,
+            rich_help_panel=_CONDITIONS,
+        ),
+    ] = None,
     from_scratch: Annotated[
         bool,
         typer.Option(
@@ -134,7 +144,7 @@ def command(
     from hopyard.cli.output import emit, emit_json
     from hopyard.errors import InvalidInput
     from hopyard.traces import read_traces
-    from hopyard_scheduler.simulator import Costs, Faults, Fleet, TraceWorkload, simulate
+    from hopyard_scheduler.simulator import Costs, Faults, Fleet, Partitions, TraceWorkload, simulate
 
     if details and not json:
         raise InvalidInput("--details goes with --json: the runs and reports are in the document")
@@ -153,6 +163,7 @@ def command(
             costs=_made(Costs, "--cost", cost),
             faults=_made(Faults, "--fault", fault),
             predictor=predictor,
+            data=_made(Partitions, "--data", data) if data else None,
             from_scratch=from_scratch,
             details=details,
             watch=watch,

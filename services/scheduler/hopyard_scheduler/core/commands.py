@@ -218,6 +218,8 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
     job, source = _free(find_job(x, command.job)), find_job(x, command.source)
     if job.state.ended or job.run is not None:
         raise RefusedError(f"job {job.id!r} is {job.state.value}; only a waiting job can be answered")
+    if source is job and _complete_with_its_own(x, job, command):
+        return
     if source is job:
         raise RefusedError(f"job {job.id!r} cannot be answered from itself")
     if command.position > job.terms.max_position:
@@ -239,6 +241,16 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
     job.position = job.high_water = command.position
     _rate(x, job)
     x.move(job, JobState.COMPLETED, f"answered from job {source.id} at {command.position}")
+
+
+def _complete_with_its_own(x: Experiment, job: Job, command: AnswerJob) -> bool:
+    """Completes a job that has trained to its end and waited for its policy to evaluate it; whether it is one."""
+    top = job.terms.max_position
+    waited = job.terms.evaluates and command.completes and command.position == job.position >= top
+    if waited:
+        x.unpin_fork(job)
+        x.move(job, JobState.COMPLETED, "trained to its end")
+    return waited
 
 
 def _rate(x: Experiment, job: Job) -> None:

@@ -74,6 +74,7 @@ class Settings:
         every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
         ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
         forks: Whether its policy is told that machines are idle also when a snapshot that it asked for is there (`AllocateJobs`).
+        evaluates: Whether a job that has trained to its end waits for its policy to evaluate and complete it.
         generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
         low: The smallest value that the metric can have; None: not known.
         high: The largest one; None: not known.
@@ -112,6 +113,7 @@ class Settings:
     space: Mapping[str, Any] | None = field(default=None, hash=False)
     constraints: tuple[str, ...] = ()
     forks: bool = False
+    evaluates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -333,7 +333,7 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
             state = JobState.PENDING
             if training and ended.position > job.position and reason not in (RunEndReason.LOST, RunEndReason.FAILED):
                 why = f"back at position {job.position}, as no snapshot of it was saved: {why}"
-        elif job.position >= job.terms.max_position:  # Lost, but only after all was saved.
+        elif job.position >= job.terms.max_position and not job.terms.evaluates:  # Lost, but only after all was saved.
             state, why = JobState.COMPLETED, "trained to its end"
     x.move(job, state, why)
     if reason in (RunEndReason.LOST, RunEndReason.FAILED):
@@ -375,6 +375,8 @@ def _outcome(x: Experiment, job: Job, run: Run, reason: RunEndReason, ended: End
         if ended.position < job.terms.max_position < ENDLESS:
             more = "for more, give the program itself more epochs"
             return JobState.COMPLETED, f"its program ended by itself before position {job.terms.max_position}; {more}"
+        if job.terms.evaluates:
+            return JobState.SUSPENDED, "trained to its end, to be evaluated"
         return JobState.COMPLETED, "trained to its end"
     if reason is RunEndReason.UNTIL:
         return JobState.SUSPENDED, f"reached position {ended.position}"

@@ -3,6 +3,7 @@
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
 from hopyard_scheduler.simulator.foresight import Foreseen
 from hopyard_scheduler.simulator.measuring import Result, RunInterval
+from hopyard_scheduler.simulator.partitions import Partitions
 from hopyard_scheduler.simulator.simulate import simulate
 from hopyard_scheduler.simulator.workload import CurveWorkload, Lesson, TraceWorkload, Workload
 from hopyard_scheduler.simulator.world import SimulationError, World
@@ -14,6 +15,7 @@ __all__ = [
     "Fleet",
     "Foreseen",
     "Lesson",
+    "Partitions",
     "Result",
     "RunInterval",
     "SimulationError",

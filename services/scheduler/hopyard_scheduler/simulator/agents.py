@@ -129,6 +129,7 @@ class Agent:
         self._life += 1
         self.world.measure.machines_changed(self.world.timeline.now, len(self._machines))
         self.join()
+        self.world.back(self.node)
 
 
 def _until_dropped(chance: random.Random, drop: float) -> float:

@@ -23,6 +23,7 @@ from hopyard_scheduler.policies import new_policy, policy_class, review
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
 from hopyard_scheduler.simulator.foresight import Foreseen, Predictions
 from hopyard_scheduler.simulator.measuring import POOLS, Result
+from hopyard_scheduler.simulator.partitions import PartitionedWorkload, Partitions
 from hopyard_scheduler.simulator.workload import Workload
 from hopyard_scheduler.simulator.world import World
 
@@ -65,6 +66,7 @@ def simulate(
     predictor: str | Predictor | None = DEFAULT_PREDICTOR,
     foreseen: Foreseen | None = None,
     from_scratch: bool = False,
+    data: Partitions | None = None,
     details: bool = False,
     watch: Callable[[World], None] | None = None,
 ) -> Result:
@@ -90,6 +92,8 @@ def simulate(
             there; or one that was made. None: every question is answered with an error.
         foreseen: Predictions that were made before, and those that will be: give several simulations the same.
         from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
+        data: The data are in partitions on the nodes, and each position of the workload is an epoch: a position is a unit of it then,
+            and jobs are complete after as many times as many.
         details: Keep every run, report and label in the result, and what the policy thought of jobs.
         watch: Called now and then while it goes on.
 
@@ -105,6 +109,10 @@ def simulate(
         raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: say whose they are: give the predictor by its name")
     others = {key: value for key, value in (parameters or {}).items() if not key.startswith(_PREDICTOR)}
     made, name, given, terms = _policy(policy, others)
+    placed = None
+    if data is not None:
+        placed = data.placed([node for node, _ in machines.nodes()])
+        workload = PartitionedWorkload(workload, data.train)
     configurations = workload.configurations(order_seed) if generator is None else ()
     most = jobs if jobs is not None else len(configurations)
     if jobs is None and generator is not None:
@@ -129,6 +137,7 @@ def simulate(
         every_iteration=made.every_iteration,
         ends_jobs=made.ends_jobs,
         forks=made.forks,
+        evaluates=made.evaluates,
         generator_reads=generator.reads if generator is not None else "nothing",
         space=space.to_dict() if space is not None else None,
         constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
@@ -148,6 +157,7 @@ def simulate(
         answer=questions.answer,
         from_scratch=from_scratch,
         details=details,
+        data=placed,
     )
     questions.world = world
     for _ in world.run():

@@ -26,8 +26,10 @@ from hopyard_scheduler.core.effects import (
 )
 from hopyard_scheduler.core.events import (
     Answered,
+    DataChanged,
     Event,
     ExperimentCreated,
+    PlacedData,
     PolicyFailed,
     RunKey,
     Settings,
@@ -66,6 +68,7 @@ class World:
         answer: Callable[[AskOutside], object],
         from_scratch: bool = False,
         details: bool = False,
+        data: PlacedData | None = None,
         speedup: Callable[[int], float] = float,
     ) -> None:
         self.workload = workload
@@ -80,6 +83,7 @@ class World:
         self.core = Core()
         self.events = 0
         self._settings = settings
+        self._data = data
         self._host = PolicyHost(policy, recorded=False)
         self._answer = answer
         self._pending: deque[Event] = deque()
@@ -114,7 +118,7 @@ class World:
             InvalidInput: The policy trains what the workload does not know.
         """
         self.measure.machines_changed(0.0, sum(agent.machines for agent in self._agents.values()))
-        self.handle(ExperimentCreated(0.0, NAME, self._settings))
+        self.handle(ExperimentCreated(0.0, NAME, self._settings, data=self._data))
         for agent in self._agents.values():
             agent.join()
         step, pending = self.timeline.step, self._pending
@@ -163,6 +167,18 @@ class World:
         self.measure.look(x, self.timeline.now, lambda: host.confidences(x, self.timeline.now))
         for effect in effects:
             self._carry[type(effect)](effect)
+
+    def back(self, node: str) -> None:
+        """A node that had failed is there again, with the partitions on its disk."""
+        known = self.experiment.data
+        if self._data is None or known is None:
+            return
+        held = [one for one in self._data.partitions if node in one.places]
+        now = [known.partitions[one.name] for one in held]
+        changed = [
+            replace(one, places={**one.places, node: first.places[node]}) for one, first in zip(now, held, strict=True)
+        ]
+        self.handle(DataChanged(self.timeline.now, NAME, tuple(changed)))
 
     def deliver(self, event: Event) -> None:
         """Something that a node says, on its way to the core."""

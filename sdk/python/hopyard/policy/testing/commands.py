@@ -75,7 +75,8 @@ class Commands(Running):
                 self._created(job, command.hyperparameters)
             case AnswerJob():
                 job = self.jobs[command.job]
-                job.inherit(self.jobs[command.source], command.position)
+                if command.source != job.id:
+                    job.inherit(self.jobs[command.source], command.position)
                 job.high_water = max(job.high_water, command.position)
                 if command.completes:
                     job.position = job.high_water = command.position

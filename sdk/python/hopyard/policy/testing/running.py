@@ -221,7 +221,7 @@ class Running:
         complete = complete or (run.trains and job.source() >= self.terms.max_position)
         if reason is RunEndReason.TERMINATED:
             job.state = JobState.TERMINATED
-        elif complete:
+        elif complete and not self.policy.evaluates:
             job.state = JobState.COMPLETED
         elif job.failures > self._world.max_failures or job.losses > self._world.max_losses:
             job.state = JobState.FAILED

@@ -24,6 +24,7 @@ from hopyard.policy.vocabulary import (
     Call,
     Command,
     CreateJob,
+    Data,
     EndExperiment,
     ForkJob,
     JobState,
@@ -61,6 +62,7 @@ class Moment:
     incumbent: Incumbent | None = None
     next_job: int = 1
     next_ticket: int = 1
+    data: Data | None = None
 
 
 class UpCallView(Cluster):
@@ -107,6 +109,11 @@ class UpCallView(Cluster):
     def jobs(self) -> Mapping[str, JobView]:
         """All jobs, in order of creation."""
         return MappingProxyType(dict(self._moment.jobs))
+
+    @property
+    def data(self) -> Data | None:
+        """The experiment's partitions, and which nodes hold what."""
+        return self._moment.data
 
     @property
     def machines(self) -> Mapping[str, MachineView]:
@@ -183,7 +190,8 @@ class UpCallView(Cluster):
                 state = self._states_of(command.job)
                 self._state(command, command.job, "waiting", not state.ended and not state.live)
                 top = self._known(command, command.source).high_water
-                fits = command.source != command.job and command.position <= top
+                own = self._known(command, command.job).position >= self.experiment.max_position
+                fits = (own or command.source != command.job) and command.position <= top
                 self._demand(command, fits, f"another job's results up to {top} are there")
                 self._states[command.job] = JobState.COMPLETED if command.completes else state
             case LabelJob():
@@ -222,6 +230,11 @@ class UpCallView(Cluster):
             saves = command.snapshot_at
             self._demand(command, all(start < p <= until for p in saves), f"save points lie in {start + 1}..{until}")
         self._demand(command, set(command.inputs) <= set(gang), "inputs name machines that are not in the gang")
+        if self._moment.data is not None:
+            holders = {each.name: each.nodes for each in (*self._moment.data.train, *self._moment.data.evaluate)}
+            for machine, name in command.inputs.items():
+                there = self._moment.machines[machine].node in holders.get(name, ())
+                self._demand(command, there, f"machine {machine!r} does not hold {name!r}")
         self._states[job.id] = JobState.STARTING
         for machine in gang:
             self._busy[machine] = job.id

@@ -19,12 +19,14 @@ from hopyard.policy.vocabulary import (
     Call,
     Command,
     CreateJob,
+    Data,
     ExperimentChange,
     ForkJob,
     Hyperparameters,
     IterationFinish,
     JobState,
     MachinesChange,
+    Partition,
     Predict,
     RequestMade,
     RunEndReason,
@@ -77,6 +79,7 @@ class VirtualCluster(Commands):
         delays: How long things take.
         respond: Answers questions, and predictions by a `hopyard.predictor.Prediction`; may raise `Unanswered`.
         refuse: Reason for which the core refuses a command ("" for none), as if its state had moved on.
+        data: The experiment's partitions. Machine m01 is the node "node-m01", which holds what it does while it is there.
         watch: Check that the policy changes nothing of what it is given.
         max_calls: More up-calls than that are a `SpinningError`.
     """
@@ -105,6 +108,7 @@ class VirtualCluster(Commands):
         delays: Delays | None = None,
         respond: Callable[[Predict | Ask], object] | None = None,
         refuse: Callable[[Command], str] | None = None,
+        data: Data | None = None,
         watch: bool = False,
         max_calls: int = 20_000,
     ) -> None:
@@ -113,6 +117,7 @@ class VirtualCluster(Commands):
         terms = ExperimentView(metric, mode, max_position, target, kill_threshold, jobs, seed, space=space)
         world = World(interval, snapshot_every, keep_latest, max_failures, max_losses, grace, delays or Delays())
         super().__init__(terms, world, curve, generator, respond)
+        self.data = data
         self._refuse, self._watch, self._max_calls = refuse, watch, max_calls
         self._verdicts: list[Verdict] = []
         self._scripted = self._tickets = 0
@@ -255,6 +260,15 @@ class VirtualCluster(Commands):
         live = any(job.run is not None for job in self.jobs.values())
         if live or self._asked or self._paused:
             return
+        data = self._held_data()
+        missing = data is not None and not all(each.nodes for each in (*data.train, *data.evaluate))
+        if missing and not all(job.state.ended for job in self.jobs.values()):
+            return  # It waits for a node that holds what is missing.
+        held = sum(m.held for m in self.machines.values())
+        if self._demand is not None and held < min(
+            n for n in (len(self.machines), self._cap, self._demand) if n is not None
+        ):
+            return  # It waits for machines that are about to be granted.
         # Asked, it wanted nothing; or it has no use for a machine, so that there is nothing to ask.
         idle = sum(m.held and not m.job for m in self.machines.values())
         offered = self._gang == 1 or idle >= self._gang
@@ -288,7 +302,19 @@ class VirtualCluster(Commands):
             incumbent=self._incumbent,
             next_job=self._ordinals + 1,
             next_ticket=self._tickets + 1,
+            data=self._held_data(),
         )
+
+    def _held_data(self) -> Data | None:
+        """The partitions with the nodes that are there."""
+        if self.data is None:
+            return None
+        live = {machine.view().node for machine in self.machines.values()}
+
+        def held(partitions: tuple[Partition, ...]) -> tuple[Partition, ...]:
+            return tuple(replace(each, nodes=tuple(n for n in each.nodes if n in live)) for each in partitions)
+
+        return replace(self.data, train=held(self.data.train), evaluate=held(self.data.evaluate))
 
     def _make(self, call: Call, run: Run | None) -> None:
         moment, refused = self._moment(), tuple(self._verdicts)

@@ -1,0 +1,74 @@
+"""Which partitions a job has visited: in which order it trained on them, position by position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hopyard.policy import JobView, Partition, RunEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A training unit under way.
+
+    Attributes:
+        position: Where the job was when it began.
+        partition: What it is trained on.
+        machine: Where.
+        began: When, seconds since the epoch.
+    """
+
+    position: int
+    partition: str
+    machine: str
+    began: float
+
+
+class Visits:
+    """What each job was trained on, by the position at which the unit began, and what is under way.
+
+    All of it follows from what the policy started and from the ends of runs. A job that goes back to an earlier snapshot needs
+    nothing here: only what lies before its position counts, and what lies behind tells what it trained there the first time.
+    """
+
+    def __init__(self) -> None:
+        self.running: dict[str, Running] = {}
+        self._trained: dict[str, dict[int, str]] = {}
+
+    def start(self, job: str, unit: Running) -> None:
+        """A unit begins."""
+        self.running[job] = unit
+
+    def end(self, run: RunEnd) -> Running | None:
+        """A training run is over. Answers its unit if that was trained and its result kept."""
+        unit = self.running.pop(run.job, None)
+        if unit is None or run.resume_position <= unit.position:
+            return None
+        self._trained.setdefault(run.job, {})[unit.position] = unit.partition
+        return unit
+
+    def forget(self, job: str) -> None:
+        """The job will never run again, or its unit never began."""
+        self.running.pop(job, None)
+
+    def visited(self, job: JobView, epoch: int) -> set[str]:
+        """What a job has visited since its present epoch began, at a position."""
+        trained = self._trained.get(job.id, {})
+        return {trained[position] for position in range(epoch, job.position) if position in trained}
+
+    def again(self, job: JobView) -> str:
+        """What a job was trained on at its position before it was thrown back, so that it trains alike now; empty: nothing."""
+        return self._trained.get(job.id, {}).get(job.position, "") if job.position < job.high_water else ""
+
+    def order(self, job: str) -> Sequence[str]:
+        """The partitions that a job was trained on, in order: what its weights can be trained again with."""
+        trained = self._trained.get(job, {})
+        return [trained[position] for position in sorted(trained)]
+
+
+def size(partition: Partition, partitions: Sequence[Partition]) -> float:
+    """How large a partition is for planning: by its examples, or its bytes if some have no number of examples."""
+    if all(each.examples for each in partitions):
+        return float(partition.examples or 1)
+    return float(max(partition.bytes, 1))

@@ -1,0 +1,90 @@
+"""What no schedule can beat: lower bounds of the makespan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from hopyard_policies.mop.hosting import host, loads
+from hopyard_policies.mop.problem import Problem
+
+
+def lower_bound(problem: Problem) -> float:
+    """The larger of two bounds: the longest configuration, and the most that a machine has to do.
+
+    Without replicas a machine's units are what must be trained there; with them the bound is `replica_bound`.
+    """
+    if problem.replicated:
+        return replica_bound(problem)
+    configs, machines = loads(replace(problem, config_after=()), host(problem))
+    ends = [configs[config] for config, _ in problem.units]
+    ends += [machines[problem.holders[partition][0]] for _, partition in problem.units]
+    return max(ends, default=0.0)
+
+
+def replica_bound(problem: Problem, until: Mapping[int, float] | None = None) -> float:
+    """The bound with replicas: units may be split over all machines that hold them (a linear program, by HiGHS).
+
+    The least C so that machines and configurations can do all their work within C, were a unit divisible; configurations' epochs to
+    come are left out. Configurations of equal cost with the same partitions left count as one, which changes nothing: an optimum can
+    be averaged over them.
+
+    Args:
+        problem: What is to be done.
+        until: Machines that are there only up to a moment: a clairvoyant's bound, if they die then.
+
+    Raises:
+        RuntimeError: The solver failed, or what only a machine that dies can do is more than it has time for.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array
+
+    gone = until or {}
+    left: list[set[int]] = [set() for _ in problem.costs]
+    for config, partition in problem.units:
+        left[config].add(partition)
+    classes: dict[tuple[float, float, frozenset[int]], int] = {}
+    for config, cost in enumerate(problem.costs):
+        if left[config]:
+            kind = (cost, problem.free_config(config), frozenset(left[config]))
+            classes[kind] = classes.get(kind, 0) + 1
+    if not classes:
+        return 0.0
+    # Variables: the part of a class's unit that is trained on a machine, of one configuration; the last one is C.
+    times, equal, machine_rows, config_rows = [], [], [], []
+    kinds = list(classes)
+    rows = 0
+    for number, (cost, _, partitions) in enumerate(kinds):
+        for partition in sorted(partitions):
+            for machine in problem.holders[partition]:
+                times.append(cost * problem.sizes[partition] / problem.speeds[machine])
+                equal.append(rows)
+                machine_rows.append(machine)
+                config_rows.append(number)
+            rows += 1
+    count, machines = len(times), len(problem.speeds)
+    seconds = np.array(times)
+    many = np.array([classes[kinds[number]] for number in config_rows], dtype=float)
+    row = np.concatenate([machine_rows, machines + np.array(config_rows), np.arange(machines + len(kinds))])
+    column = np.concatenate([np.arange(count), np.arange(count), np.full(machines + len(kinds), count)])
+    value = np.concatenate([seconds * many, seconds, np.full(machines + len(kinds), -1.0)])
+    # That a machine is busy at first counts where it must do something at all.
+    needed = {problem.holders[partition][0] for _, partition in problem.units if len(problem.holders[partition]) == 1}
+    busy = [problem.free_machine(machine) if machine in needed else 0.0 for machine in range(machines)]
+    limits = np.array([-free for free in busy] + [-free for _, free, _ in kinds])
+    for machine, moment in gone.items():
+        value[2 * count + machine] = 0.0
+        limits[machine] = max(moment - busy[machine], 0.0)
+    result = linprog(
+        np.append(np.zeros(count), 1.0),
+        A_ub=coo_array((value, (row, column)), shape=(machines + len(kinds), count + 1)),
+        b_ub=limits,
+        A_eq=coo_array((np.ones(count), (equal, np.arange(count))), shape=(rows, count + 1)),
+        b_eq=np.ones(rows),
+        method="highs",
+    )
+    if result.status != 0:
+        raise RuntimeError(f"the bound could not be computed: {result.message}")
+    return float(result.fun)

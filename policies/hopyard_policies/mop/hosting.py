@@ -1,0 +1,148 @@
+"""Which machine trains which unit where partitions have replicas: chosen first, so that only an open shop is left to schedule."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from hopyard_policies.mop.problem import Problem
+
+POWERS = (8, 24, 72)
+"""What ends are raised to, one after the other, so that in the end hardly more than the latest one counts."""
+
+SWEEPS = 6
+"""How often all units are looked at, at most, with each power."""
+
+
+def host(problem: Problem) -> list[int]:
+    """Chooses the machine of each unit so that machines and configurations are done as early as they can be.
+
+    Each machine and each configuration has an end: when it would be done if it never waited. Units are placed one by one,
+    longest first, where the later one of the two ends concerned is the earliest; then they move, one at a time, as long as that
+    lessens the sum of all ends raised to a power.
+
+    Returns:
+        For each of `problem.units` its machine.
+    """
+    units, holders = problem.units, problem.holders
+    if not problem.replicated or not units:
+        return [holders[partition][0] for _, partition in units]
+    costs, sizes, speeds = problem.costs, problem.sizes, problem.speeds
+    paces = [
+        [(machine, sizes[partition] / speeds[machine]) for machine in held] for partition, held in enumerate(holders)
+    ]
+    fastest = [min((pace for _, pace in choices), default=0.0) for choices in paces]
+    load = [problem.free_machine(machine) for machine in range(len(speeds))]
+    after = problem.config_after or [0.0] * len(costs)
+    spans = [problem.free_config(config) + after[config] for config in range(len(costs))]
+    for config, partition in units:
+        spans[config] += costs[config] * fastest[partition]
+    hosting = [0] * len(units)
+    for number in sorted(range(len(units)), key=lambda n: (-costs[units[n][0]] * sizes[units[n][1]], n)):
+        config, partition = units[number]
+        cost, span = costs[config], spans[config] - costs[config] * fastest[partition]
+        machine, pace = min(paces[partition], key=lambda way: max(load[way[0]], span) + cost * way[1])
+        hosting[number] = machine
+        load[machine] += cost * pace
+        spans[config] = span + cost * pace
+    movable = [number for number, unit in enumerate(units) if len(holders[unit.partition]) > 1]
+    whole = _whole(problem)
+    if max(map(max, loads(problem, whole))) <= max(load + spans):
+        return whole
+    for power in POWERS:
+        latest = max(load + spans)
+        for _ in range(SWEEPS):
+            moved = False
+            for number in movable:
+                config, partition = units[number]
+                source, cost, span = hosting[number], costs[config], spans[config]
+                now = cost * sizes[partition] / speeds[source]
+                gained = (load[source] / latest) ** power - ((load[source] - now) / latest) ** power
+                span_before = (span / latest) ** power
+                for machine, pace in paces[partition]:
+                    if machine == source:
+                        continue
+                    then = cost * pace
+                    lost = ((load[machine] + then) / latest) ** power - (load[machine] / latest) ** power
+                    lost += ((span - now + then) / latest) ** power - span_before
+                    if lost < gained - 1e-12:
+                        load[source] -= now
+                        load[machine] += then
+                        spans[config] = span - now + then
+                        hosting[number] = machine
+                        moved = True
+                        break
+            if not moved:
+                break
+    _shift(problem, hosting, load, spans)
+    return hosting
+
+
+def _shift(problem: Problem, hosting: list[int], load: list[float], spans: list[float]) -> None:
+    """Relieves the machine with the most to do by a chain: it hands a unit to another one, that one to a third, and so on."""
+    held: list[list[set[int]]] = [[set() for _ in problem.sizes] for _ in problem.speeds]
+    for number, (_, partition) in enumerate(problem.units):
+        held[hosting[number]][partition].add(number)
+    for _ in problem.units:
+        source = max(range(len(load)), key=load.__getitem__)
+        if load[source] <= max(spans):
+            return  # A configuration has more to do than any machine.
+        came: dict[int, tuple[int, int]] = {
+            source: (source, 0)
+        }  # From which machine a chain comes to another, by which partition.
+        queue = deque([source])
+        while queue:
+            machine = queue.popleft()
+            for partition, numbers in enumerate(held[machine]):
+                for other in problem.holders[partition] if numbers else ():
+                    if other not in came:
+                        came[other] = (machine, partition)
+                        queue.append(other)
+        target = min(came, key=load.__getitem__)
+        after = list(load)
+        moves = []
+        while target != source:
+            machine, partition = came[target]
+            number = min(held[machine][partition], key=lambda n: (spans[problem.units[n].config], n))
+            config = problem.units[number].config
+            after[machine] -= problem.time(config, partition, machine)
+            after[target] += problem.time(config, partition, target)
+            moves.append((number, machine, target))
+            target = machine
+        less, same = load[source] * (1 - 1e-9), 1 + 1e-9
+        if not moves or any(after[other] > max(less, load[other] * same) for _, _, other in moves):
+            return
+        for number, machine, other in moves:
+            config, partition = problem.units[number]
+            held[machine][partition].remove(number)
+            held[other][partition].add(number)
+            hosting[number] = other
+            spans[config] += problem.time(config, partition, other) - problem.time(config, partition, machine)
+        load[:] = after
+
+
+def _whole(problem: Problem) -> list[int]:
+    """Gives each partition to one machine for all configurations: where that is as good, an open shop is easier to schedule."""
+    work = [0.0] * len(problem.sizes)
+    for config, partition in problem.units:
+        work[partition] += problem.costs[config] * problem.sizes[partition]
+    load = [problem.free_machine(machine) for machine in range(len(problem.speeds))]
+    chosen = [0] * len(work)
+    for partition in sorted(range(len(work)), key=lambda q: (len(problem.holders[q]), -work[q], q)):
+        held = problem.holders[partition]
+        if held:
+            chosen[partition] = min(held, key=lambda m: load[m] + work[partition] / problem.speeds[m])
+            load[chosen[partition]] += work[partition] / problem.speeds[chosen[partition]]
+    return [chosen[partition] for _, partition in problem.units]
+
+
+def loads(problem: Problem, hosting: Sequence[int]) -> tuple[list[float], list[float]]:
+    """When configurations and machines would be done at the earliest, with nothing to wait for: what a hosting cannot beat."""
+    after = problem.config_after or [0.0] * len(problem.costs)
+    configs = [problem.free_config(config) + after[config] for config in range(len(problem.costs))]
+    machines = [problem.free_machine(machine) for machine in range(len(problem.speeds))]
+    for (config, partition), machine in zip(problem.units, hosting, strict=True):
+        seconds = problem.time(config, partition, machine)
+        configs[config] += seconds
+        machines[machine] += seconds
+    return configs, machines

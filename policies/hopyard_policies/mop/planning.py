@@ -1,0 +1,73 @@
+"""Planning with known times: a schedule for a problem, by the name of the scheduler."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hopyard_policies.mop.carrying import carry_out
+from hopyard_policies.mop.dispatch import Following, Longest, Randomized, Rule
+from hopyard_policies.mop.hosting import host, loads
+from hopyard_policies.mop.problem import Problem, Schedule
+
+RESTARTS: Final = 30
+"""Passes of the default scheduler at most: the first as its rule says, the others perturbed."""
+
+TIGHT: Final = 0.8
+"""Configurations and machines that have, in the mean, this part of the most to do of any of them leave no slack."""
+
+CLOSE: Final = 1.001
+"""A schedule within this factor of what cannot be beaten is good enough to look no further."""
+
+
+def longest(problem: Problem, rng: random.Random, restarts: int = RESTARTS) -> Schedule:
+    """The default: the best of some passes of `Longest`, each with remaining times weighted at random anew."""
+    hosting = host(problem)
+    configs, machines = loads(problem, hosting)
+    enough = CLOSE * max(configs + machines, default=0.0)
+    best = carry_out(problem, Longest(problem, hosting))
+    for number in range(1, restarts):
+        if best.makespan <= enough:
+            break
+        spread = 0.02 * 1.3 ** (number % 12)
+        weights = [1.0 + spread * rng.random() for _ in problem.costs]
+        best = min(best, carry_out(problem, Longest(problem, hosting, weights)), key=lambda schedule: schedule.makespan)
+    return best
+
+
+def randomized(problem: Problem, rng: random.Random) -> Schedule:
+    """Cerebro's own default: one pass of its Algorithm 1."""
+    return carry_out(problem, Randomized(problem, rng))
+
+
+def milp(problem: Problem, rng: random.Random, seconds: float = 60.0) -> Schedule:
+    """The mixed integer linear program of section 5.1, solved as well as it can be in so many seconds.
+
+    Raises:
+        milp.NoPlanError: No schedule was found in that time.
+    """
+    from hopyard_policies.mop.milp import solve
+
+    return solve(problem, seconds)
+
+
+SCHEDULERS: Final[Mapping[str, Callable[[Problem, random.Random], Schedule]]] = {
+    "longest": longest,
+    "randomized": randomized,
+    "milp": milp,
+}
+
+
+def dispatcher(problem: Problem) -> Rule:
+    """The default scheduler's rule where times are known roughly only: `Longest`, or a plan that is followed.
+
+    As many equal configurations as equal machines leave no slack on either side: each of both must always be at work. Then
+    whoever takes what is idle first takes it from those that cannot do without, and following a plan is better.
+    """
+    hosting = host(problem)
+    configs, machines = ([end for end in ends if end > 0] for ends in loads(problem, hosting))
+    bound = max(configs + machines, default=0.0)
+    if all(sum(ends) >= TIGHT * bound * len(ends) for ends in (configs, machines)):
+        return Following(problem, longest(problem, random.Random(0)))
+    return Longest(problem, hosting)

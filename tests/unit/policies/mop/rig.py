@@ -1,0 +1,60 @@
+"""Data sets and clusters for the tests of model hopper parallelism."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from hopyard.policy import Data, JobState, Partition, RunEndReason, RunMode
+from hopyard.policy.testing import VirtualCluster
+from hopyard.policy.vocabulary import RunEnd, StartJob
+
+
+def placed(
+    holders: Sequence[Sequence[int]], evaluate: Sequence[Sequence[int]] = (), examples: int | None = 100
+) -> Data:
+    """A data set whose partitions lie on machines, by number from 1."""
+
+    def partitions(split: str, lying: Sequence[Sequence[int]]) -> tuple[Partition, ...]:
+        return tuple(
+            Partition(f"{split}/{number}", examples, 1000, tuple(f"node-m{machine:02}" for machine in sorted(machines)))
+            for number, machines in enumerate(lying)
+        )
+
+    return Data("digits", partitions("train", holders), partitions("eval", evaluate))
+
+
+def ring(count: int, replicas: int = 1, parts: int = 0) -> Data:
+    """A partition for each of `count` machines, with replicas on the next ones; and some to evaluate on."""
+    lying = [sorted({(first + more) % count + 1 for more in range(replicas)}) for first in range(count)]
+    return placed(lying, [lying[number % count] for number in range(parts)])
+
+
+def trained(cluster: VirtualCluster) -> dict[str, dict[int, str]]:
+    """By job and position, the partition of the unit that was trained there and kept; of a history without refusals."""
+    starts: dict[tuple[str, int], StartJob] = {}
+    attempts: Counter[str] = Counter()
+    kept: dict[str, dict[int, str]] = defaultdict(dict)
+    for entry in cluster.history:
+        call = entry.call
+        if isinstance(call, RunEnd) and call.mode is RunMode.TRAIN and call.reason is not RunEndReason.TERMINATED:
+            began = starts[call.job, call.attempt]
+            assert began.until is not None
+            if call.resume_position >= began.until:
+                kept[call.job][began.until - 1] = began.inputs[began.machines[0]]
+        for command in entry.commands:
+            if isinstance(command, StartJob):
+                attempts[command.job] += 1
+                starts[command.job, attempts[command.job]] = command
+    return kept
+
+
+def check_epochs(cluster: VirtualCluster, data: Data) -> None:
+    """Each configuration that is complete has visited each partition exactly once in each of its epochs."""
+    epoch = len(data.train)
+    names = sorted(each.name for each in data.train)
+    visits = trained(cluster)
+    for job in cluster.jobs.values():
+        if job.state is JobState.COMPLETED:
+            for first in range(0, cluster.terms.max_position, epoch):
+                assert sorted(visits[job.id][p] for p in range(first, first + epoch)) == names

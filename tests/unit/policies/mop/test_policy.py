@@ -1,0 +1,207 @@
+"""What the policy does: which model is where, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopyard.policy import Data, JobState, RunMode
+from hopyard.policy.testing import Delays, Step, VirtualCluster, difference, replay
+from hopyard.policy.vocabulary import Hyperparameters, StartJob
+from hopyard_policies.mop import MopPolicy
+from tests.unit.policies.mop.rig import check_epochs, placed, ring, trained
+
+
+def paced(hyperparameters: Hyperparameters, position: int) -> Step:
+    """A configuration x takes 1 + x % 3 seconds for a unit."""
+    return Step({"accuracy": position / 100}, 1.0 + int(hyperparameters["x"]) % 3, examples=50)
+
+
+def made(data: Data, policy: MopPolicy | None = None, **terms: Any) -> VirtualCluster:
+    given: dict[str, Any] = {
+        "jobs": 4,
+        "max_position": 2 * len(data.train),
+        "curve": paced,
+        "data": data,
+        "watch": True,
+    }
+    return VirtualCluster(policy or MopPolicy(), **{**given, **terms})
+
+
+def starts(cluster: VirtualCluster, mode: RunMode = RunMode.TRAIN) -> list[StartJob]:
+    commands = [command for entry in cluster.history for command in entry.commands]
+    return [command for command in commands if isinstance(command, StartJob) and command.mode is mode]
+
+
+def test_each_model_visits_each_partition_once_an_epoch_and_no_unit_is_preemptible() -> None:
+    data = ring(3)
+    cluster = made(data, machines=3)
+    cluster.run()
+    assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
+    check_epochs(cluster, data)
+    assert len(starts(cluster)) == 4 * 6
+    for command in starts(cluster):
+        (machine,) = command.machines
+        assert command.inputs[machine] == f"train/{int(machine[1:]) - 1}"
+        assert not command.preemptible
+        assert command.until is not None
+
+
+def test_machines_are_never_idle_while_models_wait() -> None:
+    cluster = made(ring(2), machines=2, jobs=6, curve=lambda job, _: Step({"accuracy": 0.5}, 1.0))
+    cluster.run()
+    assert cluster.now == pytest.approx(6 * 4 / 2)
+
+
+def test_models_are_evaluated_by_parts_once_an_epoch_and_completed_afterwards() -> None:
+    data = ring(2, parts=3)
+    cluster = made(data, machines=2, jobs=2)
+    cluster.run()
+    found = [(c.job, c.inputs[c.machines[0]]) for c in starts(cluster, RunMode.EVALUATE)]
+    assert sorted(found) == sorted(2 * [(job, f"eval/{part}") for job in ("1", "2") for part in range(3)])
+    for job in cluster.jobs.values():
+        assert job.state is JobState.COMPLETED
+        assert sorted(job.parts) == [(position, f"eval/{part}") for position in (2, 4) for part in range(3)]
+
+
+@pytest.mark.parametrize("barrier", [True, False])
+def test_with_a_barrier_nobody_begins_an_epoch_before_all_have_ended_the_one_before(barrier: bool) -> None:
+    cluster = made(ring(2), MopPolicy(barrier=barrier), machines=2, jobs=2)
+    cluster.run()
+    ends = [run.ended for run in cluster.runs if run.start < 2 and run.position <= 2]
+    begins = [run.began for run in cluster.runs if run.start >= 2 and run.position > 2]
+    assert (min(begins) >= max(ends)) is barrier
+
+
+def test_only_so_many_train_at_a_time() -> None:
+    cluster = made(ring(2), MopPolicy(configurations=2), machines=2, jobs=5)
+    cluster.run()
+    open_jobs = [sum(not job.state.ended for job in entry.moment.jobs.values()) for entry in cluster.history]
+    assert max(open_jobs) == 2
+    assert len(cluster.jobs) == 5
+
+
+def test_a_lost_unit_is_trained_on_a_replica() -> None:
+    data = ring(3, replicas=2)
+    cluster = made(data, machines=3)
+    cluster.at(2.5, cluster.lose_machine, "m02")
+    cluster.run()
+    assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
+    check_epochs(cluster, data)
+
+
+def test_without_a_replica_it_waits_until_the_node_is_back() -> None:
+    data = ring(3)
+    cluster = made(data, machines=3)
+    cluster.at(2.5, cluster.lose_machine, "m02")
+    cluster.at(500.0, cluster.join_machine, "m02")
+    cluster.run(until=400.0)
+    assert not cluster.over
+    # Everything that can be done without it is done.
+    assert all(job.position == 2 or job.state.ended for job in cluster.jobs.values())
+    cluster.run()
+    assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
+    check_epochs(cluster, data)
+
+
+def test_a_model_that_goes_back_trains_the_same_partitions_again() -> None:
+    data = ring(3, replicas=3)
+    cluster = made(data, machines=3, jobs=3, delays=Delays(store=5.0))
+    for moment in (4.4, 9.3):
+        cluster.at(moment, cluster.lose_machine, "m01")
+        cluster.at(moment + 1.0, cluster.join_machine, "m01")
+    cluster.run()
+    first: dict[tuple[str, int], str] = {}
+    repeated = 0
+    for command in starts(cluster):
+        assert command.until is not None
+        visit, partition = (command.job, command.until), command.inputs[command.machines[0]]
+        job_reached = max(
+            (r.position for r in cluster.runs if r.job == command.job and r.position >= command.until), default=0
+        )
+        if visit in first and job_reached:
+            repeated += first[visit] == partition
+        first.setdefault(visit, partition)
+    assert repeated
+    check_epochs(cluster, data)
+
+
+def test_uneven_machines_are_learned() -> None:
+    """After a few units slow models begin first: the last ones to end are not the slow ones alone."""
+    speeds = {1: 1.0, 2: 1.0, 3: 6.0, 4: 1.0}
+    cluster = made(
+        ring(2), machines=2, curve=lambda job, _: Step({"accuracy": 0.5}, speeds[int(job["x"])]), max_position=8
+    )
+    cluster.run()
+    slowest = 8 * 6.0
+    assert cluster.now <= slowest + 2.0
+
+
+def test_the_same_up_calls_give_the_same_answers() -> None:
+    for scheduler, barrier in (("longest", False), ("randomized", True)):
+        cluster = made(ring(3, replicas=2, parts=2), MopPolicy(scheduler, None, barrier), machines=3, jobs=5)
+        cluster.at(3.5, cluster.lose_machine, "m01")
+        cluster.at(9.5, cluster.join_machine, "m01")
+        history = cluster.run()
+        assert not difference(history, replay(MopPolicy(scheduler, None, barrier), history))
+
+
+def test_an_experiment_without_partitions_is_told_what_it_lacks() -> None:
+    cluster = VirtualCluster(MopPolicy(), machines=1, jobs=1)
+    with pytest.raises(ValueError, match="names no partitioned data; register some with `hopyard data register`"):
+        cluster.run()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"scheduler": "fastest"}, "scheduler is 'fastest'; it must be one of longest, randomized"),
+        ({"configurations": 0}, "configurations is 0; it must be a whole number of at least 1"),
+        ({"barrier": "yes"}, "barrier is 'yes'; it must be true or false"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MopPolicy(**parameters)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_whatever_is_lost_each_epoch_visits_each_partition_once(data: st.DataObject) -> None:
+    machines = data.draw(st.integers(1, 4))
+    number = st.integers(1, machines)
+    holders = data.draw(st.lists(st.sets(number, min_size=1, max_size=3), min_size=1, max_size=4))
+    parts = data.draw(st.lists(st.sets(number, min_size=1), max_size=2))
+    partitioned = placed([sorted(h) for h in holders], [sorted(h) for h in parts])
+    policy = MopPolicy(
+        data.draw(st.sampled_from(["longest", "randomized"])),
+        data.draw(st.sampled_from([None, 2])),
+        data.draw(st.booleans()),
+    )
+    delays = Delays(store=data.draw(st.sampled_from([0.0, 3.0])), save=data.draw(st.sampled_from([0.0, 0.5])))
+    cluster = made(
+        partitioned, policy, machines=machines, jobs=data.draw(st.integers(1, 5)), delays=delays, max_losses=100
+    )
+    for moment in data.draw(st.lists(st.floats(0.0, 30.0), max_size=4)):
+        what = data.draw(st.sampled_from(["run", "machine", "share"]))
+        if what == "run":
+            cluster.at(moment, cluster.lose_run, str(data.draw(st.integers(1, 5))))
+        elif what == "machine":
+            name = f"m{data.draw(number):02}"
+            cluster.at(moment, cluster.lose_machine, name)
+            cluster.at(moment + data.draw(st.floats(0.1, 20.0)), cluster.join_machine, name)
+        else:
+            cluster.at(moment, cluster.set_share, data.draw(st.integers(0, machines)))
+            cluster.at(moment + 7.0, cluster.set_share, machines)
+    cluster.run()
+    assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
+    check_epochs(cluster, partitioned)
+    busy: dict[tuple[str, str], float] = {}
+    for run in sorted(cluster.runs, key=lambda run: (run.began, run.ended)):
+        for owner in (("job", run.job), ("machine", run.machines[0])):
+            assert busy.get(owner, 0.0) <= run.began
+            busy[owner] = run.ended
+    assert set(trained(cluster)) == set(cluster.jobs)

@@ -1,0 +1,88 @@
+"""Model hopper parallelism in the simulator: the live core and the policy `mop` on partitions that lie on the nodes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from hopyard.errors import InvalidInput
+from hopyard.traces import Trace
+from hopyard_scheduler.simulator import Faults, Fleet, Partitions, Result, TraceWorkload, simulate
+
+
+def workload(jobs: int, epochs: int, seconds: Sequence[float] = (4.0,)) -> TraceWorkload:
+    """Jobs that get better by the epoch, each with its own pace."""
+    return TraceWorkload(
+        Trace(
+            str(job),
+            {"x": job},
+            "accuracy",
+            "max",
+            tuple(job / 100 + epoch / 10 for epoch in range(1, epochs + 1)),
+            (seconds[job % len(seconds)],) * epochs,
+        )
+        for job in range(1, jobs + 1)
+    )
+
+
+def trained(result: Result) -> Counter[tuple[str, str]]:
+    """Units by job and node."""
+    assert result.runs is not None
+    return Counter((run.job, run.machine.split("/")[0]) for run in result.runs if run.reason == "UNTIL" and run.trained)
+
+
+def test_equal_models_keep_all_machines_at_work() -> None:
+    result = simulate(
+        workload(4, 3), "mop", slots=4, data=Partitions(train=4), parameters={"barrier": True}, details=True
+    )
+    assert result.time == pytest.approx(4 * 3 * 4.0 / 4)
+    assert result.utilisation == pytest.approx(1.0)
+    assert set(result.states.values() if result.states else ()) == {"COMPLETED"}
+    assert trained(result) == Counter({(str(job), f"node{node}"): 3 for job in range(1, 5) for node in range(1, 5)})
+
+
+def test_models_are_evaluated_after_each_epoch_and_what_units_measure_before_is_not_known() -> None:
+    result = simulate(workload(2, 2), "mop", slots=2, data=Partitions(2, 2), details=True)
+    assert result.curves is not None
+    assert result.runs is not None
+    for job, curve in result.curves.items():
+        values = {position: value for _, position, value in curve}
+        assert [position for position, value in values.items() if value is not None and not math.isnan(value)] == [2, 4]
+        evaluations = [run for run in result.runs if run.job == job and not run.trained]
+        assert len(evaluations) == 2 * 2
+    assert result.best == pytest.approx(0.02 + 0.2)
+
+
+def test_uneven_models_on_uneven_machines_come_near_what_cannot_be_beaten() -> None:
+    seconds = (4.0, 8.0, 16.0, 24.0)
+    result = simulate(
+        workload(16, 4, seconds), "mop", fleet=Fleet(4, speeds=(1.0, 2.0, 1.0, 1.5)), data=Partitions(4), details=True
+    )
+    load = sum(4 * seconds[job % 4] / 4 for job in range(1, 17))
+    assert result.time <= 1.03 * load
+
+
+def test_nodes_that_fail_come_back_with_their_partitions() -> None:
+    for replicas in (1, 2):
+        result = simulate(
+            workload(4, 4),
+            "mop",
+            slots=3,
+            data=Partitions(3, 1, replicas),
+            faults=Faults(node_failures=0.02, downtime=5.0),
+            parameters={"max_losses": 1000},
+            seed=3,
+            details=True,
+        )
+        assert set(result.states.values() if result.states else ()) == {"COMPLETED"}
+        assert sum(trained(result).values()) >= 4 * 4 * 3
+
+
+def test_numbers_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="train of the data must be a whole number of at least 1, found 0"):
+        Partitions(0)
+    with pytest.raises(InvalidInput, match="3 replicas need as many nodes, found 2"):
+        simulate(workload(1, 1), "mop", slots=2, data=Partitions(2, 0, 3))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hopyard.bundle import BundleError
 from hopyard.errors import HopyardError, NotFound
+from hopyard.runner.messages import data_budget
 from hopyard.runner.watch import EXIT_GANG_BROKEN, EXIT_HUNG
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -148,7 +149,9 @@ class Executor:
         program, definition = preparation.program, preparation.definition
         runner = await self._machines.runner(machine, program, definition)
         limit = definition.memory_bytes
-        if limit and runner.used and await asyncio.to_thread(used_bytes, runner.pid, limit // 2) > limit // 2:
+        # The data that it keeps for this run are wanted.
+        most = (limit + min(data_budget(definition), limit)) // 2
+        if limit and runner.used and await asyncio.to_thread(used_bytes, runner.pid, most) > most:
             await runner.leave()
             runner = await self._machines.runner(machine, program, definition)
         return runner

@@ -103,6 +103,7 @@ class FrontDoor:
             every_iteration=policy.every_iteration,
             ends_jobs=policy.ends_jobs,
             forks=policy.forks,
+            ship_every=policy.ship_every if spec.snapshot.ship_every is None else settings.ship_every,
         )
         if bundle:
             await self._need_bundle(bundle)

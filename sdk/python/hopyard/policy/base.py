@@ -50,6 +50,8 @@ class Policy(abc.ABC):
         forks: Whether `allocate_jobs` is called also when a snapshot is there that was asked for with `snapshot_at`: another job
             may start from it, while its own trains on.
         generator: The generator of experiments that name none; empty: the usual one.
+        ship_every: Units between two snapshots that go to the store, in experiments that do not say (`snapshot.ship_every`);
+            0: only what is left when a job ends.
 
     All are read when the experiment is created.
     """
@@ -58,6 +60,7 @@ class Policy(abc.ABC):
     ends_jobs: bool = False
     forks: bool = False
     generator: str = ""
+    ship_every: int = 1
 
     def __init_subclass__(cls, **options: object) -> None:
         """Whoever decides after iterations wants to hear of all of them, unless the same class says that it does not."""

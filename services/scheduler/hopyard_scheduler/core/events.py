@@ -73,6 +73,7 @@ class Settings:
         statistics: Whether its policy is told of each report (`ApplicationStat`).
         every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
         ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
+        ship_every: Units between two snapshots that go to the store by themselves; 0: only what is left when jobs end.
         forks: Whether its policy is told that machines are idle also when a snapshot that it asked for is there (`AllocateJobs`).
         generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
         low: The smallest value that the metric can have; None: not known.
@@ -112,6 +113,7 @@ class Settings:
     space: Mapping[str, Any] | None = field(default=None, hash=False)
     constraints: tuple[str, ...] = ()
     forks: bool = False
+    ship_every: int = 1
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

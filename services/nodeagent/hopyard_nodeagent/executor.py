@@ -90,7 +90,7 @@ class Executor:
             if start.HasField("snapshot"):
                 snapshot_file = str(stack.enter_context(self._snapshots.use(start.snapshot.sha256)))
                 try:
-                    await self._snapshots.fetch(start.snapshot.sha256, start.snapshot_peers)
+                    run.fetched = await self._snapshots.fetch(start.snapshot.sha256, start.snapshot_peers)
                 except NotFound as error:
                     return run.lost(str(error), snapshot_missing=True)
             scratch = self._folders.scratch(run.key)

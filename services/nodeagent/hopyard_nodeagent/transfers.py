@@ -62,6 +62,14 @@ class Arrived:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What was got to have a file here: bytes from another agent or from the store; none if it was here."""
+
+    size: int = 0
+    from_store: bool = False
+
+
 @asynccontextmanager
 async def _arriving(chunks: AsyncIterator[bytes], folder: Path) -> AsyncIterator[Arrived]:
     """A hidden file with everything that arrives, on disk; removed unless it is moved away."""

@@ -313,8 +313,10 @@ class FrontDoor:
                         yield told.job(changed)
                 while watcher.reports:
                     accepted = watcher.reports.popleft()
-                    report = experiment_pb2.JobReport(job=accepted.job, report=report_to_proto(accepted.report))
-                    yield experiment_pb2.WatchExperimentResponse(report=report)
+                    for one in (accepted.report, accepted.combined):
+                        if one is not None:
+                            report = experiment_pb2.JobReport(job=accepted.job, report=report_to_proto(one))
+                            yield experiment_pb2.WatchExperimentResponse(report=report)
                 if watcher.changed:
                     watcher.changed = False
                     shown = told.experiment()

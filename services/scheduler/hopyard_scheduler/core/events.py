@@ -281,9 +281,14 @@ class ShareSet:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The run's process is attached and has loaded its state."""
+    """The run's process is attached and has loaded its state.
+
+    Its agent got `fetched` bytes of it from another agent or `from_store`; 0: it had them, or none were needed.
+    """
 
     position: int
+    fetched: int = 0
+    from_store: bool = False
 
 
 @dataclass(frozen=True, slots=True)

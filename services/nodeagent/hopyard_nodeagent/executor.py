@@ -111,6 +111,7 @@ class Executor:
                 start=start,
                 code_folder=str(code_folder),
                 snapshot_file=snapshot_file,
+                snapshot_verified=run.fetched.size > 0,
                 snapshot_folder=str(self._snapshots.folder),
                 scratch_folder=str(scratch),
                 lease_seconds=self.lease_seconds,

@@ -107,7 +107,8 @@ class Runs:
     def acknowledged(self, key: RunKey, sequence: int) -> None:
         """The scheduler has journalled a run's messages up to `sequence`: what snapshots they tell of is shipped now.
 
-        Only if the run does not leave that to the scheduler (`ships_by_order`). Not before: the scheduler may be deleting an older snapshot with equal bytes, and carries that out first.
+        Only if the run does not leave that to the scheduler (`ships_by_order`). And not before: the scheduler may be deleting
+        an older snapshot with equal bytes, and carries that out first.
         """
         run = self._runs.get(key)
         if run is not None:

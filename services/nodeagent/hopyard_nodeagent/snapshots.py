@@ -215,4 +215,5 @@ class Snapshots:
                     call.cancel()
 
             source = f"the node agent at {peer}"
-            return await receive_file(in_time(chunks(), self._idle_seconds, source), target, sha256, source)
+            arriving = in_time(chunks(), self._idle_seconds, source)
+            return await receive_file(arriving, target, sha256, source, durable=False)

@@ -120,6 +120,7 @@ def test_a_job_that_ended_leaves_its_result_in_the_store_and_the_experiment_wait
     unit(rig, "n2/0", fetched=10)
     assert rig.job().state is JobState.COMPLETED
     assert [order.position for order in rig.core.orders("n2")] == [2]
+    assert (rig.core.orders("n1"), positions(rig)) == ([], [1, 2])  # Until the other is safe.
     assert rig.x.phase is Phase.ENDING
     shipped(rig, "n2", 2)
     assert str(rig.x.phase) == "Phase.COMPLETED"

@@ -103,7 +103,8 @@ class TrainingRun:
         hyperparameters = hyperparameters_from_proto(start.hyperparameters)
         if start.HasField("snapshot"):
             folder = scratch / "snapshot"
-            unpack(Path(self._start.snapshot_file), folder, start.snapshot.sha256, durable=False)
+            file, verified = Path(self._start.snapshot_file), self._start.snapshot_verified
+            unpack(file, folder, start.snapshot.sha256, durable=False, verified=verified)
             driver.start(hyperparameters, context, snapshot=folder, position=start.snapshot.position)
             self._done_with.append(folder)
         else:

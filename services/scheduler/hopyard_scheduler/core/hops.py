@@ -54,12 +54,12 @@ def taken(x: Experiment, job: Job, position: int, node: str) -> None:
 
 def over(x: Experiment, job: Job) -> None:
     """A job has ended: what is kept of it is to outlive the nodes."""
-    _order(x, [one for one in x.snapshots.held_back if one[0] == job.id])
+    _order(x, x.snapshots.wanted(lambda name: name == job.id))
 
 
 def wound_up(x: Experiment, member: Member) -> None:
     """An experiment has left its machines: so is all that it keeps."""
-    _order(x, [one for one in x.snapshots.held_back if x.jobs[one[0]].member is member])
+    _order(x, x.snapshots.wanted(lambda name: x.jobs[name].member is member))
 
 
 def node_leaves(x: Experiment, node: str) -> None:

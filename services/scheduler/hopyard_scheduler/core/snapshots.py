@@ -104,6 +104,14 @@ class SnapshotBook:
         """What nobody has been asked to bring to the store."""
         return list(self._held_back)
 
+    def wanted(self, belongs: Callable[[str], bool]) -> list[SnapshotId]:
+        """What is held back of the jobs that belong, but for what is kept only until something newer is stored."""
+        return [
+            (job, position)
+            for job, position in self._held_back
+            if belongs(job) and position not in _reserve(self._entries[job], self.positions(job))
+        ]
+
     def positions(self, job: str) -> list[int]:
         """Positions of a job's available snapshots, ascending."""
         return sorted(p for p, e in self._entries.get(job, {}).items() if e.available)
@@ -410,12 +418,12 @@ class SnapshotBook:
 
 
 def _reserve(by_position: dict[int, Entry], available: list[int]) -> set[int]:
-    """The position that a job would fall back to if the only node with its newest snapshot died, that being held back.
+    """The position that a job would fall back to if the only node with its newest snapshot died before the store has that.
 
     `available` ascends.
     """
     newest = by_position[available[-1]] if available else None
-    if newest is None or not newest.held_back or len(newest.nodes) > 1:
+    if newest is None or not newest.by_order or newest.stored or len(newest.nodes) > 1:
         return set()
     older = (p for p in reversed(available[:-1]) if by_position[p].stored or by_position[p].nodes - newest.nodes)
     return set(itertools.islice(older, 1))

@@ -411,7 +411,8 @@ def _vital(x: Experiment, entry: Entry) -> bool:
     others = x.snapshots.of(job.id)
     later = [e for e in others if e.info.position > position]
     newest = not later or (entry.stored and not any(e.stored for e in later))
-    if later and later[-1].by_order and not later[-1].stored and len(later[-1].nodes) == 1:  # Else the loss of one node cost more than that.
+    if later and later[-1].by_order and not later[-1].stored and len(later[-1].nodes) == 1:
+        # Else the loss of one node cost more than that.
         elsewhere = [e for e in others[:-1] if e.stored or e.nodes - later[-1].nodes]
         newest = newest or entry in elsewhere[-1:]
     running = x.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)

@@ -4,7 +4,7 @@
         [--output FILE.json] [--plot FILE.svg] [--json]
 
 16 configurations of a small convolutional network, each for some epochs on all 60,000 images of Fashion-MNIST at 14 x 14 pixels
-(`mop_live/network.py`), evaluated after each epoch on 10,000 others. Two machines of one thread each:
+(`mop_live/mop_network.py`), evaluated after each epoch on 10,000 others. Two machines of one thread each:
 
 * mop: Hopyard's policy `mop`; each agent has half of the images, models hop between the agents;
 * task: Hopyard's policy `default`; each agent has all images, a configuration stays where it is;
@@ -99,7 +99,7 @@ async def hopyard(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     # The space is a list of configurations: one hyperparameter names it, so that every contender tries the same ones.
     spec: dict[str, Any] = {
         "name": given["contender"],
-        "trainer": "train.py:Fashion",
+        "trainer": "hops.py:Fashion",
         "metric": {"name": "accuracy", "mode": "max"},
         "space": {name: {"choice": sorted({one[name] for one in network})} for name in network[0]},
         "generator": "grid",
@@ -199,7 +199,7 @@ def inside(given: Mapping[str, Any]) -> None:
 
 def _configurations() -> list[dict[str, Any]]:
     sys.path.insert(0, str(CODE))
-    from network import CONFIGURATIONS  # type: ignore[import-not-found]  # the contenders' own module
+    from mop_network import CONFIGURATIONS  # type: ignore[import-not-found]  # the contenders' own module
 
     found: list[dict[str, Any]] = CONFIGURATIONS
     return found

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from network import CONFIGURATIONS, Batch, accuracy, network, optimizer_of, read, train_pass
+from mop_network import CONFIGURATIONS, Batch, accuracy, network, optimizer_of, read, train_pass
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

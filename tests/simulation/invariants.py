@@ -47,6 +47,10 @@ LEGAL = {
 }
 
 
+PARTS = 3
+"""Partitions that the probe `hops` evaluates on."""
+
+
 class InvariantError(AssertionError):
     """An invariant does not hold."""
 
@@ -183,6 +187,7 @@ class Invariants:
             key = (x.id, effect.job, report.part, report.position)
             require(key not in self._evaluated, f"{where} part {report.part} is accepted twice")
             self._evaluated.add(key)
+            self._check_combined(x, effect)
             expected = training.evaluation(state, report.part)[0]
         else:
             last = self._accepted.get((x.id, effect.job), -1)
@@ -240,6 +245,16 @@ class Invariants:
             require(not agent.orders, f"{agent.node} still has orders {list(agent.orders)}")
             require(set(agent.disk) <= known, f"{agent.node} keeps {sorted(set(agent.disk) - known)}")
 
+    def _check_combined(self, x: Experiment, effect: ReportAccepted) -> None:
+        """The last part, and no other, tells what all parts are together."""
+        position = effect.report.position
+        parts = [part for *job, part, at in self._evaluated if (tuple(job), at) == ((x.id, effect.job), position)]
+        if effect.combined is None:
+            require(len(parts) < PARTS, f"job {effect.job} of {x.id}: {PARTS} parts of {position} make no whole")
+            return
+        require(len(parts) == PARTS, f"job {effect.job} of {x.id}: {parts} count as all parts of {position}")
+        self._positions.setdefault((x.id, effect.job), []).append(position)
+
     def _check_told(self, member: Member, x: Experiment) -> None:
         """A generator is told what it reads: each accepted report of its jobs once, in their order, and how jobs ended."""
         reads, calls = member.settings.generator_reads, member.generator_calls
@@ -265,6 +280,11 @@ class Invariants:
                 state = self._state(x, job.id, point.position)
                 all_parts = [training.evaluation(state, part) for part in point.parts]
                 mean = sum(n * m["val"] for m, n in all_parts) / sum(n for _, n in all_parts)
+                if len(point.parts) < PARTS:
+                    require(
+                        "val" not in point.metrics, f"job {job.id} at {point.position}: {len(point.parts)} parts count"
+                    )
+                    continue
                 require(abs(point.metrics["val"] - mean) < 1e-12, f"parts of {job.id} at {point.position}")
 
 
@@ -282,7 +302,8 @@ def _nobody_needs(core: Core, effect: ForgetSnapshot) -> None:
 
 def _all_on_its_way(core: Core, event: NodeBack) -> None:
     for entry in core.experiments[event.experiment].snapshots.entries():
-        settled = event.node in entry.nodes and not entry.stored and entry.shipper is None
+        left = entry.shipper is None and not entry.held_back
+        settled = event.node in entry.nodes and not entry.stored and left
         require(not settled, f"{event.node} is back with {entry}, and nobody brings it to the store")
 
 
@@ -390,6 +411,10 @@ def _vital(x: Experiment, entry: Entry) -> bool:
     others = x.snapshots.of(job.id)
     later = [e for e in others if e.info.position > position]
     newest = not later or (entry.stored and not any(e.stored for e in later))
+    if later and later[-1].by_order and not later[-1].stored and len(later[-1].nodes) == 1:
+        # Else the loss of one node cost more than that.
+        elsewhere = [e for e in others[:-1] if e.stored or e.nodes - later[-1].nodes]
+        newest = newest or entry in elsewhere[-1:]
     running = x.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)
     asked = position in job.asked and running and job.state is not JobState.TERMINATED
     best = job.member.best

@@ -288,7 +288,8 @@ class Hops(Policy):
     def _single(self, cluster: Cluster, job: JobView, machine: str) -> None:
         parts = self._parts_left(cluster, job)
         if parts:
-            cluster.start_job(job.id, machine, mode=RunMode.EVALUATE, inputs={machine: parts[0]})
+            inputs = {machine: parts[0]}
+            cluster.start_job(job.id, machine, mode=RunMode.EVALUATE, inputs=inputs, parts=len(self.partitions))
         else:
             part = self.partitions[job.position % 3]
             until = job.position + 1

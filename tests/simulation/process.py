@@ -67,7 +67,7 @@ class Process:
         for number in [n for n in self.unacknowledged if n <= sequence]:
             body = self.unacknowledged.pop(number)
             taken = body.snapshot if isinstance(body, SnapshotTaken | Ended) else None
-            if taken is not None and taken.sha256 not in self.shipping:
+            if taken is not None and taken.sha256 not in self.shipping and not self.start.ships_by_order:
                 self.shipping[taken.sha256] = taken.position
                 self.agent.world.later(self.agent.world.rng.uniform(0.1, 1.5), self._shipped, taken)
         self._maybe_forget()

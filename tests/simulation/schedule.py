@@ -195,6 +195,7 @@ class Schedule:
             grace=rng.choice([2.0, 10.0]),
             snapshot_quota=self._choices.choice([None, None, 0, 200, 500, 900]),
             concurrency=self._more.choice([None, None, None, 1, 2]),
+            ship_every=self._more.choice([1, 1, 0, 3]),
             generator_reads=self._choices.choice(_READS),
             every_iteration=policy.every_iteration or not quiet,
             ends_jobs=not (quiet and self.probe in CONTENT_AT_THE_END),

@@ -18,7 +18,9 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -69,17 +71,32 @@ _NEITHER: Final = "is neither a file nor a folder; a snapshot holds nothing else
 
 
 class _HashingWriter:
-    """Passes writes on and hashes them."""
+    """Passes writes on and hashes them, beside the reading and writing of what follows."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, beside: Executor) -> None:
         self._file = file
-        self.hash = hashlib.sha256()
+        self._hash = hashlib.sha256()
+        self._beside = beside
+        self._last: Future[None] | None = None
         self.size = 0
 
     def write(self, data: bytes) -> int:
-        self.hash.update(data)
+        if len(data) < _BLOCK and self._last is None:
+            self._hash.update(data)  # A small snapshot needs no thread.
+        else:
+            self._wait()
+            self._last = self._beside.submit(self._hash.update, bytes(data))
         self.size += len(data)
         return self._file.write(data)
+
+    def sha256(self) -> str:
+        """The hash of all that was written so far."""
+        self._wait()
+        return self._hash.hexdigest()
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            self._last.result()
 
     def tell(self) -> int:
         return self.size
@@ -132,12 +149,13 @@ def _pack(
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".partial")
     partial = Path(name)
     try:
-        with os.fdopen(handle, "wb") as opened:
-            writer = _HashingWriter(opened)
+        with os.fdopen(handle, "wb") as opened, ThreadPoolExecutor(1, "hash") as beside:
+            writer = _HashingWriter(opened, beside)
             # tarfile needs no more of a stream than write() and tell().
             with tarfile.TarFile(fileobj=writer, mode="w", format=tarfile.PAX_FORMAT, copybufsize=_BLOCK) as tar:  # type: ignore[arg-type]
                 for name, path in members:
                     _add(tar, name, path, limits, writer)
+            sha256 = writer.sha256()
             opened.flush()
             if durable:
                 os.fsync(opened.fileno())
@@ -147,7 +165,7 @@ def _pack(
         raise
     if durable:
         _sync_directory(file.parent)
-    return SnapshotInfo(writer.hash.hexdigest(), writer.size)
+    return SnapshotInfo(sha256, writer.size)
 
 
 def unpack(
@@ -157,11 +175,13 @@ def unpack(
     *,
     limits: SnapshotLimits = DEFAULT_LIMITS,
     durable: bool = True,
+    verified: bool = False,
 ) -> None:
     """Verify `file` and unpack it to `directory`, which must not exist yet.
 
     `directory` appears whole, with its contents on disk, or not at all; with `durable` False nothing waits for the disk, so
-    that a computer which loses its power may keep a part of it.
+    that a computer which loses its power may keep a part of it. `verified`: the caller knows that the hash was found right
+    a moment ago, when the file was written.
 
     Raises:
         SnapshotCorruptError: the bytes of `file` do not have the expected hash, or are no archive.
@@ -174,8 +194,8 @@ def unpack(
     if os.path.lexists(directory):
         raise FileExistsError(f"{directory} exists; a snapshot is unpacked into a directory of its own")
     with file.open("rb") as opened:
-        found = _hash(opened)
-        if found.sha256 != expected_sha256:
+        found = None if verified else _hash(opened)
+        if found is not None and found.sha256 != expected_sha256:
             raise SnapshotCorruptError(
                 f"{file} ({found.size} bytes) has the hash {found.sha256}; expected {expected_sha256}"
             )
@@ -184,7 +204,7 @@ def unpack(
         try:
             try:
                 with tarfile.TarFile(fileobj=opened, mode="r") as tar:
-                    _extract(tar, partial, limits, durable=durable)
+                    _extract(tar, opened, partial, limits, durable=durable)
             except tarfile.TarError as error:
                 raise SnapshotCorruptError(f"{file} is not a snapshot archive: {error}") from error
             except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
@@ -233,7 +253,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, limits: SnapshotLimits, wr
         tar.addfile(member, content)
 
 
-def _extract(tar: tarfile.TarFile, target: Path, limits: SnapshotLimits, *, durable: bool) -> None:
+def _extract(tar: tarfile.TarFile, archive: BinaryIO, target: Path, limits: SnapshotLimits, *, durable: bool) -> None:
     count, size = 0, 0
     for member in tar:
         count, size = count + 1, size + max(member.size, 0)
@@ -243,18 +263,27 @@ def _extract(tar: tarfile.TarFile, target: Path, limits: SnapshotLimits, *, dura
         if member.type == tarfile.DIRTYPE:
             path.mkdir(mode=0o755)
             continue
-        content = tar.extractfile(member)
-        if content is None:
-            raise SnapshotCorruptError(f"member {member.name!r} has no content")
         # "x" never follows or replaces what an earlier member made.
-        with path.open("xb") as out:
-            shutil.copyfileobj(content, out, _BLOCK)
+        with path.open("xb", buffering=0) as out:
+            _copy(archive.fileno(), member, out)
             if durable:
-                out.flush()
                 os.fsync(out.fileno())
     if durable:
         for folder, _, _ in os.walk(target):
             _sync_directory(Path(folder))
+
+
+def _copy(archive: int, member: tarfile.TarInfo, out: BinaryIO | FileIO) -> None:
+    """Write a member's bytes, which lie together in the archive: several times faster than through tarfile's reader."""
+    place, end = member.offset_data, member.offset_data + member.size
+    while place < end:
+        block = os.pread(archive, min(_BLOCK, end - place), place)
+        if not block:
+            raise SnapshotCorruptError(f"this is not a snapshot archive: it ends inside of {member.name!r}")
+        view = memoryview(block)
+        while view:
+            view = view[out.write(view) :]
+        place += len(block)
 
 
 def _safe_name(member: tarfile.TarInfo) -> str:

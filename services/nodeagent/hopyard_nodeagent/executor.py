@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hopyard.bundle import BundleError
 from hopyard.errors import HopyardError, NotFound
+from hopyard.runner.messages import data_budget
 from hopyard.runner.watch import EXIT_GANG_BROKEN, EXIT_HUNG
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -103,7 +104,7 @@ class Executor:
             if start.HasField("snapshot"):
                 snapshot_file = str(stack.enter_context(self._snapshots.use(start.snapshot.sha256)))
                 try:
-                    await self._snapshots.fetch(start.snapshot.sha256, start.snapshot_peers)
+                    run.fetched = await self._snapshots.fetch(start.snapshot.sha256, start.snapshot_peers)
                 except NotFound as error:
                     return run.lost(str(error), snapshot_missing=True)
             scratch = self._folders.scratch(run.key)
@@ -124,6 +125,7 @@ class Executor:
                 start=start,
                 code_folder=str(code_folder),
                 snapshot_file=snapshot_file,
+                snapshot_verified=run.fetched.size > 0,
                 snapshot_folder=str(self._snapshots.folder),
                 scratch_folder=str(scratch),
                 lease_seconds=self.lease_seconds,
@@ -162,7 +164,9 @@ class Executor:
         program, definition = preparation.program, preparation.definition
         runner = await self._machines.runner(machine, program, definition)
         limit = definition.memory_bytes
-        if limit and runner.used and await asyncio.to_thread(used_bytes, runner.pid, limit // 2) > limit // 2:
+        # The data that it keeps for this run are wanted.
+        most = (limit + min(data_budget(definition), limit)) // 2
+        if limit and runner.used and await asyncio.to_thread(used_bytes, runner.pid, most) > most:
             await runner.leave()
             runner = await self._machines.runner(machine, program, definition)
         return runner

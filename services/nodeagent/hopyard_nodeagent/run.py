@@ -12,7 +12,7 @@ from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.channels import Incoming, Numbered, Outgoing
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.runners import Runner
-from hopyard_nodeagent.transfers import check_hash
+from hopyard_nodeagent.transfers import Fetched, check_hash
 
 _MOST_REPORTS: Final = 500
 _MOST_BYTES: Final = 1024 * 1024
@@ -71,6 +71,8 @@ class Run:
         self.task: asyncio.Task[None] | None = None
         self.killed: resource_manager_pb2.RunEnded | None = None
         """How it ends if its task is cancelled."""
+        self.fetched = Fetched()
+        """What had to be got to start it."""
         self.place: common_pb2.GangPlace | None = None
         """Where the gang meets whose rank 0 this is, once its process has said it."""
         self._node = node
@@ -147,6 +149,8 @@ class Run:
             case "started":
                 self.training = True
                 message.started.CopyFrom(request.started)
+                message.started.fetched_bytes = self.fetched.size
+                message.started.from_store = self.fetched.from_store
             case "report" | "reports" as kind:
                 reports = request.reports.reports if kind == "reports" else (request.report,)
                 if refusal := next(filter(None, map(_too_large, reports)), ""):

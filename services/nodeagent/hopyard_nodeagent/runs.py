@@ -107,13 +107,14 @@ class Runs:
     def acknowledged(self, key: RunKey, sequence: int) -> None:
         """The scheduler has journalled a run's messages up to `sequence`: what snapshots they tell of is shipped now.
 
-        Not before: the scheduler may be deleting an older snapshot with equal bytes, and carries that out first.
+        Only if the run does not leave that to the scheduler (`ships_by_order`). And not before: the scheduler may be deleting
+        an older snapshot with equal bytes, and carries that out first.
         """
         run = self._runs.get(key)
         if run is not None:
             for message in run.outgoing.acknowledged(sequence):
                 snapshot = snapshot_of(message)
-                if snapshot is not None and self.shipper is not None:
+                if snapshot is not None and self.shipper is not None and not run.start.ships_by_order:
                     self.shipper.ship(Shipment(key, snapshot.position, snapshot.sha256))
             self._forget_if_done(run)
         if not self.unacknowledged():

@@ -17,7 +17,7 @@ from hopyard.rpc import channel
 from hopyard.snapshotfile import hash_file
 from hopyard.v1 import node_agent_pb2, node_agent_pb2_grpc
 from hopyard_nodeagent.store import Store
-from hopyard_nodeagent.transfers import IDLE_SECONDS, check_hash, in_time, receive_file
+from hopyard_nodeagent.transfers import IDLE_SECONDS, Fetched, check_hash, in_time, receive_file
 
 _log = logging.getLogger(__name__)
 
@@ -161,8 +161,11 @@ class Snapshots:
         """A run has taken this snapshot (anew): a deletion of it that still waits is taken back."""
         self._unwanted.discard(sha256)
 
-    async def fetch(self, sha256: str, peers: Sequence[str]) -> None:
+    async def fetch(self, sha256: str, peers: Sequence[str]) -> Fetched:
         """Have a snapshot here: from the disk, from the first peer that gives it, or from the store.
+
+        Returns:
+            What had to be got, and where from.
 
         Raises:
             NotFound: nobody that answered has it, and the store has not; the message says what each one answered.
@@ -172,16 +175,15 @@ class Snapshots:
         async with self._fetches.setdefault(sha256, asyncio.Lock()):
             self._unwanted.discard(sha256)
             if path.is_file():
-                return
+                return Fetched()
             tried: list[str] = []
             for peer in peers:
                 try:
-                    await self._from_peer(peer, sha256, path)
-                    return
+                    return Fetched(await self._from_peer(peer, sha256, path))
                 except HopyardError as error:
                     tried.append(f"{peer}: {error}")
             try:
-                await self._store.get(sha256, path)
+                return Fetched(await self._store.get(sha256, path), from_store=True)
             except HopyardError as error:
                 tried.append(f"store: {error}")
                 kind = NotFound if isinstance(error, NotFound | DataLoss) else Unavailable
@@ -200,7 +202,7 @@ class Snapshots:
         path.unlink(missing_ok=True)
         return True
 
-    async def _from_peer(self, peer: str, sha256: str, target: Path) -> None:
+    async def _from_peer(self, peer: str, sha256: str, target: Path) -> int:
         async with channel(peer) as connection:
             stub = node_agent_pb2_grpc.NodeAgentServiceStub(connection)
 
@@ -213,4 +215,5 @@ class Snapshots:
                     call.cancel()
 
             source = f"the node agent at {peer}"
-            await receive_file(in_time(chunks(), self._idle_seconds, source), target, sha256, source)
+            arriving = in_time(chunks(), self._idle_seconds, source)
+            return await receive_file(arriving, target, sha256, source, durable=False)

@@ -108,8 +108,8 @@ class Store:
             call.cancel()
             opened.close()
 
-    async def get(self, sha256: str, target: Path) -> None:
-        """Get a blob into a file, which appears whole or not at all.
+    async def get(self, sha256: str, target: Path) -> int:
+        """Get a blob into a file, which appears whole or not at all; returns its size in bytes.
 
         Raises:
             NotFound: it is not there.
@@ -126,7 +126,7 @@ class Store:
             finally:
                 call.cancel()
 
-        await receive_file(in_time(chunks(), self._idle_seconds, _SOURCE), target, sha256, _SOURCE)
+        return await receive_file(in_time(chunks(), self._idle_seconds, _SOURCE), target, sha256, _SOURCE)
 
     async def _stub(self) -> appstat_pb2_grpc.AppStatServiceAsyncStub:
         async with self._opening:

@@ -32,13 +32,17 @@ def check_hash(sha256: str) -> str:
     return sha256
 
 
-async def receive_file(chunks: AsyncIterator[bytes], target: Path, sha256: str, source: str) -> int:
+async def receive_file(
+    chunks: AsyncIterator[bytes], target: Path, sha256: str, source: str, *, durable: bool = True
+) -> int:
     """Write what arrives to `target`, which appears whole or not at all; returns its size in bytes.
+
+    With `durable` False nothing waits for the disk: what a power failure damages the hash tells.
 
     Raises:
         DataLoss: the bytes do not have the hash; `source` is named.
     """
-    async with _arriving(chunks, target.parent) as arrived:
+    async with _arriving(chunks, target.parent, durable=durable) as arrived:
         if arrived.sha256 != sha256:
             raise DataLoss(f"{source} sent {arrived.size} bytes with the hash {arrived.sha256}; expected {sha256}")
         os.replace(arrived.path, target)
@@ -62,9 +66,17 @@ class Arrived:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What was got to have a file here: bytes from another agent or from the store; none if it was here."""
+
+    size: int = 0
+    from_store: bool = False
+
+
 @asynccontextmanager
-async def _arriving(chunks: AsyncIterator[bytes], folder: Path) -> AsyncIterator[Arrived]:
-    """A hidden file with everything that arrives, on disk; removed unless it is moved away."""
+async def _arriving(chunks: AsyncIterator[bytes], folder: Path, *, durable: bool = True) -> AsyncIterator[Arrived]:
+    """A hidden file with everything that arrives; removed unless it is moved away."""
     handle, name = tempfile.mkstemp(dir=folder, prefix=".", suffix=".partial")
     digest = hashlib.sha256()
     try:
@@ -76,11 +88,20 @@ async def _arriving(chunks: AsyncIterator[bytes], folder: Path) -> AsyncIterator
 
             def finish() -> int:
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
                 return file.tell()
 
-            async for data in chunks:
-                await asyncio.to_thread(write, data)
+            # The next chunk arrives while the last one is hashed and written.
+            last: asyncio.Task[None] | None = None
+            try:
+                async for data in chunks:
+                    if last is not None:
+                        await last
+                    last = asyncio.create_task(asyncio.to_thread(write, data))
+            finally:
+                if last is not None:
+                    await asyncio.shield(last)  # The file stays open as long as somebody writes.
             size = await asyncio.to_thread(finish)
         yield Arrived(Path(name), digest.hexdigest(), size)
     finally:

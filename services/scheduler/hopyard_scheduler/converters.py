@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import asdict
 from typing import Final
 
 from hopyard.errors import InvalidInput
@@ -110,7 +111,8 @@ def order_to_proto(order: ShipmentOrder) -> resource_manager_pb2.ShipmentOrder:
 def _body_from_proto(message: resource_manager_pb2.RunMessage) -> RunBody:
     match message.WhichOneof("body"):
         case "started":
-            return Started(message.started.position)
+            started = message.started
+            return Started(started.position, started.fetched_bytes, started.from_store)
         case "reports":
             return _reports_from_proto(message.reports)
         case "amended":
@@ -198,6 +200,7 @@ def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) ->
         program=program.to_proto(),
         iteration_timeout=program.spec.stop.iteration_timeout or 0.0,
         completes=body.completes,
+        ships_by_order=body.ships_by_order,
     )
     if body.place is not None:
         start.input_name, start.input_sha256, start.input_bytes = body.input, body.place.sha256, body.place.size
@@ -244,6 +247,7 @@ def experiment_to_proto(
         group=x.id,
         warning=quota.warning(x),
         snapshot_bytes=x.snapshots.size,
+        hops=experiment_pb2.Hops(**asdict(x.hops)),
     )
     if member.best is not None:
         message.best_job, message.best_position, message.best_value = member.best
@@ -309,8 +313,8 @@ def job_to_proto(x: Experiment, job: Job, reason: str | None = None) -> experime
         message.parent, message.fork_position = job.origin
     if job.best is not None:
         message.best_value, message.best_position = job.best
-    if job.last is not None and x.settings.metric in job.last.metrics:
-        message.last_value = job.last.metrics[x.settings.metric]
+    if job.last is not None:
+        message.last_value = job.last
     return message
 
 

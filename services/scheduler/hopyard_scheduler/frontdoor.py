@@ -108,6 +108,7 @@ class FrontDoor:
             ends_jobs=policy.ends_jobs,
             forks=policy.forks,
             evaluates=policy.evaluates,
+            ship_every=policy.ship_every if spec.snapshot.ship_every is None else settings.ship_every,
         )
         if spec.data is not None:
             self._catalog.place(spec.data)  # Said before anything else is done.
@@ -323,8 +324,10 @@ class FrontDoor:
                         yield told.job(changed)
                 while watcher.reports:
                     accepted = watcher.reports.popleft()
-                    report = experiment_pb2.JobReport(job=accepted.job, report=report_to_proto(accepted.report))
-                    yield experiment_pb2.WatchExperimentResponse(report=report)
+                    for one in (accepted.report, accepted.combined):
+                        if one is not None:
+                            report = experiment_pb2.JobReport(job=accepted.job, report=report_to_proto(one))
+                            yield experiment_pb2.WatchExperimentResponse(report=report)
                 if watcher.changed:
                     watcher.changed = False
                     shown = told.experiment()

@@ -37,6 +37,8 @@ class Program:
             snapshot_provider=spec.snapshot.provider,
             memory_bytes=spec.resources.per_job.memory or 0,
         )
+        if spec.resources.per_job.data_cache is not None:
+            message.data_cache_bytes = spec.resources.per_job.data_cache
         if spec.trainer is not None:
             message.trainer = spec.trainer
         elif spec.command is not None:
@@ -109,6 +111,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         max_seconds=spec.stop.max_time,
         max_failures=spec.stop.max_failures,
         snapshot_every=spec.snapshot.every,
+        ship_every=1 if spec.snapshot.ship_every is None else spec.snapshot.ship_every,
         keep_latest=spec.snapshot.keep_latest,
         keep_best=spec.snapshot.keep_best,
         snapshot_quota=spec.snapshot.quota,

@@ -1,65 +1,92 @@
-"""A policy that sends each job to one partition after the other, and then evaluates it on all that is to evaluate on."""
+"""Models that hop between two nodes, each of which holds one partition to train on and one to evaluate on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from hopyard.policy import (
-    CONTINUE,
-    Cluster,
-    Decision,
-    IterationFinish,
-    JobView,
-    MachineView,
-    Partition,
-    Policy,
-    RunMode,
+from hopyard.policy import Cluster, JobView, Policy, RunEnd, RunEndReason, RunMode
+
+PROGRAM = """
+import time
+from pathlib import Path
+
+import numpy as np
+
+from hopyard import hopping
+
+
+class Model:
+    def __init__(self, rate):
+        self.rate, self.value = rate, np.zeros(1000)
+
+    def save(self, directory):
+        np.save(directory / "value.npy", self.value)
+
+    def load(self, directory):
+        self.value = np.load(directory / "value.npy")
+
+
+def input_fn(path):
+    print(f"reads {path.name}", flush=True)
+    return np.load(path)
+
+
+def train_fn(data, model, optimizer, config):
+    time.sleep(config["pace"])
+    model.value += config["rate"] * (data.mean() + np.random.normal(size=1000) - model.value)
+    return {"train_value": float(model.value.mean())}
+
+
+def evaluate_fn(data, model, config):
+    return {"score": float(data.mean())}
+
+
+TRAINER = hopping.trainer(
+    input_fn=input_fn, model_fn=lambda config: Model(config["rate"]), train_fn=train_fn, evaluate_fn=evaluate_fn
 )
+"""
 
 
-class Hopper(Policy):
-    """A position is a visit to a partition."""
+class Hopping(Policy):
+    """Epochs of two units, one on each node, and an evaluation of two parts after each."""
 
-    def __init__(self) -> None:
-        self._evaluated: dict[str, set[str]] = {}
+    ship_every = 0
+
+    def __init__(self, *, train: Mapping[str, str], evaluate: Mapping[str, str]) -> None:
+        self._train, self._evaluate = train, evaluate
+        self._first: dict[tuple[str, int], str] = {}
+        self._evaluated: dict[tuple[str, int], set[str]] = {}
+        self._evaluating: dict[str, str] = {}
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         for _ in range(cluster.experiment.jobs_left):
             cluster.create_job()
-        assert cluster.data is not None
-        started: set[str] = set()
-        for machine in cluster.idle_machines():
-            for job in cluster.idle_jobs():
-                if job.id not in started and self._start(cluster, machine, job):
-                    started.add(job.id)
+        for job in cluster.idle_jobs():
+            for machine in cluster.idle_machines():
+                if self._start(cluster, job, machine.id, machine.node):
                     break
 
-    def _start(self, cluster: Cluster, machine: MachineView, job: JobView) -> bool:
-        data = cluster.data
-        assert data is not None
-        done = self._evaluated.setdefault(job.id, set())
-        if job.position and job.position % len(data.train) == 0:
-            left = [one for one in data.evaluate if one.name not in done]
-            if left:
-                return self._on(cluster, machine, job, left, RunMode.EVALUATE)
-        return self._on(cluster, machine, job, [data.train[job.position % len(data.train)]], RunMode.TRAIN)
-
-    def _on(
-        self, cluster: Cluster, machine: MachineView, job: JobView, parts: Sequence[Partition], mode: RunMode
-    ) -> bool:
-        here = next((part.name for part in parts if machine.node in part.nodes), None)
-        if here is None:
+    def _start(self, cluster: Cluster, job: JobView, machine: str, node: str) -> bool:
+        epoch, unit = divmod(job.position, 2)
+        done = self._evaluated.setdefault((job.id, job.position), set())
+        if epoch and not unit and len(done) < len(self._evaluate):
+            if node in done:
+                return False
+            self._evaluating[job.id] = node
+            inputs = {machine: self._evaluate[node]}
+            cluster.start_job(job.id, machine, mode=RunMode.EVALUATE, inputs=inputs, parts=len(self._evaluate))
+            return True
+        if unit and self._first[job.id, epoch] == node:
             return False
-        if mode is RunMode.EVALUATE:
-            self._evaluated[job.id].add(here)
-            cluster.start_job(job.id, machine.id, inputs={machine.id: here}, mode=mode)
-        else:
-            self._evaluated[job.id].clear()
-            until = job.position + 1
-            cluster.start_job(
-                job.id, machine.id, until=until, allowed=until, inputs={machine.id: here}, preemptible=False
-            )
+        if not unit:
+            self._first[job.id, epoch] = node
+        inputs = {machine: self._train[node]}
+        cluster.start_job(job.id, machine, until=job.position + 1, inputs=inputs, preemptible=False)
         return True
 
-    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        return CONTINUE
+    def demand(self, cluster: Cluster) -> int:
+        return len(self._train)  # It waits for a node whose partition it needs.
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        if run.mode is RunMode.EVALUATE and run.reason is RunEndReason.UNTIL:
+            self._evaluated[run.job, run.position].add(self._evaluating[run.job])

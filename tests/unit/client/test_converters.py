@@ -104,9 +104,9 @@ def test_parts_of_a_position_are_weighted_by_examples() -> None:
     assert [point.seconds for point in points] == [1.0, 3.0, 4.0]
 
 
-def test_a_report_of_the_whole_stands_above_its_parts() -> None:
+def test_an_evaluation_by_parts_stands_above_what_training_said_of_the_same_metric() -> None:
     points = converters.curve([reported(2, 9.0), reported(2, 1.0, "a")], "loss")
-    assert [point.value for point in points] == [9.0]
+    assert [point.value for point in points] == [1.0]
 
 
 def test_positions_without_the_metric_are_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any, Final
 
 from hopyard.client.types import (
@@ -16,6 +17,7 @@ from hopyard.client.types import (
     ExperimentState,
     Garbage,
     GarbageKind,
+    Hops,
     Job,
     JobReport,
     Machine,
@@ -101,7 +103,13 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
         group=message.group,
         warning=printable(message.warning),
         snapshot_bytes=message.snapshot_bytes,
+        hops=hops(message.hops),
     )
+
+
+def hops(message: experiment_pb2.Hops) -> Hops:
+    """How an experiment's snapshots moved."""
+    return Hops(**{one.name: getattr(message, one.name) for one in fields(Hops)})
 
 
 def snapshot(message: common_pb2.Snapshot) -> Snapshot:
@@ -207,8 +215,8 @@ def cluster(message: experiment_pb2.GetClusterResponse) -> Cluster:
 def curve(statistics: Iterable[Statistic], name: str) -> list[Point]:
     """The points of one job's curve for the metric `name`.
 
-    Parts of one position are combined into their mean, weighted by examples (0 counts as 1); a report of the whole
-    stands above its parts. Positions without the metric are left out.
+    Parts of one position are combined into their mean, weighted by examples (0 counts as 1), which stands above a report
+    of the whole. Positions without the metric are left out.
 
     Args:
         statistics: Of one job, ordered by position.
@@ -223,12 +231,10 @@ def curve(statistics: Iterable[Statistic], name: str) -> list[Point]:
     points = []
     for position in sorted(by_position):
         reports = [one for one in by_position[position] if name in one.metrics]
-        whole = [one.metrics[name] for one in reports if not one.part]
-        if whole:
-            points.append(Point(position, whole[0], elapsed[position]))
-        elif reports:
-            weight = sum(one.examples or 1 for one in reports)
-            value = sum(one.metrics[name] * (one.examples or 1) for one in reports) / weight
+        if reports:
+            parts = [one for one in reports if one.part] or reports
+            weight = sum(one.examples or 1 for one in parts)
+            value = sum(one.metrics[name] * (one.examples or 1) for one in parts) / weight
             points.append(Point(position, value, elapsed[position]))
     return points
 

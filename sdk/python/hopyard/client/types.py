@@ -20,6 +20,7 @@ __all__ = [
     "Exported",
     "Garbage",
     "GarbageKind",
+    "Hops",
     "Imported",
     "Job",
     "JobReport",
@@ -89,6 +90,27 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
+class Hops:
+    """How an experiment's snapshots moved.
+
+    Attributes:
+        direct: Runs that got their snapshot from another agent.
+        direct_bytes: Bytes of these.
+        fetched: Runs that got it from the store.
+        fetched_bytes: Bytes of these.
+        stored: Snapshots that were brought to the store.
+        stored_bytes: Bytes of these.
+    """
+
+    direct: int = 0
+    direct_bytes: int = 0
+    fetched: int = 0
+    fetched_bytes: int = 0
+    stored: int = 0
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """An experiment.
 
@@ -112,6 +134,7 @@ class Experiment:
         group: The experiment that its group began with; its own id if it is alone.
         warning: What a person should know although it goes on, in words; empty: nothing.
         snapshot_bytes: What its snapshots take.
+        hops: How they moved between machines; of a group those of all its experiments.
         note: What its policy says of its terms, such as that there are too few jobs for its rungs; only as `create` answers it. Empty:
             nothing.
     """
@@ -135,6 +158,7 @@ class Experiment:
     group: str = ""
     warning: str = ""
     snapshot_bytes: int = 0
+    hops: Hops = Hops()
     note: str = ""
 
 

@@ -52,6 +52,8 @@ class Policy(abc.ABC):
         evaluates: Whether a job that has trained to its end is evaluated there: it waits, SUSPENDED, until the policy completes it by
             `answer_job` with its own results (`answer_job(job, job, position)`).
         generator: The generator of experiments that name none; empty: the usual one.
+        ship_every: Units between two snapshots that go to the store, in experiments that do not say (`snapshot.ship_every`);
+            0: only what is left when a job ends.
 
     All are read when the experiment is created.
     """
@@ -61,6 +63,7 @@ class Policy(abc.ABC):
     forks: bool = False
     evaluates: bool = False
     generator: str = ""
+    ship_every: int = 1
 
     def __init_subclass__(cls, **options: object) -> None:
         """Whoever decides after iterations wants to hear of all of them, unless the same class says that it does not."""

@@ -309,11 +309,13 @@ class Cluster(abc.ABC):
         mode: RunMode = RunMode.TRAIN,
         from_snapshot: tuple[str, int] | None = None,
         preemptible: bool = True,
+        parts: int = 0,
     ) -> None:
         """Starts or resumes an idle job; see `StartJob` for what each argument promises."""
         gang = (machines,) if isinstance(machines, str) else tuple(machines)
         saves = tuple(sorted(set(snapshot_at)))
-        self.submit(StartJob(job, gang, until, allowed, saves, dict(inputs or {}), mode, from_snapshot, preemptible))
+        given = dict(inputs or {})
+        self.submit(StartJob(job, gang, until, allowed, saves, given, mode, from_snapshot, preemptible, parts))
 
     def resume_job(self, job: str, machines: str | Iterable[str], **options: Any) -> None:
         """`start_job` for a job that has a snapshot; raises CommandError if it has none."""

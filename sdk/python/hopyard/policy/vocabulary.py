@@ -344,6 +344,7 @@ class StartJob:
         mode: Train, or evaluate.
         from_snapshot: (job, position) to start from; None: the job's own newest snapshot, or nothing.
         preemptible: False keeps the machine up to `until` whatever happens to the share.
+        parts: An evaluation of one of so many parts: their metrics count, combined, when all have reported; 0: each counts at once.
     """
 
     job: str
@@ -355,6 +356,7 @@ class StartJob:
     mode: RunMode = RunMode.TRAIN
     from_snapshot: tuple[str, int] | None = None
     preemptible: bool = True
+    parts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

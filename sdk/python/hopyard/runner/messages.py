@@ -9,6 +9,7 @@ from hopyard.rpc.enums import RUN_MODES
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.runner.control import Amended, RunPlan
 from hopyard.trainer import Report, TrainerContext
+from hopyard.trainer.cache import default_budget
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
@@ -45,6 +46,13 @@ def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangP
         rendezvous="" if place is None else rendezvous(place),
         mode="evaluate" if evaluates(start.start) else "train",
     )
+
+
+def data_budget(program: resource_manager_pb2.RunProgram) -> int:
+    """Bytes of data that a trainer's process keeps for the runs that follow."""
+    if program.HasField("data_cache_bytes"):
+        return program.data_cache_bytes
+    return default_budget(program.memory_bytes, threads=program.threads)
 
 
 def rendezvous(place: common_pb2.GangPlace) -> str:

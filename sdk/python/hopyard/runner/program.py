@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from hopyard.trainer import Trainer
+from hopyard.trainer import Trainer, data_cache
 
 
 class ProgramError(Exception):
@@ -47,6 +47,7 @@ class ProgramLoader:
             return self._class
         if self._loaded is not None and self._loaded[0] != folder:
             _forget(self._loaded[0])
+            data_cache().clear()
         self._loaded = self._class = None
         loaded = _load(folder, name, working or folder)
         self._loaded, self._class = (folder, name), loaded

@@ -21,7 +21,7 @@ from hopyard.runner.outbox import Outbox
 from hopyard.runner.program import ProgramLoader
 from hopyard.runner.watch import EXIT_GANG_BROKEN, EXIT_HUNG, Leaving
 from hopyard.snapshotfile import pack, unpack
-from hopyard.trainer import Report, TrainerDriver, UserCodeError
+from hopyard.trainer import Report, TrainerDriver, UserCodeError, data_cache
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import resource_manager_pb2
 
@@ -62,6 +62,7 @@ class TrainingRun:
                 driver = TrainerDriver(trainer, clock=time.monotonic)
                 if gang is not None:
                     gang.join(self._start.gang.join_seconds)
+                data_cache().budget = messages.data_budget(self._start.start.program)
                 self._begin(driver)
                 return self._follow(driver, gang) if isinstance(gang, Follower) else self._train(driver, gang)
         except Exception as error:  # noqa: BLE001 (the border between a run and its process)
@@ -102,7 +103,8 @@ class TrainingRun:
         hyperparameters = hyperparameters_from_proto(start.hyperparameters)
         if start.HasField("snapshot"):
             folder = scratch / "snapshot"
-            unpack(Path(self._start.snapshot_file), folder, start.snapshot.sha256, durable=False)
+            file, verified = Path(self._start.snapshot_file), self._start.snapshot_verified
+            unpack(file, folder, start.snapshot.sha256, durable=False, verified=verified)
             driver.start(hyperparameters, context, snapshot=folder, position=start.snapshot.position)
             self._done_with.append(folder)
         else:

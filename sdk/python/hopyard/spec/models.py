@@ -199,6 +199,12 @@ class SnapshotSpec(_Section):
         "auto", description="What takes snapshots; auto: framework for a trainer, else what the node offers."
     )
     every: int = Field(1, ge=1, description="Units between two snapshots of a running job.")
+    ship_every: int | None = Field(
+        None,
+        ge=0,
+        description="Units between two snapshots that go to the store, where they survive their node; 0: only what is left when a "
+        "job ends or the experiment pauses. None: as the policy likes it, usually 1: each.",
+    )
     keep_latest: int = Field(1, ge=1, description="How many of a job's newest snapshots are kept.")
     keep_best: int = Field(1, ge=0, description="How many of a job's best snapshots by the metric are kept as well.")
     quota: Bytes | None = Field(
@@ -218,6 +224,11 @@ class JobResources(_Section):
         description="Memory that a run's processes may use together on a slot: 500MB, 2GiB or bytes. A run that uses more "
         "is ended, as a failure of the user's code; a process that began a session of its own and outlived its parent "
         "is not counted. None: no limit.",
+    )
+    data_cache: Bytes | None = Field(
+        None,
+        description="Bytes of data that a trainer's process keeps in memory for the next runs (hopyard.trainer.cached, input_fn): "
+        "500MB, 2GiB or bytes. None: a quarter of `memory`, or, without one, half of the slot's share of the host's memory.",
     )
 
 

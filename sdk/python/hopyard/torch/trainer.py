@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from hopyard.torch.data import Data, ShuffledBatches, batch_of, length_of
 from hopyard.torch.inforce import change_optimizer, change_scheduler
+from hopyard.torch.process import prepare_process
 from hopyard.torch.queue import BatchQueue
 from hopyard.torch.rng import capture_random_states, restore_random_states, seed_everything
 from hopyard.torch.statefile import read_state, write_state
@@ -175,7 +175,7 @@ class TorchTrainer(Trainer):
             raise NotImplementedError(
                 f"{type(self).__qualname__} trains on one machine; it was placed on {self.context.world_size}"
             )
-        self._prepare_process()
+        prepare_process(self.device, deterministic=self.deterministic)
         seed_everything(self.context.seed)
         self.model = self.build_model(hyperparameters).to(self.device)
         self.optimizer = self.build_optimizer(self.model, hyperparameters)
@@ -298,18 +298,6 @@ class TorchTrainer(Trainer):
         """End the thread that makes batches ready."""
         if self._queue is not None:
             self._queue.close()
-
-    def _prepare_process(self) -> None:
-        """Settle what decides about bits in this process; a warm runner may have had another trainer before."""
-        threads = os.environ.get("OMP_NUM_THREADS", "")
-        if threads.isdecimal() and int(threads) >= 1:
-            torch.set_num_threads(int(threads))
-        torch.set_flush_denormal(True)  # denormals are slow, and whether they are flushed decides about bits
-        on_gpu = self.device.type == "cuda"
-        if self.deterministic and on_gpu:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
-        torch.use_deterministic_algorithms(self.deterministic, warn_only=on_gpu)
-        torch.backends.cudnn.benchmark = not self.deterministic
 
     def _to_device(self, batch: Any) -> Any:
         if isinstance(batch, torch.Tensor):

@@ -4,6 +4,7 @@ Standard library only: importing this package costs a training process nothing.
 """
 
 from hopyard.trainer.base import Trainer, TrainerContext
+from hopyard.trainer.cache import DataCache, cached, data_cache
 from hopyard.trainer.driver import Report, TrainerDriver
 from hopyard.trainer.errors import (
     DriverUsageError,
@@ -18,6 +19,7 @@ from hopyard.trainer.header import HEADER_NAME, STATE_FOLDER, SnapshotHeader, re
 __all__ = [
     "HEADER_NAME",
     "STATE_FOLDER",
+    "DataCache",
     "DriverUsageError",
     "MetricsError",
     "Phase",
@@ -29,6 +31,8 @@ __all__ = [
     "TrainerDriver",
     "TrainerError",
     "UserCodeError",
+    "cached",
+    "data_cache",
     "read_header",
     "write_header",
 ]

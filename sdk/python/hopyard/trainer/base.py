@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from hopyard.sequences import Schedule
+from hopyard.trainer.cache import cached
 from hopyard.trainer.checks import changed_names, frozen_hyperparameters, is_whole
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,16 @@ class TrainerContext:
             )
         if self.mode not in ("train", "evaluate"):  # a caller may not be type-checked
             raise ValueError(f"TrainerContext.mode is {self.mode!r}; allowed: 'train', 'evaluate'")
+
+    def data(self, load: Callable[[Path], T]) -> T:
+        """What `load` makes of this run's partition, kept in memory for the runs that follow here (`hopyard.trainer.cached`).
+
+        Raises:
+            ValueError: The run has no partition.
+        """
+        if self.inputs is None:
+            raise ValueError("this run has no data partition: its policy gave its machine no input (docs/hopping.md)")
+        return cached(self.inputs, load)
 
 
 class Trainer(ABC):

@@ -183,6 +183,7 @@ class ApplicationStart(google.protobuf.message.Message):
     WORKING_FOLDER_FIELD_NUMBER: builtins.int
     COMMAND_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FIELD_NUMBER: builtins.int
+    SNAPSHOT_VERIFIED_FIELD_NUMBER: builtins.int
     code_folder: builtins.str
     """Folder of the unpacked code bundle; for a script and a log program, the run's own copy of it."""
     snapshot_file: builtins.str
@@ -197,6 +198,8 @@ class ApplicationStart(google.protobuf.message.Message):
     """Append-only file that the run's output goes to."""
     working_folder: builtins.str
     """Where the program is to run; it exists."""
+    snapshot_verified: builtins.bool
+    """Whether the agent found the snapshot's hash right a moment ago, when it got it for this run."""
     @property
     def run(self) -> hopyard.v1.common_pb2.RunRef: ...
     @property
@@ -228,9 +231,10 @@ class ApplicationStart(google.protobuf.message.Message):
         working_folder: builtins.str = ...,
         command: hopyard.v1.resource_manager_pb2.CommandLine | None = ...,
         environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        snapshot_verified: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["command", b"command", "gang", b"gang", "run", b"run", "start", b"start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["code_folder", b"code_folder", "command", b"command", "environment", b"environment", "gang", b"gang", "lease_seconds", b"lease_seconds", "log_file", b"log_file", "run", b"run", "scratch_folder", b"scratch_folder", "snapshot_file", b"snapshot_file", "snapshot_folder", b"snapshot_folder", "start", b"start", "working_folder", b"working_folder"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["code_folder", b"code_folder", "command", b"command", "environment", b"environment", "gang", b"gang", "lease_seconds", b"lease_seconds", "log_file", b"log_file", "run", b"run", "scratch_folder", b"scratch_folder", "snapshot_file", b"snapshot_file", "snapshot_folder", b"snapshot_folder", "snapshot_verified", b"snapshot_verified", "start", b"start", "working_folder", b"working_folder"]) -> None: ...
 
 Global___ApplicationStart: typing_extensions.TypeAlias = ApplicationStart
 

@@ -101,6 +101,7 @@ class Experiment(google.protobuf.message.Message):
     GROUP_FIELD_NUMBER: builtins.int
     WARNING_FIELD_NUMBER: builtins.int
     SNAPSHOT_BYTES_FIELD_NUMBER: builtins.int
+    HOPS_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     """The name in the experiment file."""
@@ -142,6 +143,10 @@ class Experiment(google.protobuf.message.Message):
     def jobs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """Jobs by state name ("RUNNING": 2, ...)."""
 
+    @property
+    def hops(self) -> Global___Hops:
+        """How its snapshots moved between machines. Of a group: of all its experiments."""
+
     def __init__(
         self,
         *,
@@ -164,12 +169,48 @@ class Experiment(google.protobuf.message.Message):
         group: builtins.str = ...,
         warning: builtins.str = ...,
         snapshot_bytes: builtins.int = ...,
+        hops: Global___Hops | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_value", b"best_value", "metric", b"metric"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "id", b"id", "jobs", b"jobs", "machines", b"machines", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "snapshot_bytes", b"snapshot_bytes", "spec_json", b"spec_json", "state", b"state", "warning", b"warning"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_value", b"best_value", "hops", b"hops", "metric", b"metric"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "hops", b"hops", "id", b"id", "jobs", b"jobs", "machines", b"machines", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "snapshot_bytes", b"snapshot_bytes", "spec_json", b"spec_json", "state", b"state", "warning", b"warning"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
 
 Global___Experiment: typing_extensions.TypeAlias = Experiment
+
+@typing.final
+class Hops(google.protobuf.message.Message):
+    """Snapshots that moved: from agent to agent, and by way of the store."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DIRECT_FIELD_NUMBER: builtins.int
+    DIRECT_BYTES_FIELD_NUMBER: builtins.int
+    FETCHED_FIELD_NUMBER: builtins.int
+    FETCHED_BYTES_FIELD_NUMBER: builtins.int
+    STORED_FIELD_NUMBER: builtins.int
+    STORED_BYTES_FIELD_NUMBER: builtins.int
+    direct: builtins.int
+    """Runs that got their snapshot from another agent."""
+    direct_bytes: builtins.int
+    fetched: builtins.int
+    """Runs that got it from the store."""
+    fetched_bytes: builtins.int
+    stored: builtins.int
+    """Snapshots that were brought to the store."""
+    stored_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        direct: builtins.int = ...,
+        direct_bytes: builtins.int = ...,
+        fetched: builtins.int = ...,
+        fetched_bytes: builtins.int = ...,
+        stored: builtins.int = ...,
+        stored_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["direct", b"direct", "direct_bytes", b"direct_bytes", "fetched", b"fetched", "fetched_bytes", b"fetched_bytes", "stored", b"stored", "stored_bytes", b"stored_bytes"]) -> None: ...
+
+Global___Hops: typing_extensions.TypeAlias = Hops
 
 @typing.final
 class Job(google.protobuf.message.Message):

@@ -853,6 +853,7 @@ class StartJobCommand(google.protobuf.message.Message):
     SNAPSHOT_JOB_FIELD_NUMBER: builtins.int
     SNAPSHOT_POSITION_FIELD_NUMBER: builtins.int
     NOT_PREEMPTIBLE_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
     job: builtins.str
     until: builtins.int
     """Train up to here, then park. 0: the experiment's max position."""
@@ -864,6 +865,8 @@ class StartJobCommand(google.protobuf.message.Message):
     snapshot_position: builtins.int
     not_preemptible: builtins.bool
     """A run that is not preemptible keeps its machine up to its until whatever happens to the share."""
+    parts: builtins.int
+    """An evaluation of one of so many parts: their metrics count, combined, when all of them have reported. 0: each counts at once."""
     @property
     def machines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """One, or a gang: all or none. Idle ones of this experiment."""
@@ -887,8 +890,9 @@ class StartJobCommand(google.protobuf.message.Message):
         snapshot_job: builtins.str = ...,
         snapshot_position: builtins.int = ...,
         not_preemptible: builtins.bool = ...,
+        parts: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "inputs", b"inputs", "job", b"job", "machines", b"machines", "mode", b"mode", "not_preemptible", b"not_preemptible", "snapshot_at", b"snapshot_at", "snapshot_job", b"snapshot_job", "snapshot_position", b"snapshot_position", "until", b"until"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "inputs", b"inputs", "job", b"job", "machines", b"machines", "mode", b"mode", "not_preemptible", b"not_preemptible", "parts", b"parts", "snapshot_at", b"snapshot_at", "snapshot_job", b"snapshot_job", "snapshot_position", b"snapshot_position", "until", b"until"]) -> None: ...
 
 Global___StartJobCommand: typing_extensions.TypeAlias = StartJobCommand
 

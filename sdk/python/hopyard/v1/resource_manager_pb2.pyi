@@ -678,14 +678,22 @@ class RunStarted(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     POSITION_FIELD_NUMBER: builtins.int
+    FETCHED_BYTES_FIELD_NUMBER: builtins.int
+    FROM_STORE_FIELD_NUMBER: builtins.int
     position: builtins.int
     """The position that training goes on from."""
+    fetched_bytes: builtins.int
+    """Bytes of the snapshot that its agent got from elsewhere to start it; 0: it had them, or none was needed."""
+    from_store: builtins.bool
+    """Whether they came from the store, not from another agent."""
     def __init__(
         self,
         *,
         position: builtins.int = ...,
+        fetched_bytes: builtins.int = ...,
+        from_store: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["position", b"position"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fetched_bytes", b"fetched_bytes", "from_store", b"from_store", "position", b"position"]) -> None: ...
 
 Global___RunStarted: typing_extensions.TypeAlias = RunStarted
 
@@ -886,6 +894,7 @@ class StartRun(google.protobuf.message.Message):
     INPUT_NAME_FIELD_NUMBER: builtins.int
     INPUT_SHA256_FIELD_NUMBER: builtins.int
     INPUT_BYTES_FIELD_NUMBER: builtins.int
+    SHIPS_BY_ORDER_FIELD_NUMBER: builtins.int
     machine: builtins.str
     """Machine on this node."""
     seed: builtins.int
@@ -916,6 +925,8 @@ class StartRun(google.protobuf.message.Message):
     input_sha256: builtins.str
     """What the partition must be: SHA-256, and bytes."""
     input_bytes: builtins.int
+    ships_by_order: builtins.bool
+    """Its snapshots stay on the node until the scheduler orders their shipment (ShipmentOrder); else each goes to the store."""
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     @property
@@ -958,9 +969,10 @@ class StartRun(google.protobuf.message.Message):
         input_name: builtins.str = ...,
         input_sha256: builtins.str = ...,
         input_bytes: builtins.int = ...,
+        ships_by_order: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "program", b"program", "snapshot", b"snapshot"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "completes", b"completes", "hyperparameters", b"hyperparameters", "input", b"input", "input_bytes", b"input_bytes", "input_name", b"input_name", "input_sha256", b"input_sha256", "iteration_timeout", b"iteration_timeout", "machine", b"machine", "mode", b"mode", "program", b"program", "rank_addresses", b"rank_addresses", "seed", b"seed", "snapshot", b"snapshot", "snapshot_at", b"snapshot_at", "snapshot_every", b"snapshot_every", "snapshot_peers", b"snapshot_peers", "until", b"until", "world", b"world"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "completes", b"completes", "hyperparameters", b"hyperparameters", "input", b"input", "input_bytes", b"input_bytes", "input_name", b"input_name", "input_sha256", b"input_sha256", "iteration_timeout", b"iteration_timeout", "machine", b"machine", "mode", b"mode", "program", b"program", "rank_addresses", b"rank_addresses", "seed", b"seed", "ships_by_order", b"ships_by_order", "snapshot", b"snapshot", "snapshot_at", b"snapshot_at", "snapshot_every", b"snapshot_every", "snapshot_peers", b"snapshot_peers", "until", b"until", "world", b"world"]) -> None: ...
 
 Global___StartRun: typing_extensions.TypeAlias = StartRun
 
@@ -996,6 +1008,7 @@ class RunProgram(google.protobuf.message.Message):
     SNAPSHOT_PROVIDER_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     WORKING_DIRECTORY_FIELD_NUMBER: builtins.int
+    DATA_CACHE_BYTES_FIELD_NUMBER: builtins.int
     bundle: builtins.str
     """SHA-256 of the code bundle; empty: none."""
     trainer: builtins.str
@@ -1018,6 +1031,8 @@ class RunProgram(google.protobuf.message.Message):
     """Where the program is started: relative to the code bundle's root, or absolute on the node. Empty: the root. A script and a
     log program get a copy of the bundle for each run; a trainer's runs share one.
     """
+    data_cache_bytes: builtins.int
+    """Bytes of data that a trainer's process keeps in memory for the runs that follow. Unset: a part of its memory."""
     @property
     def command(self) -> Global___CommandLine:
         """Script mode: an argument list run for each run."""
@@ -1043,9 +1058,13 @@ class RunProgram(google.protobuf.message.Message):
         snapshot_provider: builtins.str = ...,
         memory_bytes: builtins.int = ...,
         working_directory: builtins.str = ...,
+        data_cache_bytes: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["command", b"command", "kind", b"kind", "log", b"log", "trainer", b"trainer"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bundle", b"bundle", "command", b"command", "environment", b"environment", "interpreter", b"interpreter", "kind", b"kind", "log", b"log", "memory_bytes", b"memory_bytes", "snapshot_provider", b"snapshot_provider", "threads", b"threads", "trainer", b"trainer", "working_directory", b"working_directory"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "command", b"command", "data_cache_bytes", b"data_cache_bytes", "kind", b"kind", "log", b"log", "trainer", b"trainer"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "bundle", b"bundle", "command", b"command", "data_cache_bytes", b"data_cache_bytes", "environment", b"environment", "interpreter", b"interpreter", "kind", b"kind", "log", b"log", "memory_bytes", b"memory_bytes", "snapshot_provider", b"snapshot_provider", "threads", b"threads", "trainer", b"trainer", "working_directory", b"working_directory"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_data_cache_bytes", b"_data_cache_bytes"]) -> typing.Literal["data_cache_bytes"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["trainer", "command", "log"] | None: ...
 
 Global___RunProgram: typing_extensions.TypeAlias = RunProgram

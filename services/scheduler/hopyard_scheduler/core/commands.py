@@ -342,6 +342,8 @@ def _start(x: Experiment, command: StartJob) -> None:
     if not training and entry is None:
         raise RefusedError(f"job {job.id!r} has no snapshot to evaluate")
     places = _places(x, command, machines)
+    if command.parts and (training or set(command.inputs) != set(command.machines)):
+        raise RefusedError("parts are those of an evaluation, and its machine needs an input")
     until = (job.terms.max_position if command.until is None else command.until) if training else start
     if training and not start < until <= job.terms.max_position:
         raise RefusedError(f"until must be in {start + 1}..{job.terms.max_position} for job {job.id!r}, found {until}")
@@ -365,6 +367,7 @@ def _start(x: Experiment, command: StartJob) -> None:
         dict(command.inputs),
         command.preemptible,
         completes=training and not job.terms.ends_jobs and until == job.terms.max_position,
+        parts=command.parts,
     )
     run.position = start
     job.run = x.live[job.id] = run
@@ -450,6 +453,7 @@ def _send_start(
             rank_nodes=tuple(r.node for r in run.ranks),
             completes=run.completes,
             place=places.get(rank.machine),
+            ships_by_order=job.terms.ship_every != 1,
         )
         x.send(run, index, start)
 

@@ -18,18 +18,27 @@ def same_metrics(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
 
 @dataclass(slots=True)
 class Point:
-    """What is known at one position: the whole's metrics, and those of each part with its weight."""
+    """What is known at one position: the whole's metrics, and those of each part with its weight.
+
+    With `expected` the parts count when there are so many of them; with 0 each counts at once.
+    """
 
     position: int
     seconds: float = 0.0
     whole: Metrics | None = None
     parts: dict[str, tuple[int, Metrics]] = field(default_factory=dict)
+    expected: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all parts that are to come are there."""
+        return len(self.parts) >= self.expected
 
     @property
     def metrics(self) -> dict[str, float]:
         """The whole's metrics and, for those that parts reported, their mean weighted by examples."""
         combined: dict[str, float] = dict(self.whole or {})
-        if self.parts:
+        if self.parts and self.complete:
             names = {name for _, metrics in self.parts.values() for name in metrics}
             for name in sorted(names):
                 weighted = [(max(weight, 1), m[name]) for weight, m in self.parts.values() if name in m]
@@ -53,8 +62,8 @@ class Curve:
             return known[1] if known is not None else None
         return point.whole
 
-    def add(self, report: Report) -> Point:
-        """Records a new report and returns its point."""
+    def add(self, report: Report, parts: int = 0) -> Point:
+        """Records a new report, one of so many parts (0: not known), and returns its point."""
         point = self.points.get(report.position)
         if point is None:
             late = next(reversed(self.points), -1) > report.position  # An evaluation of what training has left behind.
@@ -64,6 +73,7 @@ class Curve:
         point.seconds += report.seconds
         if report.part:
             point.parts[report.part] = (report.examples, report.metrics)
+            point.expected = parts
         else:
             point.whole = report.metrics
         return point

@@ -78,6 +78,7 @@ class Start:
     rank_nodes: tuple[str, ...]
     completes: bool = False
     place: Place | None = None
+    ships_by_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class ShipmentOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrdersGiven:
-    """A node got orders to ship that its welcome was too early to bring: they are sent now (`Core.orders`)."""
+    """A node got orders to ship, and no welcome that brings them: they are sent now (`Core.orders`)."""
 
     node: str
 
@@ -178,13 +179,15 @@ class ForgetSnapshot:
 class ReportAccepted:
     """A report that is now part of a job's statistics: a projection of the journal. `experiment` is the job's own.
 
-    What else of the job changes with it, such as its position, comes into its row with the next `JobChanged`.
+    What else of the job changes with it, such as its position, comes into its row with the next `JobChanged`. `combined` is what
+    the parts of an evaluation say together, with the last of them.
     """
 
     experiment: str
     job: str
     attempt: int
     report: Report
+    combined: Report | None = None
 
 
 @dataclass(frozen=True, slots=True)

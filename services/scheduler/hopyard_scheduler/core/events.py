@@ -73,6 +73,7 @@ class Settings:
         statistics: Whether its policy is told of each report (`ApplicationStat`).
         every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
         ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
+        ship_every: Units between two snapshots that go to the store by themselves; 0: only what is left when jobs end.
         forks: Whether its policy is told that machines are idle also when a snapshot that it asked for is there (`AllocateJobs`).
         evaluates: Whether a job that has trained to its end waits for its policy to evaluate and complete it.
         generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
@@ -114,6 +115,7 @@ class Settings:
     constraints: tuple[str, ...] = ()
     forks: bool = False
     evaluates: bool = False
+    ship_every: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,9 +332,14 @@ class ShareSet:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The run's process is attached and has loaded its state."""
+    """The run's process is attached and has loaded its state.
+
+    Its agent got `fetched` bytes of it from another agent or `from_store`; 0: it had them, or none were needed.
+    """
 
     position: int
+    fetched: int = 0
+    from_store: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from hopyard.policy.vocabulary import (
     JobState,
     Verdict,
 )
-from hopyard_scheduler.core import learning, predicting
+from hopyard_scheduler.core import hops, learning, predicting
 from hopyard_scheduler.core.curve import Point
 from hopyard_scheduler.core.data import Catalog
 from hopyard_scheduler.core.effects import (
@@ -35,6 +35,7 @@ from hopyard_scheduler.core.effects import (
     UpCall,
 )
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, RunKey, Settings
+from hopyard_scheduler.core.hops import Hops
 from hopyard_scheduler.core.idle import IdleQueue
 from hopyard_scheduler.core.member import Member, Phase, foremost
 from hopyard_scheduler.core.model import HOLD, HeldMachine, Job, Run
@@ -65,6 +66,7 @@ class Experiment:
         self.draining: set[str] = set()
         self.busy = 0
         self.snapshots = SnapshotBook()
+        self.hops = Hops()
         self.tidied = False  # Snapshots came or went, or are needed no more: the quota is to be looked at.
         self.crowded = 0  # Bytes above the quota that are needed all the same.
         self.crowded_told = 0  # The most of them that people were told of.
@@ -284,6 +286,7 @@ class Experiment:
             job.held = False
             self.unpin_fork(job)
             self.collect(job)
+            hops.over(self, job)
             learning.tell_end(self, job)
             predicting.withdraw(self, job)
         self.changed(job)

@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import commands, preemption, quota, solved
+from hopyard_scheduler.core import commands, hops, preemption, quota, solved
 from hopyard_scheduler.core.effects import (
     DemandChanged,
     ExperimentChanged,
@@ -217,8 +217,10 @@ def advance(x: Experiment, at: float) -> None:
 
 
 def _advance_member(x: Experiment, member: Member, at: float) -> None:
-    if member.phase is Phase.PAUSING and not runs_of(x, member) and _settled(x, member):
-        enter(x, member, Phase.PAUSED, member.reason)
+    if member.phase is Phase.PAUSING and not runs_of(x, member):
+        hops.wound_up(x, member)
+        if _settled(x, member):
+            enter(x, member, Phase.PAUSED, member.reason)
     if member.phase is Phase.RUNNING and _nothing_left(x, member):
         member.final = _verdict(x, member)
         stop_clock(x, member, at)
@@ -227,6 +229,7 @@ def _advance_member(x: Experiment, member: Member, at: float) -> None:
         if not member.wound_up:
             member.wound_up = True
             _wind_up(x, member)
+        hops.wound_up(x, member)
         if _settled(x, member):  # What is kept must outlive the nodes.
             _finish(x, member, at)
 

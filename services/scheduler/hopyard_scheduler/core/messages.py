@@ -16,7 +16,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import commands, learning, lifecycle, losses
+from hopyard_scheduler.core import commands, hops, learning, lifecycle, losses
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -106,6 +106,7 @@ def _started(x: Experiment, job: Job, run: Run, rank: Rank, body: Started) -> No
     if rank.started:
         return
     rank.started = True
+    x.hops.arrived(body.fetched, from_store=body.from_store)
     if run.source is not None:
         x.snapshots.fetched(*run.source, rank.node)
         if all(other.started for other in run.ranks):
@@ -163,14 +164,19 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
 def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
     """Records a report. Answers the experiment's metric at its position, evaluations by parts combined."""
     job.losses = job.setbacks = 0
-    point = job.curve.add(report)
+    point = job.curve.add(report, run.parts)
     job.seconds += report.seconds
-    job.last = report
+    combined = None
     if run.mode is RunMode.TRAIN:
         job.high_water = report.position
         learning.tell_report(job, report)
-    x.emit(ReportAccepted(job.member.id, job.id, run.attempt, report))
+    elif point.expected and point.complete:
+        combined = Report(report.position, point.metrics)
+        learning.tell_report(job, combined)
+    x.emit(ReportAccepted(job.member.id, job.id, run.attempt, report, combined))
     value = point.metrics.get(x.settings.metric)
+    if value is not None:
+        job.last = value
     _judge(x, job, report.position, value)
     if x.settings.statistics:
         x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
@@ -232,7 +238,10 @@ def _amended(x: Experiment, job: Job, run: Run, body: Amended) -> None:
 
 def taken(x: Experiment, job: Job, snapshot: SnapshotInfo, node: str, attempt: int) -> None:
     """A snapshot of a job lies on a node."""
-    x.drop(x.snapshots.taken(job.id, snapshot, node, attempt))
+    by_order = job.terms.ship_every != 1
+    x.drop(x.snapshots.taken(job.id, snapshot, node, attempt, held_back=by_order))
+    if by_order:
+        hops.taken(x, job, snapshot.position, node)
     x.collect(job)
     x.changed(job)
     if x.settings.forks and snapshot.position in job.asked:
@@ -254,11 +263,13 @@ def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:
         if not x.snapshots.holds(body.sha256):
             x.emit(ForgetSnapshot(x.id, body.sha256, (), True))
         return
-    survives(x, job)
+    survives(x, job, body.position)
 
 
-def survives(x: Experiment, job: Job) -> None:
+def survives(x: Experiment, job: Job, position: int) -> None:
     """A snapshot of a job is in the store."""
+    if (entry := x.snapshots.get(job.id, position)) is not None:
+        x.hops.shipped(entry.info.size)
     x.unpin_fork(job)
     x.collect(job)
     x.changed(job)

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, Report, RunEndReason, RunMode
+from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, RunEndReason, RunMode
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import Curve, Point
 from hopyard_scheduler.core.events import Ended, MachineSpec
@@ -77,6 +77,7 @@ class Run:
         source: The snapshot that it loads; pinned until all its processes have started.
         inputs: Input partition by machine.
         preemptible: Whether it may lose its machine to another experiment before `until`.
+        parts: An evaluation of one of so many parts; 0: not known.
         completes: Whether it ends at `until` by itself, saved: that is its job's end, and its policy decides nothing there.
         started: Whether rank 0 trains.
         position: Its last report's position.
@@ -98,6 +99,7 @@ class Run:
     inputs: dict[str, str]
     preemptible: bool
     completes: bool = False
+    parts: int = 0
     started: bool = False
     position: int = 0
     parked: bool = False
@@ -176,7 +178,8 @@ class Job:
     suspends: int = 0
     seconds: float = 0.0
     best: tuple[float, int] | None = None
-    last: Report | None = None
+    last: float | None = None
+    """The newest value of the experiment's metric."""
     reason: str = ""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 

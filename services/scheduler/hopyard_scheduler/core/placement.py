@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import MachinesChange, RunEndReason
-from hopyard_scheduler.core import commands, losses, messages
+from hopyard_scheduler.core import commands, hops, losses, messages
 from hopyard_scheduler.core.effects import ExperimentChanged
 from hopyard_scheduler.core.events import (
     CopiesEvicted,
@@ -167,6 +167,7 @@ def node_draining(x: Experiment, event: NodeDraining) -> None:
             x.draining.add(machine.id)
             if machine.run is not None and machine.run.ended is None:
                 commands.end_run(x, machine.run, RunEndReason.SUSPENDED)
+    hops.node_leaves(x, event.node)
 
 
 def wanted(x: Experiment, key: RunKey) -> bool:

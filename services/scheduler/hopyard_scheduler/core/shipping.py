@@ -1,4 +1,4 @@
-"""Snapshots that nodes bring to the store by order, because the runs that took them are over and forgotten there.
+"""Snapshots that nodes bring to the store by order: the runs that took them are forgotten there, or do not ship (`hops`).
 
 An agent that is killed between a snapshot and its arrival in the store has the bytes on its disk and nobody who ships them. When
 it is back it gets an order for each (`NodeBack.ship`), and again after every hello until it has answered.
@@ -36,4 +36,4 @@ def take(x: Experiment, event: SnapshotShipped) -> None:
         x.emit(Noted(x.id, job.id, f"the snapshot at {event.position} is not stored: {event.error}"))
         x.emit(JobChanged(x.id, job.id))
     else:
-        messages.survives(x, job)
+        messages.survives(x, job, event.position)

@@ -1,12 +1,14 @@
 """Which snapshots exist, where they are, and who still needs them.
 
 A snapshot is kept while it is pinned (a run is loading it, a forked job starts from it), or while its own job retains it: the
-newest `keep_latest`, the newest STORED one (the job goes back to it when a node dies), the best `keep_best`, and those that the
+newest `keep_latest`, those that the job goes back to when a node dies (the newest STORED one; while the newest is held back from the
+store and lies on one node, the newest that is elsewhere, too), the best `keep_best`, and those that the
 policy asked for. `quota` says which of these are given up when they take too many bytes.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -30,7 +32,8 @@ class Entry:
     """A snapshot of a job at a position: LOCAL on `nodes`, STORED once the store has it.
 
     `attempts` have taken it since it is known: only their word that it is STORED counts, since what an older one stored may have
-    been deleted meanwhile. `shipper` will bring it to the store; None: nobody does (any more).
+    been deleted meanwhile. `shipper` will bring it to the store; None: nobody does (any more). One `by_order` is brought there
+    when somebody is asked to, and `held_back` until then (see `hops`).
     """
 
     job: str
@@ -41,6 +44,8 @@ class Entry:
     misses: int = 0
     attempts: set[int] = field(default_factory=set)
     shipper: Shipper | None = None
+    by_order: bool = False
+    held_back: bool = False
 
     @property
     def available(self) -> bool:
@@ -77,6 +82,7 @@ class SnapshotBook:
         self._sizes: dict[str, int] = {}
         self._size = 0
         self._unsettled: dict[SnapshotId, Entry] = {}
+        self._held_back: dict[SnapshotId, Entry] = {}
         self._orders = 0
         self._lost_pins: dict[SnapshotId, set[str]] = {}  # Who still needs what is lost: it may be taken again.
 
@@ -92,6 +98,19 @@ class SnapshotBook:
     def settled_of(self, belongs: Callable[[str], bool]) -> bool:
         """The same, of the jobs that belong."""
         return not any(belongs(job) for job, _ in self._unsettled)
+
+    @property
+    def held_back(self) -> list[SnapshotId]:
+        """What nobody has been asked to bring to the store."""
+        return list(self._held_back)
+
+    def wanted(self, belongs: Callable[[str], bool]) -> list[SnapshotId]:
+        """What is held back of the jobs that belong, but for what is kept only until something newer is stored."""
+        return [
+            (job, position)
+            for job, position in self._held_back
+            if belongs(job) and position not in _reserve(self._entries[job], self.positions(job))
+        ]
 
     def positions(self, job: str) -> list[int]:
         """Positions of a job's available snapshots, ascending."""
@@ -112,11 +131,12 @@ class SnapshotBook:
         return self._size
 
     def vital(self, job: str) -> set[int]:
-        """Positions that a job goes on from: its newest snapshot, and its newest STORED one, to which it would fall back."""
-        available = [(p, e.stored) for p, e in self._entries.get(job, {}).items() if e.available]
-        newest = max((p for p, _ in available), default=None)
-        stored = max((p for p, stored in available if stored), default=None)
-        return {p for p in (newest, stored) if p is not None}
+        """Positions that a job goes on from: its newest snapshot, and those to which it would fall back."""
+        by_position = self._entries.get(job, {})
+        available = self.positions(job)
+        newest = {available[-1]} if available else set[int]()
+        stored = [p for p in available if by_position[p].stored]
+        return newest | set(stored[-1:]) | _reserve(by_position, available)
 
     def latest(self, job: str, how_many: int) -> set[int]:
         """Positions of a job's newest snapshots, `how_many` (>= 1) at most."""
@@ -135,8 +155,13 @@ class SnapshotBook:
         """A job's entries by position."""
         return [e for _, e in sorted(self._entries.get(job, {}).items())]
 
-    def taken(self, job: str, info: SnapshotInfo, node: str, attempt: int = 0) -> list[Dropped]:
-        """A run's snapshot lies on its node, which ships it. One with other bytes at the same position is replaced."""
+    def taken(
+        self, job: str, info: SnapshotInfo, node: str, attempt: int = 0, *, held_back: bool = False
+    ) -> list[Dropped]:
+        """A run's snapshot lies on its node, which ships it, if that is not held back.
+
+        One with other bytes at the same position is replaced.
+        """
         entry = self.get(job, info.position)
         dropped: list[Dropped] = []
         if entry is not None and entry.info.sha256 != info.sha256:
@@ -147,7 +172,11 @@ class SnapshotBook:
             entry = self._add(Entry(job, info, pins=self._lost_pins.pop((job, info.position), set())))
         entry.nodes.add(node)
         entry.attempts.add(attempt)
-        entry.shipper = Shipper(node, attempt)
+        entry.by_order = held_back
+        if not held_back:
+            entry.shipper = Shipper(node, attempt)
+        elif entry.shipper is None and not entry.stored:
+            entry.held_back = True
         self._note(entry)
         return dropped
 
@@ -158,6 +187,10 @@ class SnapshotBook:
             self._unsettled[key] = entry
         elif self._unsettled.get(key) is entry:
             del self._unsettled[key]
+        if entry.held_back and self.get(*key) is entry:
+            self._held_back[key] = entry
+        elif self._held_back.get(key) is entry:
+            del self._held_back[key]
 
     def _add(self, entry: Entry) -> Entry:
         self._entries.setdefault(entry.job, {})[entry.info.position] = entry
@@ -170,6 +203,7 @@ class SnapshotBook:
     def remove(self, entry: Entry) -> None:
         """Nobody can load it any more; it is to be given to `released`."""
         del self._entries[entry.job][entry.info.position]
+        self._held_back.pop((entry.job, entry.info.position), None)
         if entry.pins:
             self._lost_pins[entry.job, entry.info.position] = entry.pins
 
@@ -218,6 +252,7 @@ class SnapshotBook:
             (e.job, e.info.position)
             for e in self.entries()
             if not e.stored
+            and not e.held_back
             and e.info.sha256 in disk
             and (e.shipper is None or (e.shipper.node == node and not shipping(e.job, e.shipper.attempt)))
         ]
@@ -229,6 +264,14 @@ class SnapshotBook:
             self._orders += 1
             entry.shipper = Shipper(node, order=self._orders)
             self._note(entry)
+
+    def order_held_back(self, snapshot: SnapshotId) -> str:
+        """One that was held back is to come to the store; returns the node that is to bring it."""
+        entry = self._held_back[snapshot]
+        entry.held_back = False
+        node = min(entry.nodes)
+        self.order(snapshot, node)
+        return node
 
     def ordered(self, node: str) -> list[Entry]:
         """What a node was told to bring to the store and has not answered yet, in the order of the orders."""
@@ -284,6 +327,8 @@ class SnapshotBook:
                 continue
             if entry.shipper is not None and entry.shipper.node == node and gone(entry.job, entry.shipper.attempt):
                 entry.shipper = None
+                # Another node may be asked.
+                entry.held_back = entry.by_order and not entry.stored and bool(entry.nodes - {node})
                 self._note(entry)
 
     def evicted(self, node: str, sha256s: frozenset[str]) -> list[str]:
@@ -307,7 +352,7 @@ class SnapshotBook:
         lost = []
         for entry in list(self.entries()):
             entry.nodes.clear()
-            entry.shipper = None
+            entry.shipper, entry.held_back = None, False
             entry.stored = entry.info.sha256 in here
             self._note(entry)
             if not entry.stored:
@@ -353,6 +398,7 @@ class SnapshotBook:
         available = sorted((p for p, e in by_position.items() if e.available), reverse=True)
         kept = set(available[: max(how_many.latest, 1)])
         kept |= {max(stored)} if (stored := [p for p in available if by_position[p].stored]) else set()
+        kept |= _reserve(by_position, available[::-1])
         scored = [(v, p) for p in available if (v := value(p)) is not None and v == v]
         kept |= {p for _, p in sorted(scored, key=lambda item: (-item[0], item[1]))[: how_many.best]}
         return kept
@@ -369,3 +415,15 @@ class SnapshotBook:
         """An entry is no more: its bytes can be deleted, unless another one has the same."""
         self._note(entry)
         return [Dropped(entry.info.sha256, tuple(sorted(entry.nodes)))] if self._forget(entry.info.sha256) else []
+
+
+def _reserve(by_position: dict[int, Entry], available: list[int]) -> set[int]:
+    """The position that a job would fall back to if the only node with its newest snapshot died before the store has that.
+
+    `available` ascends.
+    """
+    newest = by_position[available[-1]] if available else None
+    if newest is None or not newest.by_order or newest.stored or len(newest.nodes) > 1:
+        return set()
+    older = (p for p in reversed(available[:-1]) if by_position[p].stored or by_position[p].nodes - newest.nodes)
+    return set(itertools.islice(older, 1))

@@ -163,7 +163,8 @@ class SimulatedRun:
         self._control.saved()
         self._snapshot = self._agent.save(self.key, self._control.position)
         self.say(SnapshotTaken(self._snapshot))
-        self.say(SnapshotStored(self._snapshot.position, self._snapshot.sha256))
+        if not self._start.ships_by_order:
+            self.say(SnapshotStored(self._snapshot.position, self._snapshot.sha256))
         self._go()
 
     def _leave(self, end: End) -> None:

@@ -138,6 +138,7 @@ def simulate(
         ends_jobs=made.ends_jobs,
         forks=made.forks,
         evaluates=made.evaluates,
+        ship_every=made.ship_every,
         generator_reads=generator.reads if generator is not None else "nothing",
         space=space.to_dict() if space is not None else None,
         constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),

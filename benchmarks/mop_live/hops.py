@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from network import Batch, accuracy, network, optimizer_of, read, train_pass
+from mop_network import Batch, accuracy, network, optimizer_of, read, train_pass
 from torch import nn
 
 from hopyard import hopping

@@ -1,0 +1,114 @@
+"""What a hop costs: a model goes from agent to agent, one unit on each, beside what the disk alone takes for its bytes.
+
+    python benchmarks/hop.py [--sizes 4KB,50MB] [--kinds bytes,torch] [--units 20] [--jobs 1] [--folder DIR] [--output FILE.json]
+
+Two agents of one host with folders of their own, one machine each, run under `hopyard up`; the policy sends each job to the other node
+after every unit, and `ship_every` is 0, so that nothing goes to the store before the end. A hop lasts from the end of a unit
+until the next one begins elsewhere, by the training processes' own clocks: saving, packing, hashing, the scheduler, the transfer,
+unpacking, the new model's making and its loading. `bytes` is a model of bare bytes; `torch` one matrix with SGD, saved by the
+handler. The baseline is measured between the hops, by the same processes in the same place: writing the snapshot's bytes to a file,
+fsync, reading them and SHA-256. Target at 50 MB: the median at most 1.5 times the baseline's. The first hops, which start
+processes, are left out. Bytes that moved are compared with units x size (and one copy of each job in the store).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final
+
+from figures.cluster import ended, up
+from figures.frame import machine
+
+PROGRAM: Final = Path(__file__).parent / "hop"
+SIZES: Final = {"4KB": 4096, "50MB": 50_000_000}
+TARGET: Final = 1.5
+_WARM: Final = 4
+"""Hops that are not counted: both nodes' processes are started, and import what they need."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure each size and kind, print a table, and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="4KB,50MB")
+    parser.add_argument("--kinds", default="bytes,torch")
+    parser.add_argument("--units", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="where the agents keep their files; none: where temporary files go")
+    parser.add_argument("--output", type=Path)
+    given = parser.parse_args(arguments)
+    rows = []
+    for size in given.sizes.split(","):
+        for kind in given.kinds.split(","):
+            with tempfile.TemporaryDirectory(prefix="hopyard-hop-", dir=given.folder) as folder:
+                rows.append(asyncio.run(measure(Path(folder), size, kind, given.units, given.jobs)))
+            _say(rows[-1])
+    if given.output is not None:
+        given.output.write_text(json.dumps({"machine": machine(), "hops": rows}, indent=2) + "\n")
+    return 0 if all(row["met"] for row in rows) else 1
+
+
+async def measure(folder: Path, size: str, kind: str, units: int, jobs: int) -> dict[str, Any]:
+    """The figures of one size and kind of model."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PROGRAM), os.environ.get("PYTHONPATH", "")]))
+    spec = {
+        "name": f"hop-{kind}",
+        "trainer": "weights.py:TRAINER",
+        "metric": {"name": "score", "mode": "max"},
+        "space": {"size": SIZES[size], "kind": kind, "x": {"uniform": [0.0, 1.0]}},
+        "policy": {"name": "tour:Tour"},
+        "stop": {"jobs": jobs, "max_iterations": units},
+        "snapshot": {"every": 1, "keep_best": 0},
+        "unit": "units",
+    }
+    async with up(folder / "cluster", agents=2, slots=1) as (_, client):
+        experiment = await client.create(spec, PROGRAM)
+        found = await ended(client, experiment)
+        statistics = await client.statistics(found)
+        snapshot = (await client.jobs(found))[0].snapshots[-1].size_bytes
+    hops, disk = [], []
+    for job in {one.job for one in statistics}:
+        units_of = [one.report.metrics for one in statistics if one.job == job]
+        hops += [after["began"] - before["ended"] for before, after in pairwise(units_of)][_WARM:]
+        disk += [one["disk"] for one in units_of][_WARM:]
+    moved, expected = found.hops.direct_bytes + found.hops.stored_bytes, jobs * (units - 1) * snapshot + jobs * snapshot
+    ratio = median(hops) / median(disk)
+    return {
+        "size": size,
+        "kind": kind,
+        "snapshot_bytes": snapshot,
+        "hops": len(hops),
+        "hop_p50": median(hops),
+        "hop_p90": quantiles(hops, n=10)[-1],
+        "disk_p50": median(disk),
+        "disk_p90": quantiles(disk, n=10)[-1],
+        "ratio": ratio,
+        "direct": found.hops.direct,
+        "direct_bytes": found.hops.direct_bytes,
+        "fetched_bytes": found.hops.fetched_bytes,
+        "stored_bytes": found.hops.stored_bytes,
+        "bytes_against_expected": moved / expected,
+        "met": (size != "50MB" or ratio <= TARGET) and abs(moved / expected - 1) <= 0.02 and not found.hops.fetched,
+    }
+
+
+def _say(row: dict[str, Any]) -> None:
+    sys.stdout.write(
+        f"{row['size']:>5} {row['kind']:>6}: hop p50 {1000 * row['hop_p50']:7.1f} ms, p90 {1000 * row['hop_p90']:7.1f} ms; "
+        f"write + fsync + read + hash p50 {1000 * row['disk_p50']:7.1f} ms; ratio {row['ratio']:.2f}; "
+        f"{row['direct']} direct hops, bytes / expected {row['bytes_against_expected']:.4f}, "
+        f"by the store {row['fetched_bytes']}; {'met' if row['met'] else 'MISSED'}\n"
+    )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,31 @@
+"""A policy that lets each job change nodes with every unit."""
+
+from __future__ import annotations
+
+from hopyard.policy import Cluster, Policy
+
+
+class Tour(Policy):
+    """Starts an idle job on a node where it was not last; waits for one."""
+
+    ship_every = 0
+
+    def __init__(self, *, nodes: int = 2) -> None:
+        self._nodes = nodes
+        self._last: dict[str, str] = {}
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        if len({machine.node for machine in cluster.machines.values()}) < self._nodes:
+            return
+        for _ in range(cluster.experiment.jobs_left):
+            cluster.create_job()
+        for job in cluster.idle_jobs():
+            for machine in cluster.idle_machines():
+                if machine.node != self._last.get(job.id):
+                    self._last[job.id] = machine.node
+                    unit = job.position + 1
+                    cluster.start_job(job.id, machine.id, until=unit, allowed=unit, preemptible=False)
+                    break
+
+    def demand(self, cluster: Cluster) -> int:
+        return self._nodes

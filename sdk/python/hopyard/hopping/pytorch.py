@@ -1,0 +1,99 @@
+"""Models of PyTorch: hops are bit-identical on a CPU with the same number of threads."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from hopyard.hopping.handlers import Handler
+from hopyard.torch import seed_everything
+from hopyard.torch.inforce import change_optimizer
+from hopyard.torch.process import prepare_process
+from hopyard.torch.statefile import read_state, write_state
+from hopyard.trainer import SnapshotStateError
+
+_FILE: Final = "torch.pt"
+_FORMAT: Final = 1
+
+
+class PyTorch(Handler):
+    """Saves a module with its optimizer: one, None, or a list, tuple or dict of what has `state_dict` (schedulers, a scaler)."""
+
+    def prepare(self) -> None:
+        """Threads, denormals, deterministic algorithms."""
+        prepare_process(torch.device("cuda" if torch.cuda.is_available() else "cpu"), deterministic=True)
+
+    def seed(self, seed: int) -> None:
+        """Seed Python's, NumPy's and PyTorch's global generators."""
+        seed_everything(seed)
+
+    def change(self, model: torch.nn.Module, optimizer: Any, name: str, old: object, new: object) -> None:
+        """Give an option of the optimizers its new value."""
+        for one in _parts(optimizer).values():
+            if isinstance(one, torch.optim.Optimizer) and (name != "lr" or "lr" in one.param_groups[0]):
+                change_optimizer(one, name, old, new)
+
+    @contextmanager
+    def evaluating(self, model: torch.nn.Module) -> Iterator[None]:
+        """No gradients, and the model in evaluation mode."""
+        training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            model.train(training)
+
+    def save(self, model: torch.nn.Module, optimizer: Any, directory: Path) -> None:
+        """Write one file, which is read with `weights_only`."""
+        weights = model.state_dict()
+        state = {
+            "format": _FORMAT,
+            "model": weights,
+            "model_versions": getattr(weights, "_metadata", {}),
+            "optimizer": {name: one.state_dict() for name, one in _parts(optimizer).items()},
+        }
+        write_state(directory / _FILE, state)
+
+    def load(self, model: torch.nn.Module, optimizer: Any, directory: Path) -> tuple[torch.nn.Module, Any]:
+        """Read it into the model and the optimizer that are there."""
+        path = directory / _FILE
+        state = read_state(path)
+        if state.get("format") != _FORMAT:
+            raise SnapshotStateError(f"{path} has format {state.get('format')!r}; this version reads {_FORMAT}")
+        parts = _parts(optimizer)
+        if parts.keys() != state["optimizer"].keys():
+            raise ValueError(
+                f"model_fn returned the optimizers {sorted(parts)}, the snapshot has {sorted(state['optimizer'])}; "
+                "allowed: the same ones for a configuration in every run"
+            )
+        weights = OrderedDict(state["model"])
+        weights._metadata = state["model_versions"]  # type: ignore[attr-defined]  # where torch's modules look for it
+        model.load_state_dict(weights)
+        for name, one in parts.items():
+            one.load_state_dict(state["optimizer"][name])
+        return model, optimizer
+
+
+def _parts(optimizer: Any) -> dict[str, Any]:
+    """What has a state beside the model, by name."""
+    if optimizer is None:
+        return {}
+    if isinstance(optimizer, Mapping):
+        found = {str(name): one for name, one in optimizer.items()}
+    elif isinstance(optimizer, list | tuple):
+        found = {str(index): one for index, one in enumerate(optimizer)}
+    else:
+        found = {"": optimizer}
+    for name, one in found.items():
+        if not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict")):
+            raise TypeError(
+                f"model_fn returned the optimizer {name!r}, a {type(one).__qualname__}, without state_dict and load_state_dict; "
+                "allowed: an optimizer, or a list, tuple or dict of things with both"
+            )
+    return found

@@ -10,7 +10,7 @@ from hopyard.client.types import ExperimentState, Job
 from tests.e2e.harness import all_trained_alone, cluster, experiment_file
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_suspended_on_one_agent_and_resumed_on_another_is_bit_identical(tmp_path: Path) -> None:
     file = experiment_file(
         tmp_path / "digits",
@@ -27,7 +27,7 @@ async def test_suspended_on_one_agent_and_resumed_on_another_is_bit_identical(tm
                 seen = nodes.setdefault(change.id, [])
                 if seen[-1:] != [node]:
                     seen.append(node)
-        ended = await client.wait(experiment.id, timeout=120)
+        ended = await client.wait(experiment.id, timeout=240)
         assert ended.state is ExperimentState.COMPLETED
         jobs = await client.jobs(experiment.id)
         assert [job.attempt for job in jobs] == [3, 3]

@@ -17,8 +17,8 @@ from tests.e2e.harness import softmax_file
 HOPYARD = [sys.executable, "-m", "hopyard.cli.main"]
 POLICY = {"name": "default", "barrier": True, "epoch": 4}
 STOP = {"jobs": 6, "max_iterations": 8}
-PACE = {"SOFTMAX_PACE": "0.25"}
-"""Slow enough to be interrupted: six seconds for two machines."""
+PACE = {"SOFTMAX_PACE": "0.5"}
+"""Slow enough to be interrupted: twelve seconds for two machines."""
 
 
 def hopyard(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:

@@ -48,8 +48,12 @@ step "import-linter" lint-imports --no-logo --no-cache
 step "buf lint" buf lint
 step "generated code" python scripts/generate_protos.py --check
 if [ "$what" = all ]; then
-  # Some workers side by side: much of what tests wait for is other processes.
-  step "pytest" python -m pytest -q -n logical --maxprocesses 4 --dist worksteal
+  # Tests start hundreds of processes: none of them shall compile Hopyard again, where Python is told to keep no bytecode.
+  python -m compileall -q sdk services policies
+  # One worker more than processors, and four at most: much of what tests wait for is other processes.
+  workers=$(($(getconf _NPROCESSORS_ONLN) + 1))
+  if [ "$workers" -gt 4 ]; then workers=4; fi
+  step "pytest" python -m pytest -q -n "$workers" --dist worksteal
 fi
 
 if [ -n "$failed" ]; then

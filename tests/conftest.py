@@ -8,6 +8,10 @@ from hypothesis import settings
 
 CI_VARIABLE = "HOPYARD_CI"
 
+# Before anything imports NumPy or PyTorch. Tests run side by side, and what they compute is small: more threads would mostly
+# wait for each other.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
 # A loaded machine makes deadlines lie; the time-out of each test stands in the configuration of pytest. In CI the
 # examples are the same at every run.
 settings.register_profile("hopyard", deadline=None, print_blob=True)

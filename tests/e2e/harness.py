@@ -107,11 +107,6 @@ Curve = dict[int, dict[str, str]]
 """Metrics by position, bit for bit: as hexadecimal floats."""
 
 
-def trained_alone(folder: Path, hyperparameters: Mapping[str, Any], until: int) -> Curve:
-    """The curve of an uninterrupted run of the digits example off the cluster."""
-    return all_trained_alone(folder, [hyperparameters], until, "DigitsTrainer")[0]
-
-
 def all_trained_alone(
     folder: Path, configurations: Sequence[Mapping[str, Any]], until: int, trainer: str, keep: Path | None = None
 ) -> list[Curve]:

@@ -11,7 +11,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.processes import Service, ServiceProcess
 from hopyard.client.types import ExperimentState
 from hopyard.rpc import channel
-from tests.e2e.harness import experiment_file
+from tests.e2e.harness import softmax_file
 
 
 def free_ports(count: int) -> list[int]:
@@ -49,9 +49,7 @@ async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
             await process.start()
         for process in order:
             await process.ready()
-        file = experiment_file(
-            tmp_path / "digits", stop={"jobs": 2, "max_iterations": 2}, metric={"name": "accuracy", "mode": "max"}
-        )
+        file = softmax_file(tmp_path / "e", stop={"jobs": 2, "max_iterations": 2})
         async with AsyncClient(server=scheduler, patience=60) as client:
             experiment = await client.create(file)
             ended = await client.wait(experiment.id, timeout=90)

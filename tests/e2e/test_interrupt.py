@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,10 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import experiment_file
+from tests.e2e.harness import softmax_file
 
 HOPYARD = [sys.executable, "-m", "hopyard.cli.main"]
-SPEC = {"stop": {"jobs": 6, "max_iterations": 8}, "metric": {"name": "accuracy", "mode": "max"}}
+POLICY = {"name": "default", "barrier": True, "epoch": 4}
+STOP = {"jobs": 6, "max_iterations": 8}
+PACE = {"SOFTMAX_PACE": "0.5"}
+"""Slow enough to be interrupted: twelve seconds for two machines."""
 
 
 def hopyard(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
@@ -34,7 +38,9 @@ def table(data: Path) -> list[dict[str, Any]]:
 def interrupt_when(data: Path, file: Path, text: str) -> subprocess.CompletedProcess[str]:
     """Runs an experiment and sends what Ctrl-C sends once its progress shows a text."""
     arguments = ["run", str(file), "--data", str(data), "--slots", "2"]
-    process = subprocess.Popen([*HOPYARD, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*HOPYARD, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **PACE}
+    )
     assert process.stderr is not None
     shown = []
     for line in process.stderr:
@@ -48,7 +54,7 @@ def interrupt_when(data: Path, file: Path, text: str) -> subprocess.CompletedPro
 
 @pytest.mark.timeout(240)
 def test_interrupted_and_resumed_gives_the_same_table(tmp_path: Path) -> None:
-    file = experiment_file(tmp_path / "digits", **SPEC)
+    file = softmax_file(tmp_path / "e", policy=POLICY, stop=STOP)
     undisturbed = hopyard("run", str(file), "--data", str(tmp_path / "one"), "--slots", "2", "--json")
     assert undisturbed.returncode == 0, undisturbed.stderr
     json.loads(undisturbed.stdout)

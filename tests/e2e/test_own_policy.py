@@ -1,4 +1,4 @@
-"""The example of a policy of one's own: its test passes, and `hopyard` finds and replays it in its folder."""
+"""The example of a policy of one's own: it is short, and `hopyard` finds and replays it in its folder. Its page runs its test."""
 
 from __future__ import annotations
 
@@ -30,12 +30,10 @@ def folder(tmp_path: Path) -> Path:
     return copy
 
 
-def test_the_example_passes_its_own_test(folder: Path) -> None:
-    policy, test = ((folder / name).read_text().splitlines() for name in ("finalists.py", "test_finalists.py"))
+def test_the_example_is_short() -> None:
+    policy, test = ((EXAMPLE / name).read_text().splitlines() for name in ("finalists.py", "test_finalists.py"))
     assert len(policy) < 60
     assert len(test) < 40
-    done = call(folder, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.timeout(300)

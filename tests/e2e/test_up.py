@@ -11,13 +11,13 @@ import pytest
 
 from hopyard.client import Client
 from hopyard.client.types import ExperimentState
-from tests.e2e.harness import experiment_file
+from tests.e2e.harness import softmax_file
 from tests.e2e.up import Up
 
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    running = Up(tmp_path / "data")
+    running = Up(tmp_path / "data", SOFTMAX_PACE="0.2")
     try:
         yield running
     finally:
@@ -29,9 +29,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 def test_every_service_killed_once_in_an_experiment(up: Up, tmp_path: Path) -> None:
     up.wait_for("the cluster is up")
     assert set(up.pids) == {"appstat", "hpgen", "scheduler", "agent-node1", "agent-node2"}
-    file = experiment_file(
-        tmp_path / "digits", stop={"jobs": 8, "max_iterations": 10}, metric={"name": "accuracy", "mode": "max"}
-    )
+    file = softmax_file(tmp_path / "e", stop={"jobs": 8, "max_iterations": 10})
     with Client(server=f"127.0.0.1:{up.ports['scheduler']}", patience=60) as client:
         experiment = client.create(file)
         for name in ("scheduler", "appstat", "hpgen", "agent-node1"):

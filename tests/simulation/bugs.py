@@ -44,10 +44,17 @@ Patch = tuple[Any, str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A safeguard that is taken out while `seeded()` is entered, and the probes that should notice."""
+    """A safeguard that is taken out while `seeded()` is entered, and the probes that should notice.
+
+    Attributes:
+        patches: What is taken out.
+        probes: They are tried in turn.
+        first: The schedule with which the search begins: a rare bug is looked for where it was found before.
+    """
 
     patches: Callable[[], list[Patch]]
     probes: tuple[str, ...] = ALL
+    first: int = 0
 
     @contextmanager
     def seeded(self) -> Iterator[None]:
@@ -260,9 +267,9 @@ def _predictions_of_jobs_that_are_over() -> list[Patch]:
 
 
 BUGS: dict[str, Bug] = {
-    "attempt unchecked": Bug(_attempt_unchecked),
+    "attempt unchecked": Bug(_attempt_unchecked, first=27),
     "lease kept after node death": Bug(_lease_kept_after_node_death),
-    "sequence unchecked": Bug(_sequence_unchecked),
+    "sequence unchecked": Bug(_sequence_unchecked, first=38),
     "double completion": Bug(_double_completion),
     "snapshot pin leaked": Bug(_pin_leaked),
     "gang started on a busy machine": Bug(_gang_on_busy_machine, ("hops",)),
@@ -272,21 +279,21 @@ BUGS: dict[str, Bug] = {
     "snapshot dropped while it is loaded": Bug(_loaded_snapshot_dropped),
     "answer to an older up-call taken": Bug(_up_call_number_unchecked),
     "machine not returned": Bug(_machine_not_returned),
-    "share ignored at the deadline": Bug(_share_ignored, ("predict", "rungs", "tree")),
+    "share ignored at the deadline": Bug(_share_ignored, ("predict", "rungs", "tree"), first=27),
     "fork from a lost snapshot starts anew": Bug(_fork_from_lost_snapshot_starts_anew),
     "snapshot collected that is needed": Bug(_newest_stored_not_retained),
-    "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for),
-    "local snapshots left on their node": Bug(_local_snapshots_left_on_their_node),
-    "policy not asked when a wait is over": Bug(_not_asked_after_a_wait, ("barrier",)),
-    "lives of agents forgotten": Bug(_lives_forgotten),
+    "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for, first=137),
+    "local snapshots left on their node": Bug(_local_snapshots_left_on_their_node, first=15),
+    "policy not asked when a wait is over": Bug(_not_asked_after_a_wait, ("barrier",), first=24),
+    "lives of agents forgotten": Bug(_lives_forgotten, first=10),
     "bytes deleted that another experiment needs": Bug(_bytes_of_another_experiment_deleted),
     "snapshot quota ignored": Bug(_quota_ignored),
     "quota drops what a job would fall back to": Bug(_quota_drops_what_a_job_falls_back_to),
-    "quota drops what a run loads": Bug(_quota_drops_what_is_loaded),
+    "quota drops what a run loads": Bug(_quota_drops_what_is_loaded, first=14),
     "snapshot dropped that the policy asked for": Bug(_asked_snapshots_not_kept, ("rungs", "tree")),
     "something happens while a policy thinks": Bug(_thinking_disturbed),
-    "machine granted that a thinking experiment believes its own": Bug(_believed_machine_granted),
-    "commands sent to processes lost while a policy thought": Bug(_started_in_vain),
+    "machine granted that a thinking experiment believes its own": Bug(_believed_machine_granted, first=34),
+    "commands sent to processes lost while a policy thought": Bug(_started_in_vain, first=87),
     "generator not told of reports": Bug(_generator_not_told),
     "predictions awaited of jobs that are over": Bug(_predictions_of_jobs_that_are_over, ("predict",)),
 }

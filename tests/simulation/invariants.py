@@ -34,16 +34,19 @@ if TYPE_CHECKING:
 
 # The documented state table, written down a second time: the core's own may be patched by a seeded bug.
 LEGAL = {
-    "CREATING": "PENDING HELD COMPLETED TERMINATED FAILED",
-    "PENDING": "STARTING HELD COMPLETED TERMINATED FAILED",
-    "STARTING": "RUNNING SUSPENDING SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
-    "RUNNING": "SUSPENDING SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
-    "SUSPENDING": "SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
-    "SUSPENDED": "STARTING PENDING HELD COMPLETED TERMINATED FAILED",
-    "HELD": "PENDING SUSPENDED COMPLETED TERMINATED FAILED",
-    "COMPLETED": "SUSPENDED PENDING",
-    "TERMINATED": "",
-    "FAILED": "",
+    before: set(after.split())
+    for before, after in {
+        "CREATING": "PENDING HELD COMPLETED TERMINATED FAILED",
+        "PENDING": "STARTING HELD COMPLETED TERMINATED FAILED",
+        "STARTING": "RUNNING SUSPENDING SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
+        "RUNNING": "SUSPENDING SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
+        "SUSPENDING": "SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
+        "SUSPENDED": "STARTING PENDING HELD COMPLETED TERMINATED FAILED",
+        "HELD": "PENDING SUSPENDED COMPLETED TERMINATED FAILED",
+        "COMPLETED": "SUSPENDED PENDING",
+        "TERMINATED": "",
+        "FAILED": "",
+    }.items()
 }
 
 
@@ -55,10 +58,10 @@ class InvariantError(AssertionError):
     """An invariant does not hold."""
 
 
-def require(holds: object, text: str) -> None:
-    """Raises InvariantError unless it holds."""
+def require(holds: object, text: str, *values: object) -> None:
+    """Raises InvariantError unless it holds; the text is formatted with the values only then, for that costs most."""
     if not holds:
-        raise InvariantError(text)
+        raise InvariantError(text.format(*values) if values else text)
 
 
 class Invariants:
@@ -108,7 +111,7 @@ class Invariants:
             _check_runs(x, used)
             before, self._live[x.id] = self._live.get(x.id, 0), len(x.live)
             may = x.concurrency if x.concurrency is not None else len(x.live)
-            require(len(x.live) <= max(before, may), f"{x.id} trains {len(x.live)} jobs, {may} may at a time")
+            require(len(x.live) <= max(before, may), "{0.id} trains {0.live}, {1} jobs may at a time", x, may)
             if not core.thinks(x.id):  # Else it does not know yet what has happened to nodes and shares.
                 _check_shares(core, x)
                 self._check_snapshots(core, x)
@@ -124,19 +127,21 @@ class Invariants:
 
     def _check_snapshots(self, core: Core, x: Experiment) -> None:
         for entry in x.snapshots.entries():
-            name = f"snapshot {entry.info.sha256} of job {entry.job} in {x.id}"
-            require(entry.available, f"{name} is kept and nowhere")
-            owners = self.store.owners.get(entry.info.sha256, set())
-            require(not entry.stored or x.id in owners, f"{name} is believed in the store, and is not")
+            require(entry.available, "{} of {} is kept and nowhere", entry, x.id)
+            sha256 = entry.info.sha256
+            owned = not entry.stored or x.id in self.store.owners.get(sha256, ())
+            require(owned, "{} of {} is believed in the store, and is not", entry, x.id)
             for node in entry.nodes:
                 agent = self.agents[node]
                 told = agent.alive and agent.incarnation_known == agent.life
-                require(core.cluster.nodes[node].up, f"{name} is believed on node {node}, which is lost")
+                require(
+                    core.cluster.nodes[node].up, "{} of {} is believed on node {}, which is lost", entry, x.id, node
+                )
                 if told:
-                    there = entry.info.sha256 in agent.disk or entry.info.sha256 in agent.evicted
-                    require(there, f"{name} is believed on node {node}, and is not")
-                    room = entry.info.sha256 in agent.disk or entry.info.sha256 in self.store
-                    require(room, f"{name} made room on node {node}, and is not in the store")
+                    there = sha256 in agent.disk or sha256 in agent.evicted
+                    require(there, "{} of {} is believed on node {}, and is not", entry, x.id, node)
+                    room = sha256 in agent.disk or sha256 in self.store
+                    require(room, "{} of {} made room on node {}, and is not in the store", entry, x.id, node)
 
     def _check_stored(self, core: Core, x: Experiment) -> None:
         """What an open job would fall back to is replaced by a newer one only: here the store loses nothing."""
@@ -145,7 +150,8 @@ class Invariants:
         for name in x.open:
             highest = max((e.info.position for e in x.snapshots.of(name) if e.stored), default=0)
             before = self._stored.get((x.id, name), 0)
-            require(highest >= before, f"job {name} of {x.id} could fall back to {before}, and now to {highest} only")
+            text = "job {} of {} could fall back to {}, and now to {} only"
+            require(highest >= before, text, name, x.id, before, highest)
             self._stored[x.id, name] = highest
 
     def _check_held(self, x: Experiment, lossy: bool) -> None:
@@ -156,7 +162,7 @@ class Invariants:
             held |= {(j.id, p) for j in x.jobs.values() if j.state is not JobState.TERMINATED for p in j.asked}
         here = {source for source in held if x.snapshots.get(*source) is not None}
         gone = (self._held.get(x.id, set()) & held) - here
-        require(lossy or not gone, f"{x.id} has dropped {gone}, which a run or a forked job needs")
+        require(lossy or not gone, "{} has dropped {}, which a run or a forked job needs", x.id, gone)
         self._held[x.id] = here
 
     def _check_agents(self) -> None:
@@ -167,7 +173,7 @@ class Invariants:
             for machine, process in agent.on_machine.items():
                 key = process.key
                 first = attempts.setdefault((key.experiment, key.job), (key.attempt, machine))
-                require(first[0] == key.attempt, f"attempts {first} and {key} of one job are alive")
+                require(first[0] == key.attempt, "attempts {} and {} of one job are alive", first, key)
 
     # ------------------------------------------------------------------------------------------------- after each batch
 
@@ -297,106 +303,108 @@ def _nobody_needs(core: Core, effect: ForgetSnapshot) -> None:
             if entry.info.sha256 == effect.sha256:
                 theirs = not effect.stored or x.id != effect.experiment
                 gone = theirs and entry.nodes.isdisjoint(effect.nodes)
-                require(gone, f"{effect.sha256} is deleted, and job {entry.job} of {x.id} needs it")
+                require(gone, "{} is deleted, and job {} of {} needs it", effect.sha256, entry.job, x.id)
 
 
 def _all_on_its_way(core: Core, event: NodeBack) -> None:
     for entry in core.experiments[event.experiment].snapshots.entries():
         left = entry.shipper is None and not entry.held_back
         settled = event.node in entry.nodes and not entry.stored and left
-        require(not settled, f"{event.node} is back with {entry}, and nobody brings it to the store")
+        require(not settled, "{} is back with {}, and nobody brings it to the store", event.node, entry)
 
 
 def _legal_story(job: Job) -> None:
     words = [line.split(" ", 1)[0] for line in job.story]
     for before, after in pairwise(words):
-        require(after in LEGAL[before].split(), f"job {job.id}: {before} -> {after}; story {list(job.story)}")
+        require(after in LEGAL[before], "job {0.id}: {1} -> {2}; story {0.story}", job, before, after)
 
 
 def _started_for_good(core: Core, send: Send, late: bool) -> None:
     job = core.experiments[send.run.experiment].jobs[send.run.job]
     leaves = late and job.run is not None and job.run.ending is not None
     drained = core.cluster.nodes[send.node].draining
-    require(not drained or leaves, f"{send.run} is started on {send.node}, which is drained")
-    require(send.run.attempt <= job.attempt, f"{send.run} is started, the job is at attempt {job.attempt}")
+    require(not drained or leaves, "{0.run} is started on {0.node}, which is drained", send)
+    require(send.run.attempt <= job.attempt, "{} is started, the job is at attempt {}", send.run, job.attempt)
 
 
 def _check_runs(x: Experiment, used: dict[str, str]) -> None:
     for name, run in x.live.items():
-        require(x.jobs[name].run is run, f"job {name} and its live run disagree")
-        require(any(not rank.gone for rank in run.ranks), f"the run of job {name} is live, and all its ranks are gone")
+        require(x.jobs[name].run is run, "job {} and its live run disagree", name)
+        alive = any(not rank.gone for rank in run.ranks)
+        require(alive, "the run of job {} is live, and all its ranks are gone", name)
         for rank in run.ranks:
             if rank.gone:
                 continue
             where = f"{x.id} job {name} attempt {run.attempt}"
-            require(rank.machine not in used, f"machine {rank.machine} holds {used.get(rank.machine)} and {where}")
+            require(rank.machine not in used, "machine {} holds {} and {}", rank.machine, used.get(rank.machine), where)
             used[rank.machine] = where
             held = x.machines.get(rank.machine)
-            require(held is not None and held.run is run, f"{where} runs on {rank.machine} without holding it")
+            holds = held is not None and held.run is run
+            require(holds, "{} runs on {} without holding it", where, rank.machine)
     for held in x.machines.values():
         if held.run is not None:
-            require(
-                held.id in used and x.live.get(held.run.job) is held.run, f"machine {held.id} leaks: its run is over"
-            )
+            alive = held.id in used and x.live.get(held.run.job) is held.run
+            require(alive, "machine {} leaks: its run is over", held.id)
 
 
 def _check_jobs(x: Experiment) -> None:
     for ticket, asked in x.asks.items():
         over = asked.kind == PREDICT and x.jobs[asked.payload["job"]].state.ended
-        require(not over, f"{x.id} waits for a prediction {ticket} of a job that is over")
+        require(not over, "{} waits for a prediction {} of a job that is over", x.id, ticket)
     waiting = set()
     for job in x.jobs.values():
-        live = job.state.live
-        require((job.run is not None) == live, f"job {job.id} is {job.state.value} with run {job.run}")
-        require((job.id in x.live) == live, f"job {job.id} is {job.state.value}, live: {job.id in x.live}")
-        fits = job.state in (JobState.HELD, JobState.CREATING, JobState.SUSPENDING) or live
-        require(fits if job.held else job.state is not JobState.HELD, f"job {job.id} is {job.state.value}: {job.held}")
-        if job.state is JobState.HELD:
+        state = job.state
+        live = state.live
+        require((job.run is not None) == live, "job {0.id} is {0.state} with run {0.run}", job)
+        require((job.id in x.live) == live, "job {0.id} is {0.state}, live: {1}", job, x.live)
+        fits = state in (JobState.HELD, JobState.CREATING, JobState.SUSPENDING) or live
+        require(fits if job.held else state is not JobState.HELD, "job {0.id} is {0.state}: {0.held}", job)
+        if state is JobState.HELD:
             _check_idle(x, job)
-        if job.state.idle:
+        if state.idle:
             if not losses.held(x, job):
                 withheld = job.id in job.member.withheld
-                require(
-                    withheld != job.member.running, f"job {job.id} of {job.member.phase.value} withheld: {withheld}"
-                )
+                fits = withheld != job.member.running
+                require(fits, "job {0.id} of {0.member.phase} withheld: {1}", job, withheld)
                 if not withheld:
                     waiting.add(job.id)
             _check_idle(x, job)
-    require(waiting == set(x.idle) == set(x.idle._keys), f"idle jobs are {waiting}, the queue has {set(x.idle)}")
+    require(waiting == set(x.idle) == set(x.idle._keys), "idle jobs are {}, the queue has {}", waiting, x.idle)
     for m in x.members.values():
         own = Counter(job.state for job in x.jobs.values() if job.member is m)
-        require(own == +Counter(m.states), f"jobs of {m.id} are {own}, counted {m.states}")
-        require(all(x.jobs[name].state.idle for name in m.withheld), f"withheld of {m.id}: {list(m.withheld)}")
+        require(own == +Counter(m.states), "jobs of {0.id} are {1}, counted {0.states}", m, own)
+        require(all(x.jobs[name].state.idle for name in m.withheld), "withheld of {0.id}: {0.withheld}", m)
         runs = [run for run in x.live.values() if x.jobs[run.job].member is m]
-        require(not (m.phase.over and runs), f"{m.id} is over and has {len(runs)} runs")
-    require(set(x.open) == {j.id for j in x.jobs.values() if not j.state.ended}, f"open jobs are {list(x.open)}")
-    require(x.busy == sum(not m.idle for m in x.machines.values()), f"{x.busy} machines are counted as busy")
+        require(not (m.phase.over and runs), "{} is over and has runs {}", m.id, runs)
+    require(set(x.open) == {j.id for j in x.jobs.values() if not j.state.ended}, "open jobs are {}", x.open)
+    require(x.busy == sum(not m.idle for m in x.machines.values()), "{} machines are counted as busy", x.busy)
     vacant = {m.id for m in x.machines.values() if m.idle and not m.reserved}
-    require(x.vacant == vacant, f"vacant are {vacant}, counted {x.vacant}")
+    require(x.vacant == vacant, "vacant are {}, counted {}", vacant, x.vacant)
     moving = any(not entry.settled for entry in x.snapshots.entries())
     settled = x.snapshots.settled
-    require(settled != moving, f"{x.id} counts its snapshots wrongly: settled is {settled}")
-    require(not (x.phase.over and (x.live or x.machines)), f"{x.id} is over and holds {list(x.machines)}")
+    require(settled != moving, "{} counts its snapshots wrongly: settled is {}", x.id, settled)
+    require(not (x.phase.over and (x.live or x.machines)), "{0.id} is over and holds {0.machines}", x)
 
 
 def _check_idle(x: Experiment, job: Job) -> None:
     source = x.source_of(job)
     expected = source[1] if source is not None else 0
-    require(job.position == expected, f"job {job.id} waits at {job.position}, it can go on from {expected}")
-    require(not job.forked or source is not None, f"job {job.id} waits, and what it was forked from is gone")
+    require(job.position == expected, "job {0.id} waits at {0.position}, it can go on from {1}", job, expected)
+    require(not job.forked or source is not None, "job {} waits, and what it was forked from is gone", job.id)
     if job.state is JobState.SUSPENDED:
-        require(x.snapshots.newest(job.id) is not None, f"job {job.id} is SUSPENDED without a snapshot")
+        require(x.snapshots.newest(job.id) is not None, "job {} is SUSPENDED without a snapshot", job.id)
 
 
 def _check_quota(x: Experiment) -> None:
     """The bytes are counted as they are, and above the quota there is only what somebody needs."""
     sizes = {entry.info.sha256: entry.info.size for entry in x.snapshots.entries()}
     total = sum(sizes.values())
-    require(x.snapshots.size == total, f"{x.id} counts {x.snapshots.size} bytes of snapshots, there are {total}")
+    require(x.snapshots.size == total, "{0.id} counts {0.snapshots.size} bytes of snapshots, there are {1}", x, total)
     limit = x.snapshot_quota
     if limit is None:
         return
-    require(x.crowded == max(total - limit, 0), f"{x.id} says that it is {x.crowded} bytes above {limit}, with {total}")
+    crowded = max(total - limit, 0)
+    require(x.crowded == crowded, "{0.id} says that it is {0.crowded} bytes above {1}, with {2}", x, limit, total)
     if total <= limit:
         return
     for sha256 in sizes:
@@ -430,55 +438,55 @@ def _check_pins(x: Experiment) -> None:
         for pin in entry.pins:
             kind, _, holder = pin.partition(":")
             if kind == "fork":
-                require(x.jobs[holder].fork_pin == here, f"{here} is pinned by {pin}, which does not know")
+                require(x.jobs[holder].fork_pin == here, "{} is pinned by {}, which does not know", here, pin)
             else:
                 job, _, attempt = holder.rpartition(".")
                 run = x.live.get(job)
                 known = run is not None and run.attempt == int(attempt) and run.source == here
-                require(known, f"{here} is pinned by {pin}, which is over or has loaded it")
+                require(known, "{} is pinned by {}, which is over or has loaded it", here, pin)
     for run in x.live.values():
         _check_source(x, run)
     for child in x.jobs.values():
         if child.fork_pin is not None:
-            require(not child.state.ended, f"job {child.id} ended and still pins its origin")
+            require(not child.state.ended, "job {} ended and still pins its origin", child.id)
             entry_of = x.snapshots.get(*child.fork_pin)
-            require(entry_of is None or child.fork_holder in entry_of.pins, f"job {child.id} lost its pin")
+            require(entry_of is None or child.fork_holder in entry_of.pins, "job {} lost its pin", child.id)
 
 
 def _check_source(x: Experiment, run: Run) -> None:
     if run.source is not None:
         entry = x.snapshots.get(*run.source)
-        require(entry is None or run.holder in entry.pins, f"job {run.job} loads {run.source}, which is not pinned")
+        require(entry is None or run.holder in entry.pins, "job {0.job} loads {0.source}, which is not pinned", run)
 
 
 def _check_shares(core: Core, x: Experiment) -> None:
     tenant = core.cluster.tenants.get(x.id)
-    require((tenant is None) == x.phase.over, f"{x.id} is {x.phase.value} with tenant {tenant}")
+    require((tenant is None) == x.phase.over, "{0.id} is {0.phase} with tenant {1}", x, tenant)
     if tenant is None:
         return
-    require(tenant.held == set(x.machines), f"{x.id} holds {set(x.machines)}, the cluster says {tenant.held}")
-    require((tenant.weight, tenant.cap) == x.terms, f"{x.id} is {x.terms}, the cluster says {tenant}")
-    require(tenant.share == x.share, f"{x.id} has share {x.share}, the cluster says {tenant.share}")
+    require(tenant.held == set(x.machines), "{0.id} holds {0.machines}, the cluster says {1}", x, tenant)
+    terms = x.terms
+    require((tenant.weight, tenant.cap) == terms, "{} is {}, the cluster says {}", x.id, terms, tenant)
+    require(tenant.share == x.share, "{0.id} has share {0.share}, the cluster says {1}", x, tenant)
     for machine in tenant.held:
         known = core.cluster.machines.get(machine)
-        require(known is not None and known.holder == x.id, f"{x.id} holds {machine}, the cluster does not know")
+        agreed = known is not None and known.holder == x.id
+        require(agreed, "{} holds {}, the cluster does not know", x.id, machine)
     if x.held > x.share and "core/share" not in x.timers:
         leaving = sum(len(r.machines) for r in x.live.values() if r.ending is not None or not r.preemptible)
-        require(
-            x.held - leaving <= x.share,
-            f"{x.id} holds {x.held} of {x.share} after its deadline, {leaving} are leaving",
-        )
+        text = "{0.id} holds {0.held} of {0.share} after its deadline, {1} are leaving"
+        require(x.held - leaving <= x.share, text, x, leaving)
 
 
 def _check_reasons(core: Core, x: Experiment, at: float) -> None:
     waiting = Waiting(x, core.cluster, at)
     for job in x.open.values():
         trains = job.state is JobState.RUNNING
-        require(trains or waiting.job(job), f"job {job.id} of {x.id} is {job.state.value} and does not say why")
+        require(trains or waiting.job(job), "job {0.id} of {1} is {0.state} and does not say why", job, x.id)
     for member in x.members.values():
         says = waiting.experiment(member)
         at_work = member.phase is Phase.RUNNING and any(x.jobs[r.job].member is member for r in x.live.values())
-        require(says or at_work, f"{member.id} is {member.phase.value}, runs nothing, and does not say why")
+        require(says or at_work, "{0.id} is {0.phase}, runs nothing, and does not say why", member)
 
 
 def _stream(core: Core, experiment: str) -> Experiment:

@@ -244,6 +244,12 @@ async def test_copies_that_made_room_are_fetched_again_by_the_next_run(
     created = await client.create(experiment(tmp_path / "e", jobs=1, length=200, pace=0.02))
     await until(lambda: len(pieces.stored()) > 1)
     await client.pause(created.id)
+
+    async def suspended() -> bool:
+        return (await client.jobs(created.id))[0].state is JobState.SUSPENDED
+
+    # Before that, a snapshot more may come at any moment.
+    await until(suspended)
     await until(lambda: pieces.local() == [])
 
     async def told() -> bool:
@@ -251,7 +257,6 @@ async def test_copies_that_made_room_are_fetched_again_by_the_next_run(
 
     await until(told)
     job = (await client.jobs(created.id))[0]
-    assert job.state is JobState.SUSPENDED
     assert all(snapshot.stored for snapshot in job.snapshots)
     await client.resume(created.id)
     assert (await client.wait(created.id, timeout=60)).state is ExperimentState.COMPLETED

@@ -18,7 +18,7 @@ pytest.importorskip("optuna", reason="the extra optuna is not installed: pip ins
 
 from optuna.trial import FrozenTrial, TrialState
 
-from hopyard_hpgen.generators.optuna_samplers import CmaEsGenerator, Nsga2Generator, TpeGenerator
+from hopyard_hpgen.generators.optuna_samplers import CmaEsGenerator, GpGenerator, Nsga2Generator, TpeGenerator
 from hopyard_hpgen.generators.optuna_study import OptunaGenerator
 from hopyard_hpgen.generators.random import RandomGenerator
 
@@ -210,3 +210,21 @@ def test_without_optuna_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(PluginError, match=r"tpe, gp, cmaes and nsga2 need Optuna: pip install 'hopyard\[optuna\]'"):
         load_plugin(GENERATORS, "hopyard_hpgen.generators.optuna_samplers:TpeGenerator")
+
+
+def test_gp_computes_with_one_thread_and_leaves_the_number_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'hopyard[torch]'")
+    before, seen = torch.get_num_threads(), []
+    real = OptunaGenerator.create
+
+    def create(self: OptunaGenerator, job: str, ordinal: int) -> Configuration | None:
+        seen.append(torch.get_num_threads())
+        return real(self, job, ordinal)
+
+    monkeypatch.setattr(OptunaGenerator, "create", create)
+    torch.set_num_threads(2)
+    try:
+        made(GpGenerator(SPACE, 1), "a")
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits"
@@ -13,10 +14,11 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "digits"
 def train(*arguments: str) -> list[str]:
     program = [sys.executable, str(EXAMPLE / "train.py"), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True, timeout=120)
     return [line.partition("loss")[0] + line.partition("loss")[2].split()[0] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.timeout(180)  # three processes that import PyTorch and scikit-learn
 def test_runs_off_the_cluster_and_resumes_with_the_same_curve(tmp_path: Path) -> None:
     straight = train("--epochs", "4")
     assert len(straight) == 4

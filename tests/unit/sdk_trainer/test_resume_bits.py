@@ -20,7 +20,9 @@ def train(folder: Path, *stages: int) -> Any:
     """Train stages of all cases in a process of their own."""
     program = [sys.executable, "-m", "tests.unit.sdk_trainer.torch_trainers", str(folder), *map(str, stages)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=120
+    )
     return json.loads(done.stdout)
 
 
@@ -31,7 +33,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Any]]:
     return straight, [train(folder, stage) for stage in range(3)]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("case", CASES)
 def test_metrics_and_state_are_the_same_bits(case: str, trained: tuple[Any, list[Any]]) -> None:
     straight, parts = trained

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from hopyard.generator import GeneratorParameterError
-from hopyard.space import Space, show
+from hopyard.space import Configuration, Space, show
 from hopyard_hpgen.generators.optuna_study import OptunaGenerator, check_share, check_truth, check_whole
 
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler, TPESampler  # isort: skip - says what is missing first
@@ -91,6 +92,11 @@ class GpGenerator(OptunaGenerator):
             raise GeneratorParameterError("the generator gp needs torch: pip install 'hopyard[optuna,torch]'")
         self._startup = n_startup_trials
         super().__init__(space, seed, history=history, **parameters)
+
+    def create(self, job: str, ordinal: int) -> Configuration | None:
+        """See `OptunaGenerator`; computed by one thread."""
+        with _one_thread():
+            return super().create(job, ordinal)
 
     def sampler(self, seed: int) -> BaseSampler:
         """Optuna's GPSampler."""
@@ -191,3 +197,16 @@ class Nsga2Generator(OptunaGenerator):
     def sampler(self, seed: int) -> BaseSampler:
         """Optuna's NSGAIISampler."""
         return NSGAIISampler(seed=seed, **self._options)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """PyTorch with one thread: beside training, threads that share such small matrices mostly wait for each other."""
+    import torch  # late, for it takes long and only `gp` needs it
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

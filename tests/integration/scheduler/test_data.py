@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopyard.client.types import DataPartition, Experiment, ExperimentState
+from hopyard.client.datasets import DataPartition
+from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import Conflict, InvalidInput
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
 

@@ -6,12 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
+from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
 from hopyard.client.types import (
     Change,
     Cluster,
-    DataPartition,
-    DataReplica,
-    DataSet,
     Experiment,
     ExperimentState,
     Garbage,
@@ -23,7 +21,6 @@ from hopyard.client.types import (
     Node,
     NodeState,
     Point,
-    ReplicaState,
     Report,
     Snapshot,
     Statistic,

@@ -46,7 +46,7 @@ name: hopping
 trainer: train.py:Reader
 metric: {{name: score, mode: max}}
 space: {{x: {{uniform: [0.0, 1.0]}}}}
-policy: tests.integration.scheduler.hopping:Hopper
+policy: tests.integration.scheduler.visiting:Visitor
 data: {data}
 stop: {{jobs: {jobs}, max_iterations: {length}}}
 unit: units

@@ -56,7 +56,7 @@ name: summing
 trainer: train.py:Sum
 metric: {name: total, mode: max}
 space: {x: {uniform: [0.0, 1.0]}}
-policy: tests.integration.scheduler.visiting:Hopper
+policy: tests.integration.scheduler.visiting:Visitor
 data: numbers
 stop: {jobs: 2, max_iterations: 9}
 unit: units

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hopyard.client import AsyncClient
-from hopyard.client.types import DataPartition, DataReplica, DataSet, NodeState, ReplicaState
+from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
+from hopyard.client.types import NodeState
 from hopyard.rpc import Backoff
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopyard.client.types import DataPartition, ReplicaState
+from hopyard.client.datasets import DataPartition, ReplicaState
 from hopyard.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from tests.integration.scheduler.catalog_cluster import Cluster, partition, standing
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopyard.client.types import DataPartition, Experiment, ExperimentState
+from hopyard.client.datasets import DataPartition
+from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import Conflict, InvalidInput
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
 
@@ -45,7 +46,7 @@ name: hopping
 trainer: train.py:Reader
 metric: {{name: score, mode: max}}
 space: {{x: {{uniform: [0.0, 1.0]}}}}
-policy: tests.integration.scheduler.visiting:Hopper
+policy: tests.integration.scheduler.visiting:Visitor
 data: {data}
 stop: {{jobs: {jobs}, max_iterations: {length}}}
 unit: units

@@ -17,7 +17,7 @@ from hopyard.policy import (
 )
 
 
-class Hopper(Policy):
+class Visitor(Policy):
     """A position is a visit to a partition."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.main import run
 from hopyard.cli.partitions import at_url, data_table, partition, partitions_table
-from hopyard.client.types import DataPartition, DataReplica, DataSet, ReplicaState
+from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
 
 
 def shown(renderable: RenderableType) -> list[str]:

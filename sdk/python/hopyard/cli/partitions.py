@@ -13,7 +13,7 @@ from hopyard.datasets.names import EVAL, TRAIN, Split, is_url, partition_name
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hopyard.client.types import DataPartition, DataSet
+    from hopyard.client.datasets import DataPartition, DataSet
     from hopyard.datasets.manifest import Made
 
 _STATES: Final = {"PRESENT": "green", "BROKEN": "red", "AWAY": "yellow", "UNKNOWN": "dim"}
@@ -25,7 +25,7 @@ def partition(split: Split, given: str) -> DataPartition:
     Raises:
         WrongUse: It is none of that.
     """
-    from hopyard.client.types import DataPartition, DataReplica
+    from hopyard.client.datasets import DataPartition, DataReplica
 
     option = "--partition" if split == TRAIN else "--eval"
     number, separator, places = given.partition("=")
@@ -45,7 +45,7 @@ def partition(split: Split, given: str) -> DataPartition:
 
 def at_url(url: str) -> list[DataPartition]:
     """The partitions at a URL that `hopyard data split` made."""
-    from hopyard.client.types import DataPartition
+    from hopyard.client.datasets import DataPartition
     from hopyard.datasets.manifest import manifest_at
 
     base = url.rstrip("/")

@@ -11,18 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from hopyard.client import converters
 from hopyard.client.blobs import put_blob
+from hopyard.client.datasets import DataPartition, DataSet
 from hopyard.client.downloads import Which, choose, download
 from hopyard.client.looking import Looking, id_of
-from hopyard.client.types import (
-    DataPartition,
-    DataSet,
-    Download,
-    Experiment,
-    Exported,
-    Garbage,
-    Imported,
-    Job,
-)
+from hopyard.client.types import Download, Experiment, Exported, Garbage, Imported, Job
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.printable import printable
 from hopyard.v1 import data_pb2, experiment_pb2, job_manager_pb2

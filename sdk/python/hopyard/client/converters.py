@@ -7,12 +7,10 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final
 
+from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
 from hopyard.client.types import (
     Change,
     Cluster,
-    DataPartition,
-    DataReplica,
-    DataSet,
     Experiment,
     ExperimentState,
     Garbage,
@@ -25,7 +23,6 @@ from hopyard.client.types import (
     Node,
     NodeState,
     Point,
-    ReplicaState,
     Report,
     Snapshot,
     Statistic,

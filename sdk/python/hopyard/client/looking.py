@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Self
 from hopyard.client import converters
 from hopyard.client.address import DEFAULT_DATA, find_server
 from hopyard.client.connection import Connection
+from hopyard.client.datasets import DataSet
 from hopyard.client.logs import LogReader
 from hopyard.client.types import (
     Change,
     Cluster,
-    DataSet,
     Experiment,
     ExperimentState,
     Job,

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Self
 
 from hopyard.client.address import DEFAULT_DATA
 from hopyard.client.aio import AsyncClient
+from hopyard.client.datasets import DataPartition, DataSet
 from hopyard.client.downloads import Which
 from hopyard.client.looking import ENDED, PATIENCE_SECONDS
 from hopyard.client.loop import LoopThread
 from hopyard.client.types import (
     Change,
     Cluster,
-    DataPartition,
-    DataSet,
     Download,
     Experiment,
     ExperimentState,

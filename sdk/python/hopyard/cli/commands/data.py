@@ -11,7 +11,7 @@ from hopyard.cli.options import Data, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
-    from hopyard.client.types import DataPartition, DataSet
+    from hopyard.client.datasets import DataPartition, DataSet
 
 _HELP = """Split data into partitions, and register where they lie.
 

@@ -43,6 +43,7 @@ def missed(x: Experiment, source: SnapshotId, node: str) -> None:
         return
     entry.stored = False
     entry.nodes.discard(node)
+    x.tidied = True
     entry.misses += 1
     if not entry.nodes or entry.misses >= MISSES:
         x.snapshots.remove(entry)

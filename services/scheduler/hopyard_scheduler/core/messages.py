@@ -109,6 +109,7 @@ def _started(x: Experiment, job: Job, run: Run, rank: Rank, body: Started) -> No
     x.hops.arrived(body.fetched, from_store=body.from_store)
     if run.source is not None:
         x.snapshots.fetched(*run.source, rank.node)
+        x.tidied = True  # What lies on two nodes needs no older one to fall back to.
         if all(other.started for other in run.ranks):
             _let_source_go(x, run)
     if rank is not run.ranks[0]:

@@ -58,6 +58,7 @@ def node_lost(x: Experiment, event: NodeLost) -> None:
     kept = frozenset(event.snapshots)  # It is back already with these, in another life: see `node_back`, which follows.
     x.snapshots.not_shipping(event.node, lambda job, attempt: True, kept)
     lost_snapshots = x.snapshots.node_lost(event.node, kept)
+    x.tidied = True
     gone = tuple(sorted(m.id for m in x.machines.values() if m.node == event.node))
     for machine in gone:
         x.give_up(machine)
@@ -114,6 +115,7 @@ def node_back(x: Experiment, event: NodeBack) -> None:
     """A node opened a session again: what it no longer has is lost, what it has not acknowledged is sent again."""
     listed = set(event.runs)
     x.snapshots.node_holds(event.node, frozenset(event.snapshots))
+    x.tidied = True
     x.snapshots.not_shipping(event.node, lambda job, attempt: RunKey(x.id, job, attempt) not in listed)
     losses.rewind_all(x, x.snapshots.node_lost(event.node, frozenset(event.snapshots)))
     for key in event.lost:
@@ -133,6 +135,7 @@ def node_back(x: Experiment, event: NodeBack) -> None:
 
 def copies_evicted(x: Experiment, event: CopiesEvicted) -> None:
     """A node made room: who needs these snapshots gets them from the store, or from another node."""
+    x.tidied = True
     for job in dict.fromkeys(x.snapshots.evicted(event.node, frozenset(event.snapshots))):
         x.changed(x.jobs[job])
 

@@ -19,7 +19,7 @@ from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.commands.replay import replay
 from hopyard_scheduler.service import SchedulerService
-from tests.integration.scheduler.hopping import PROGRAM
+from tests.integration.scheduler.touring import PROGRAM
 
 NODES = ("a", "b")
 
@@ -84,7 +84,7 @@ async def started(client: AsyncClient, folder: Path, *, jobs: int, units: int, p
         "trainer": "train.py:TRAINER",
         "metric": {"name": "score", "mode": "max"},
         "space": {"rate": {"uniform": [0.1, 0.9]}, "pace": pace},
-        "policy": {"name": "tests.integration.scheduler.hopping:Hopping", **paths},
+        "policy": {"name": "tests.integration.scheduler.touring:Hopping", **paths},
         "stop": {"jobs": jobs, "max_iterations": units},
         "snapshot": {"every": 1, "keep_best": 0},
         "unit": "units",

@@ -11,12 +11,15 @@ from typing import Literal
 
 from hopyard.policy.vocabulary import TerminateJob
 from hopyard_scheduler.core.events import (
+    DataChanged,
     ExperimentCreated,
     JobHeld,
     JobOperated,
     MemberJoined,
     NodeDrained,
     Operated,
+    PlacedData,
+    PlacedPartition,
     Requested,
     Settings,
     Updated,
@@ -31,6 +34,15 @@ from tests.simulation.training import Store
 from tests.simulation.world import World
 
 MAX_POSITION = 8
+DATA = PlacedData(
+    "simulated",
+    tuple(
+        PlacedPartition(name, places=dict.fromkeys(nodes, f"/{name}"), homes=nodes)
+        for name, nodes in (("train/0", ("n1", "n2")), ("train/1", ("n2", "n3")), ("eval/0", ("n1", "n3")))
+    ),
+)
+"""What probes that evaluate train on: each partition on two of the nodes."""
+
 _READS: list[Literal["nothing", "finals", "reports"]] = ["nothing", "finals", "reports"]
 QUIET_LIMIT = 3000.0  # Virtual seconds within which everything ends once faults have stopped.
 EVENT_LIMIT = 6000  # Core events of one schedule: more is a livelock.
@@ -114,6 +126,8 @@ class Schedule:
             self.world.later(self._more.uniform(2.0, 10.0), self._hold_again)
         if self.probe == "tree":
             self.world.later(6.0, self._request)
+        if PROBES[self.probe].evaluates:
+            self.world.later(1.0, self._announce)
 
     def _drive(self) -> None:
         scheduler, world = self.scheduler, self.world
@@ -200,7 +214,11 @@ class Schedule:
             every_iteration=policy.every_iteration or not quiet,
             ends_jobs=not (quiet and self.probe in CONTENT_AT_THE_END),
             space={"lr": {"int": [0, 1_000_003]}},
+            evaluates=policy.evaluates,
         )
+        data = None
+        if policy.evaluates:  # It needs machines on nodes that hold all the data between them.
+            data, settings = DATA, replace(settings, slots=None, concurrency=None)
         name = f"x{self.created + 1}"
         core = self.scheduler.core
         live = [x for x in core.experiments.values() if not x.phase.over and not core.thinks(x.id)]
@@ -210,8 +228,26 @@ class Schedule:
             own = replace(settings, metric=group.settings.metric, mode=group.settings.mode)
             self.scheduler.handle(MemberJoined(self.world.now, group.id, name, own))
         else:
-            self.scheduler.handle(ExperimentCreated(self.world.now, name, settings))
+            self.scheduler.handle(ExperimentCreated(self.world.now, name, settings, data=data))
         self.created += self.scheduler.journalled(name)  # It is not there if the scheduler crashed over it.
+
+    def _announce(self) -> None:
+        """Says which nodes hold what: all that are there hold what they always did."""
+        self.world.later(1.0, self._announce)
+        core = self.scheduler.core
+        if core is None:
+            return
+        up = {name for name, node in core.cluster.nodes.items() if node.up}
+        now = tuple(
+            replace(one, places={node: path for node, path in one.places.items() if node in up})
+            for one in DATA.partitions
+        )
+        there = [
+            x.id for x in core.experiments.values() if not x.phase.over and x.data is not None and x.data.differs(now)
+        ]
+        for name in there:
+            if self.scheduler.core is not None:
+                self.scheduler.handle(DataChanged(self.world.now, name, now))
 
     def _make_room_again(self) -> None:
         if self.world.faulty:
@@ -323,6 +359,7 @@ class Schedule:
         if self._more.random() < 0.2:
             self.world.fault("limit changed by a person", x.id)
             limit = self._more.choice([1, 2, None])
+            limit = None if x.data is not None else limit
             cleared = ("concurrency",) if limit is None else ()
             request = f"u{self.world.now}"
             self.scheduler.handle(Updated(self.world.now, x.id, request, concurrency=limit, cleared=cleared))

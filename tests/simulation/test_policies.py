@@ -2,9 +2,10 @@
 
 import pytest
 
-from hopyard.policy import ApplicationStat, Cluster, Policy
+from hopyard.policy import ApplicationStat, Cluster, Policy, RunEnd, RunMode
 from hopyard_policies.bandit import BanditPolicy
 from hopyard_policies.median import MedianPolicy
+from hopyard_policies.mop import MopPolicy
 from hopyard_policies.pbt import PbtPolicy
 from tests.simulation.probes import PROBES, Predict
 from tests.simulation.schedule import run
@@ -45,9 +46,30 @@ class Pbt(PbtPolicy):
         super().__init__(population=3, interval=2, truncation=0.5)
 
 
+class Mop(MopPolicy):
+    """Holds every epoch that a job has been through against what it was trained on, and when."""
+
+    def __init__(self) -> None:
+        super().__init__(barrier=True)
+        self.trained: dict[str, dict[int, str]] = {}
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        unit = self._visits.running.get(run.job)
+        if unit is not None and run.mode is RunMode.TRAIN and run.resume_position > unit.position:
+            assert run.resume_position == unit.position + 1
+            units = self.trained.setdefault(run.job, {})
+            units[unit.position] = unit.partition
+            assert cluster.data is not None
+            epoch = len(cluster.data.train)
+            first = unit.position // epoch * epoch
+            visited = [units[position] for position in range(first, unit.position + 1)]
+            assert len(set(visited)) == len(visited), f"job {run.job} visited {visited} from {first} on"
+        super().on_run_end(cluster, run)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("name", "policy"), [("bandit", Bandit), ("median", Median), ("pbt", Pbt)])
+@pytest.mark.parametrize(("name", "policy"), [("bandit", Bandit), ("median", Median), ("pbt", Pbt), ("mop", Mop)])
 def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, name, policy)
     outcomes = [run(name, seed) for seed in range(20)]

@@ -39,8 +39,8 @@ class Longest:
     once and one of them finds nothing left to take, those before it make room if they can: as many machines as can work do, which
     makes equal units in rounds optimal. Likewise they change their choices for a longer configuration that nobody took.
 
-    With replicas, a machine that holds several partitions takes first what would be the most work for others if it died, unless the
-    longest configuration has as much left to do as itself.
+    With replicas, a machine that holds several partitions takes first the one that would take longest if the fastest machine that
+    holds it died, unless the longest configuration has as much left to do as the machine itself.
 
     A machine that has nothing more to do may take a unit that another one was to train, if it holds the partition, too, and
     ends it before the other one would have come to its last.
@@ -68,19 +68,16 @@ class Longest:
             self._remaining[config] += seconds
             self._load[machine] += seconds
             self._todo[machine].setdefault(config, []).append(partition)
-        self._heirs: list[dict[int, float]] = [
-            {} for _ in speeds
-        ]  # How fast those are, together, that hold what one holds.
-        self._bequest: list[dict[int, float]] = [
-            {} for _ in speeds
-        ]  # How much they would have to do for each partition.
+        # By partition: the work that is left, and how fast those that hold it are together without the fastest of them.
+        self._left = [0.0] * len(sizes)
+        self._others = [
+            math.fsum(speeds[m] for m in held) - max((speeds[m] for m in held), default=0.0) for held in problem.holders
+        ]
+        self._held: list[set[int]] = [set() for _ in speeds]  # The partitions that each machine is to train on.
         if self._steals:
             for (config, partition), machine in zip(problem.units, hosting, strict=True):
-                if partition not in self._heirs[machine]:
-                    held = problem.holders[partition]
-                    self._heirs[machine][partition] = math.fsum(speeds[m] for m in held if m != machine)
-                work = self._bequest[machine].get(partition, 0.0) + costs[config] * sizes[partition]
-                self._bequest[machine][partition] = work
+                self._left[partition] += costs[config] * sizes[partition]
+                self._held[machine].add(partition)
 
     def free(self, config: int) -> None:
         """See `Rule`."""
@@ -122,22 +119,25 @@ class Longest:
             key = next((key for key in candidates if key[1] in todo and key[1] in keys), None)
         if key is None:
             return False
-        if len(self._heirs[machine]) > 1 and -key[0] < self._load[machine]:
+        if len(self._held[machine]) > 1 and -key[0] < self._load[machine]:
             key = self._riskiest(machine, candidates) or key
         self._pick(key)
         chosen[key[1]] = machine
         return True
 
     def _riskiest(self, machine: int, candidates: Sequence[tuple[float, int]]) -> tuple[float, int] | None:
-        """The longest candidate for the partition that would be most work for others if the machine died; None: nobody needs it."""
+        """The longest candidate for the partition that is most at risk, of those that any needs; None: none needs any."""
         todo, keys = self._todo[machine], self._keys
-        partition = self._by_risk(machine, self._heirs[machine])[0]
-        return next((key for key in candidates if key[1] in keys and partition in todo.get(key[1], ())), None)
+        for partition in self._by_risk(self._held[machine]):
+            for key in candidates:
+                if key[1] in keys and partition in todo.get(key[1], ()):
+                    return key
+        return None
 
-    def _by_risk(self, machine: int, partitions: Iterable[int]) -> list[int]:
-        """Partitions, first those that would keep others busy longest if the machine died; alike, the largest first."""
-        work, speed, sizes = self._bequest[machine], self._heirs[machine], self._problem.sizes
-        return sorted(partitions, key=lambda q: (-work[q] / speed[q] if speed.get(q) else 0.0, -sizes[q], q))
+    def _by_risk(self, partitions: Iterable[int]) -> list[int]:
+        """Partitions, first those that would take longest if the fastest that holds them died; alike, the largest first."""
+        left, others, sizes = self._left, self._others, self._problem.sizes
+        return sorted(partitions, key=lambda q: (-left[q] / others[q] if others[q] else 0.0, -sizes[q], q))
 
     def _exchange(self, chosen: dict[int, int]) -> None:
         """Lets machines change their choices so that a longer configuration is among them, and a shorter one not."""
@@ -190,9 +190,8 @@ class Longest:
         partitions = self._todo[host][config]
         problem = self._problem
         held = partitions if machine == host else [q for q in partitions if machine in problem.holders[q]]
-        partition = held[0] if len(held) == 1 else self._by_risk(host, held)[0]
-        if self._steals:
-            self._bequest[host][partition] -= problem.costs[config] * problem.sizes[partition]
+        partition = held[0] if len(held) == 1 else self._by_risk(held)[0]
+        self._left[partition] -= problem.costs[config] * problem.sizes[partition]
         partitions.remove(partition)
         if not partitions:
             del self._todo[host][config]

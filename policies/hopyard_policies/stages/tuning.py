@@ -301,7 +301,6 @@ class Tuning:
         found: list[Call] = []
         for state, errand in list(self.errands()):
             reached, finished = progress.reached(state.id)
-            reached = min(reached, errand.until)
             if not self._hears_each and reached < errand.next_decision(state.position) and not finished:
                 state.position = max(state.position, reached)
             elif reached > state.position or finished:
@@ -318,6 +317,8 @@ class Tuning:
         finished: bool,
     ) -> list[Call]:
         new = [point for point in curve if state.position < point.position <= reached]
+        # Programs that cannot stop at `until` do so at their first report beyond it.
+        new = new[: next((n for n, point in enumerate(new, 1) if point.position >= errand.until), len(new))]
         if not self._hears_each:  # What lies before the next decision is passed over.
             due = errand.next_decision(state.position)
             new = [point for point in new if point.position >= due] or new[-1:]

@@ -67,6 +67,11 @@ class Trial:
         """Where it is complete."""
         return self.pieces[-1][0]
 
+    @property
+    def begins(self) -> int:
+        """From where on its own job can train it: what comes before was trained with another configuration."""
+        return self.pieces[-2][0] if len(self.pieces) > 1 else 0
+
     def forked(self, job: str, position: int, hyperparameters: Hyperparameters, limit: int) -> Trial:
         """Another trial that begins with this one's training up to a position."""
         before = tuple((min(end, position), given) for end, given in self.pieces if end < position)

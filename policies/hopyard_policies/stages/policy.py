@@ -13,6 +13,7 @@ from hopyard.policy import (
     CurvePoint,
     Decision,
     ExperimentChange,
+    ExperimentView,
     GeneratorExhausted,
     IterationFinish,
     JobCreated,
@@ -29,9 +30,8 @@ from hopyard.policy import (
 )
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import AmendRun, AnswerJob, StartJob, SuspendJob, TerminateJob
-from hopyard_policies.pbt import PbtPolicy
 from hopyard_policies.stages.books import Books
-from hopyard_policies.stages.dispatch import Dispatch
+from hopyard_policies.stages.dispatch import Dispatch, own_snapshots
 from hopyard_policies.stages.plan import SearchPlan, Trial
 from hopyard_policies.stages.sameness import BySequences, nothing_shared
 from hopyard_policies.stages.tuning import Tuning
@@ -109,8 +109,8 @@ class StageTreePolicy(Policy):
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
         """A trial has its configuration: its place in the tree is known."""
-        self._books.plan.add(_trial(cluster.jobs[created.job]))
         self._tuning.hear(created)
+        self._books.plan.add(self._trial(cluster.jobs[created.job]))
         self._turn(cluster)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
@@ -152,7 +152,9 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
-        """Snapshots may have gone with a machine."""
+        """Snapshots may have gone with a machine, or come back."""
+        for job in cluster.open_jobs():
+            self._look(cluster, job)
         self._turn(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
@@ -165,6 +167,14 @@ class StageTreePolicy(Policy):
     def demand(self, cluster: Cluster) -> int:
         """Machines that have runs, that stages which could start need, and that trials to come will."""
         return self._books.could_use
+
+    def review(self, terms: ExperimentView) -> str:
+        """What the tuner says of the terms.
+
+        Raises:
+            ValueError: It cannot serve them.
+        """
+        return self._tuning.tuner.review(terms)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
         """The tuner's."""
@@ -182,7 +192,7 @@ class StageTreePolicy(Policy):
             return
         self._books.plan = self._new_plan()
         for job in jobs:
-            self._books.plan.add(_trial(job))
+            self._books.plan.add(self._trial(job))
         for job in jobs:
             self._look(cluster, job)
 
@@ -193,9 +203,17 @@ class StageTreePolicy(Policy):
             return
         limit = plan[job.id].limit
         plan.trained(job.id, min(job.high_water, limit))
-        for position in cluster.snapshots(job.id):
+        for position in own_snapshots(cluster, job.id):
             if 0 < position <= limit:
                 plan.saved(job.id, position)
+
+    def _trial(self, job: JobView) -> Trial:
+        """A trial: a copy begins as the one that it was made of."""
+        state = self._tuning.states[job.id]
+        if state.parent:
+            parent = self._books.plan[state.parent]
+            return parent.forked(job.id, state.fork_position, job.hyperparameters, job.max_position)
+        return Trial(job.id, ((job.max_position, job.hyperparameters),), job.experiment)
 
     # ---------------------------------------------------------------------------------------------------------- a turn
 
@@ -234,6 +252,11 @@ class _Progress:
             self._curves[by] = self._cluster.curve(by) if by else ()
         return self._curves[by]
 
+    def saved(self, trial: str, position: int) -> str | None:
+        """Whose job has a snapshot of a trial's state at a position (> 0); None: nobody's."""
+        owners = self._plan.node(trial, position).saves.get(position, ())
+        return next((owner for owner in owners if position in self._cluster.snapshots(owner)), None)
+
 
 def _made(tuner: str | Mapping[str, Any]) -> Policy:
     """The tuner that parameters describe."""
@@ -247,10 +270,6 @@ def _made(tuner: str | Mapping[str, Any]) -> Policy:
     if isinstance(found, type) and issubclass(found, StageTreePolicy):
         raise ValueError("tuner is stage_tree itself; name the policy that decides what is trained, such as asha")
     assert isinstance(found, type)
-    if issubclass(found, PbtPolicy):
-        raise ValueError(
-            f"tuner {name}: it copies trials and changes their hyperparameters, which a stage tree cannot train yet"
-        )
     if wrong := unknown_parameters(found, given):
         raise ValueError(f"tuner {name} {wrong}")
     try:
@@ -259,7 +278,3 @@ def _made(tuner: str | Mapping[str, Any]) -> Policy:
         raise ValueError(f"tuner {name}: {error}") from error
     assert isinstance(made, Policy)
     return made
-
-
-def _trial(job: JobView) -> Trial:
-    return Trial(job.id, ((job.max_position, job.hyperparameters),), job.experiment)

@@ -141,7 +141,7 @@ def test_the_dearer_snapshots_are_the_longer_runs_go_on() -> None:
         ({"tuner": "stage_tree"}, "tuner is stage_tree itself"),
         ({"tuner": {"eta": 3}}, "it must be a policy's name"),
         ({"tuner": {"name": "default", "pace": 3}}, "tuner default"),
-        ({"tuner": "pbt"}, "tuner pbt: it copies trials"),
+        ({"tuner": {"name": "pbt", "population": 1}}, "tuner pbt: population is 1"),
         ({"share": 1}, "share is 1"),
         ({"width": 0}, "width is 0"),
         ({"save_every": True}, "save_every is True"),

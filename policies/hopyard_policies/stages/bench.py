@@ -162,7 +162,8 @@ class Bench(Cluster):
     @property
     @override
     def incumbent(self) -> Incumbent | None:
-        return self._scene.cluster.incumbent
+        found = self._scene.cluster.incumbent
+        return found if found is not None and found.job in self._scene.trials else None
 
     def _names(self) -> list[str]:
         return [f"v{number}" for number in range(1, self._scene.width + 1)]

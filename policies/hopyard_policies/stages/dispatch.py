@@ -47,17 +47,18 @@ class Dispatch:
     def __init__(self, books: Books, cluster: Cluster, event: IterationFinish | None) -> None:
         self._books, self._cluster, self._event = books, cluster, event
         self._plan, self._tuning, self._times = books.plan, books.tuning, books.times
+        self._states, self._errands = books.states, books.errands
         self._jobs = cluster.jobs
         # A job whose run is over is idle before its `RunEnd` is here; that comes first.
         self._idle = {job.id for job in cluster.idle_jobs() if job.id not in books.runs}
         self._saved: dict[str, frozenset[int]] = {}
         self._open = {
             id(node)
-            for state in self._tuning.states.values()
+            for state in self._states.values()
             if state.ended is None and state.id in self._plan
             for node in self._plan.leaf(state.id).path()
         }
-        requests = [*self._ended(), *((state.id, errand.until) for state, errand in self._tuning.errands())]
+        requests = [*self._ended(), *((state.id, errand.until) for state, errand in self._errands)]
         self._tree = StageTree(self._plan, requests, self._running(), self._available, self._times.unit)
         # Where trials stop that may be copied there.
         self._copied = (
@@ -140,7 +141,7 @@ class Dispatch:
     def _ended(self) -> list[Request]:
         """Ends the jobs of trials that have ended for the tuner. Answers what must be trained once more for that."""
         again = []
-        for state in self._tuning.states.values():
+        for state in self._states.values():
             if state.over or state.id not in self._idle:
                 continue
             if state.ended is None:
@@ -201,7 +202,7 @@ class Dispatch:
 
     def _dropped(self, trial: str) -> bool:
         """Whether a trial's job can be terminated: its tuner has, and nobody will start from what it has saved or will."""
-        ended = self._tuning.states[trial].ended is JobState.TERMINATED
+        ended = self._states[trial].ended is JobState.TERMINATED
         return ended and trial not in self._needed and not self._serves(trial)
 
     def _branches(self, trial: str, start: int, until: int) -> set[int]:
@@ -228,7 +229,7 @@ class Dispatch:
                 return False
             self._govern(run)
             return True
-        state = self._tuning.states[run.trial]
+        state = self._states[run.trial]
         errand = state.errand
         if self._tuning.copies and position in state.stops:  # It saves as it leaves.
             return False
@@ -358,7 +359,7 @@ class Dispatch:
             job = self._jobs[run.trial]
             for node in self._plan.leaf(run.trial).path():
                 passing.setdefault(id(node), []).append((run, job.position if job.state.live else run.start))
-        for state, errand in self._tuning.errands():
+        for state, errand in self._errands:
             due = errand.next_decision(state.position)
             for run, position in passing.get(id(self._plan.node(state.id, due)), ()):
                 if position < due:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hopyard.policy import CurvePoint, ExperimentView, JobState, JobView
@@ -66,7 +66,10 @@ class TrialState:
 
 
 class Trials(Mapping[str, JobView]):
-    """The jobs of an experiment as its tuner sees them, made when they are looked at; `coming`: those that it has just asked for."""
+    """The jobs of an experiment as its tuner sees them, made when they are looked at.
+
+    `coming` are those that it has just asked for, `hidden` those that do not concern it.
+    """
 
     def __init__(
         self,
@@ -74,15 +77,16 @@ class Trials(Mapping[str, JobView]):
         states: Mapping[str, TrialState],
         coming: Mapping[str, Origin],
         terms: ExperimentView,
+        hidden: Collection[str] = (),
     ) -> None:
-        self._jobs, self._states, self._terms = jobs, states, terms
+        self._jobs, self._hidden, self._states, self._terms = jobs, hidden, states, terms
         self._coming = {job: origin for job, origin in coming.items() if job not in jobs}
 
     def __len__(self) -> int:
-        return len(self._jobs) + len(self._coming)
+        return len(self._jobs) - len(self._hidden) + len(self._coming)
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._jobs
+        yield from (job for job in self._jobs if job not in self._hidden)
         yield from self._coming
 
     def __getitem__(self, job: str) -> JobView:
@@ -99,6 +103,8 @@ class Trials(Mapping[str, JobView]):
                 experiment=self._terms.id,
                 max_position=self._terms.max_position,
             )
+        if job in self._hidden:
+            raise KeyError(job)
         real, state = self._jobs[job], self._states.get(job)
         if state is None:
             return real

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -79,16 +79,17 @@ class Tuning:
     Args:
         tuner: Decides which trials are wanted how far.
         width: Trials that it may train at a time; None: as many as there are, at most `MOST`.
+        hidden: Jobs that it is not to see, as far as they are in there by then.
 
     Attributes:
         states: What it knows of each trial.
         copies: Whether it goes on with changed copies of trials: then these are saved where it stops them.
     """
 
-    def __init__(self, tuner: Policy, width: int | None) -> None:
+    def __init__(self, tuner: Policy, width: int | None, hidden: Collection[str] = ()) -> None:
         self.tuner = tuner
         self.states: dict[str, TrialState] = {}
-        self._width = width
+        self._width, self._hidden = width, hidden
         self._busy: dict[str, str] = {}
         self._reserved: set[str] = set()
         self._calls: deque[Call | Verdict] = deque()
@@ -159,6 +160,13 @@ class Tuning:
             f"the tuner {type(self.tuner).__name__} wants something new {_RESTLESS} times in one up-call"
         )
 
+    def rests(self, cluster: Cluster) -> bool:
+        """Whether it trains nothing and never will, as things are. To be asked after its turn."""
+        waits = self._busy or self._calls or self.jobs_left or self._created or self._forks
+        if waits or cluster.count(JobState.CREATING, JobState.HELD):
+            return False
+        return not self.demand(cluster)
+
     def demand(self, cluster: Cluster) -> int | None:
         """Trials that the tuner could train, those that it trains included; None: any number. To be asked after its turn."""
         return self.tuner.demand(self._bench(cluster, None))
@@ -171,7 +179,7 @@ class Tuning:
 
     def _bench(self, cluster: Cluster, progress: Progress | None) -> Bench:
         coming = {**dict.fromkeys(self._created, ("", 0)), **self._forks}
-        trials = Trials(cluster.jobs, self.states, coming, cluster.experiment)
+        trials = Trials(cluster.jobs, self.states, coming, cluster.experiment, self._hidden)
 
         def curve(job: str) -> list[CurvePoint]:
             position = self.states[job].position if job in self.states else 0

@@ -74,6 +74,7 @@ class Settings:
         every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
         ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
         forks: Whether its policy is told that machines are idle also when a snapshot that it asked for is there (`AllocateJobs`).
+        requests: Whether its policy serves what clients ask for: each gets a job.
         generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
         low: The smallest value that the metric can have; None: not known.
         high: The largest one; None: not known.
@@ -112,6 +113,7 @@ class Settings:
     space: Mapping[str, Any] | None = field(default=None, hash=False)
     constraints: tuple[str, ...] = ()
     forks: bool = False
+    requests: bool = False
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events
@@ -412,13 +414,17 @@ class TimerElapsed:
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A client asks for a configuration trained to a position."""
+    """A client asks for a configuration trained to a position. `ticket` makes it idempotent.
+
+    It is the experiment that the stream is named after, unless another `member` is named.
+    """
 
     at: float
     experiment: str
     ticket: str
     hyperparameters: Hyperparameters
     position: int
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,16 +59,17 @@ def random_space(rng: random.Random, trials: int, length: int) -> list[Configura
 
 
 class Coarse(CurveWorkload):
-    """Curves of programs that report, stop and save only every so many positions, and at the end."""
+    """Curves of programs that report, stop and save only every so many positions, and at the end; and go on `beyond` it."""
 
     every = 1
+    beyond = 0
 
     def lesson(self, hyperparameters: Configuration) -> Lesson:
         """As much of the curve as is reported."""
-        positions = sorted({*range(self.every, self.max_position + 1, self.every), self.max_position})
-        whole = super().lesson(hyperparameters)
+        end = self.max_position
+        positions = sorted({*range(self.every, end + 1, self.every), *range(end, end + self.beyond + 1)})
         steps = [after - before for before, after in zip([0, *positions], positions, strict=False)]
-        return Lesson([whole.values[p - 1] for p in positions], steps, positions)
+        return Lesson([self._curve(hyperparameters, p) for p in positions], steps, positions)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from hopyard.policy import Policy
 from hopyard.policy.vocabulary import TerminateJob
 from hopyard_scheduler.core.events import (
     DataChanged,
@@ -213,6 +214,7 @@ class Schedule:
             generator_reads=self._choices.choice(_READS),
             every_iteration=policy.every_iteration or not quiet,
             ends_jobs=not (quiet and self.probe in CONTENT_AT_THE_END),
+            requests=policy.on_request is not Policy.on_request,
             space={"lr": {"int": [0, 1_000_003]}},
             evaluates=policy.evaluates,
         )

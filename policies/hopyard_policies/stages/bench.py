@@ -25,6 +25,7 @@ from hopyard.policy.vocabulary import (
     Ask,
     Command,
     CreateJob,
+    EndExperiment,
     ForkJob,
     LabelJob,
     Predict,
@@ -35,11 +36,11 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
-from hopyard_policies.stages.trials import Trials
+from hopyard_policies.stages.trials import Origin, Trials
 
 Curve = Callable[[str], Sequence[CurvePoint]]
 
-_PASSED_ON = (CreateJob, LabelJob, Predict, Ask, WakeAt)
+_PASSED_ON = (CreateJob, ForkJob, LabelJob, Predict, Ask, WakeAt, EndExperiment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ class Scene:
         width: How many there are.
         jobs_left: How many jobs it may create.
         curve: A trial's curve, as far as the tuner knows it.
+        snapshots: Where it may start from, or be copied.
+        saved: Whose job has a snapshot of a trial's state; None: nobody's.
+        copies: Whether the tuner may copy trials.
     """
 
     cluster: Cluster
@@ -63,6 +67,9 @@ class Scene:
     width: int
     jobs_left: int
     curve: Curve
+    snapshots: Callable[[str], Sequence[int]]
+    saved: Callable[[str, int], str | None]
+    copies: bool
 
 
 class Bench(Cluster):
@@ -71,6 +78,7 @@ class Bench(Cluster):
     def __init__(self, scene: Scene) -> None:
         self.commands: list[Command] = []
         self.created: list[str] = []
+        self.forked: dict[str, Origin] = {}
         self.tickets: list[str] = []
         self._scene = scene
         self._used = set(scene.busy) | scene.reserved
@@ -149,13 +157,13 @@ class Bench(Cluster):
     @override
     def snapshots(self, job: str) -> Sequence[int]:
         self._know(job)
-        position = self._scene.trials[job].position
-        return (position,) if position else ()
+        return self._scene.snapshots(job)
 
     @property
     @override
     def incumbent(self) -> Incumbent | None:
-        return self._scene.cluster.incumbent
+        found = self._scene.cluster.incumbent
+        return found if found is not None and found.job in self._scene.trials else None
 
     def _names(self) -> list[str]:
         return [f"v{number}" for number in range(1, self._scene.width + 1)]
@@ -194,15 +202,20 @@ class Bench(Cluster):
             case AmendRun() | SuspendJob() | LabelJob() | Predict() | AnswerJob():
                 self._know(command.job)
             case ForkJob():
-                self._demand(
-                    command, False, "a tuner on a stage tree cannot fork: give the child's whole sequences instead"
-                )
-            case Ask() | WakeAt():
+                command = self._fork(command)
+            case Ask() | WakeAt() | EndExperiment():
                 pass
         if isinstance(command, _PASSED_ON):
             self._scene.cluster.submit(command)
         else:
             self.commands.append(command)
+
+    def _fork(self, command: ForkJob) -> ForkJob:
+        """A trial is copied by forking the job that has its state saved; without one the core says what is missing."""
+        self._know(command.parent)
+        self._demand(command, self._scene.copies, "of the tuners on a stage tree only pbt copies trials")
+        self.forked[command.job] = (command.parent, command.position)
+        return replace(command, parent=self._scene.saved(command.parent, command.position) or command.parent)
 
     def _start(self, command: StartJob) -> None:
         self._know(command.job)
@@ -210,7 +223,7 @@ class Bench(Cluster):
         self._demand(command, state.idle and command.job not in self._taken, f"the job is {state.value}")
         self._demand(command, command.mode is RunMode.TRAIN, "a tuner on a stage tree can only train")
         source = command.from_snapshot
-        self._demand(command, source is None or source[0] == command.job, "a tuner on a stage tree cannot fork")
+        self._demand(command, source is None or source[0] == command.job, "it starts from another job's snapshot")
         self._demand(command, len(command.machines) == 1, "a stage tree trains on one machine a trial")
         for machine in command.machines:
             self._demand(
@@ -220,7 +233,7 @@ class Bench(Cluster):
         self._taken.add(command.job)
 
     def _know(self, job: str) -> None:
-        if job not in self._scene.trials and job not in self.created:
+        if job not in self._scene.trials and job not in self.created and job not in self.forked:
             raise CommandError(f"there is no job {job!r}; there are {len(self._scene.trials)} jobs")
 
     def _demand(self, command: Command, fits: bool, problem: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hopyard_policies.stages.plan import SearchPlan
+from hopyard_policies.stages.requests import Requests
 from hopyard_policies.stages.times import Times
+from hopyard_policies.stages.trials import Errand, TrialState
 from hopyard_policies.stages.tuning import Tuning
 
 
@@ -39,7 +41,8 @@ class Books:
 
     Attributes:
         plan: What trials have in common.
-        tuning: What is wanted.
+        tuning: What the tuner wants.
+        requests: What is wanted beside that.
         save_every: Save every so many units; None: only where trials branch off.
         times: What training and saving take.
         runs: Runs under way, by trial.
@@ -51,6 +54,7 @@ class Books:
 
     plan: SearchPlan
     tuning: Tuning
+    requests: Requests
     save_every: int | None
     times: Times = field(default_factory=Times)
     runs: dict[str, Run] = field(default_factory=dict)
@@ -58,6 +62,16 @@ class Books:
     machines: dict[str, str] = field(default_factory=dict)
     completed: set[str] = field(default_factory=set)
     could_use: int = 0
+
+    @property
+    def states(self) -> dict[str, TrialState]:
+        """All trials, in no special order."""
+        return {**self.tuning.states, **self.requests.states}
+
+    @property
+    def errands(self) -> list[tuple[TrialState, Errand]]:
+        """All that are wanted further than they are known, and how far."""
+        return [*self.tuning.errands(), *self.requests.errands()]
 
     def amended(self, ticket: str, accepted: bool) -> None:
         """A run was amended, or it was too late: then it is as it was."""

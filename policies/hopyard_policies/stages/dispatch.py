@@ -29,6 +29,12 @@ class _Start(NamedTuple):
     goal: int
 
 
+def own_snapshots(cluster: Cluster, job: str) -> list[int]:
+    """Positions of a job's own snapshots, without the one that it was forked from."""
+    view = cluster.jobs[job]
+    return [p for p in cluster.snapshots(job) if not view.parent or p != view.fork_position]
+
+
 class Dispatch:
     """Makes a decision, for the moment of one up-call.
 
@@ -41,18 +47,23 @@ class Dispatch:
     def __init__(self, books: Books, cluster: Cluster, event: IterationFinish | None) -> None:
         self._books, self._cluster, self._event = books, cluster, event
         self._plan, self._tuning, self._times = books.plan, books.tuning, books.times
+        self._states, self._errands = books.states, books.errands
         self._jobs = cluster.jobs
         # A job whose run is over is idle before its `RunEnd` is here; that comes first.
         self._idle = {job.id for job in cluster.idle_jobs() if job.id not in books.runs}
         self._saved: dict[str, frozenset[int]] = {}
         self._open = {
             id(node)
-            for state in self._tuning.states.values()
+            for state in self._states.values()
             if state.ended is None and state.id in self._plan
             for node in self._plan.leaf(state.id).path()
         }
-        requests = [*self._ended(), *((state.id, errand.until) for state, errand in self._tuning.errands())]
+        requests = [*self._ended(), *((state.id, errand.until) for state, errand in self._errands)]
         self._tree = StageTree(self._plan, requests, self._running(), self._available, self._times.unit)
+        # Where trials stop that may be copied there.
+        self._copied = (
+            [(state.id, errand.until) for state, errand in self._tuning.errands()] if self._tuning.copies else []
+        )
         self._needed: dict[str, int] = {}
         for point in self._tree.points():
             if point.run is not None:
@@ -108,7 +119,7 @@ class Dispatch:
 
     def _available(self, trial: str, position: int) -> bool:
         if trial not in self._saved:
-            self._saved[trial] = frozenset(self._cluster.snapshots(trial))
+            self._saved[trial] = frozenset(own_snapshots(self._cluster, trial))
         return position in self._saved[trial]
 
     def _worth_while(self) -> float:
@@ -130,7 +141,7 @@ class Dispatch:
     def _ended(self) -> list[Request]:
         """Ends the jobs of trials that have ended for the tuner. Answers what must be trained once more for that."""
         again = []
-        for state in self._tuning.states.values():
+        for state in self._states.values():
             if state.over or state.id not in self._idle:
                 continue
             if state.ended is None:
@@ -157,7 +168,7 @@ class Dispatch:
         """Whether others may start from what a trial has saved or will: the snapshots of a terminated job are deleted."""
         run = self._books.runs.get(trial)
         coming = {*run.saves, self._jobs[trial].position} if run is not None else set[int]()
-        for position in coming.union(self._cluster.snapshots(trial)):
+        for position in coming.union(own_snapshots(self._cluster, trial)):
             if 0 < position <= self._plan[trial].limit:
                 node = self._plan.node(trial, position)
                 if id(node) in self._open and node.saves.get(position, [trial]) == [trial]:
@@ -191,7 +202,7 @@ class Dispatch:
 
     def _dropped(self, trial: str) -> bool:
         """Whether a trial's job can be terminated: its tuner has, and nobody will start from what it has saved or will."""
-        ended = self._tuning.states[trial].ended is JobState.TERMINATED
+        ended = self._states[trial].ended is JobState.TERMINATED
         return ended and trial not in self._needed and not self._serves(trial)
 
     def _branches(self, trial: str, start: int, until: int) -> set[int]:
@@ -201,6 +212,10 @@ class Dispatch:
         for node in self._plan.leaf(trial).path():
             if start < node.end <= until and any(id(c) in self._open and id(c) not in path for c in node.children):
                 found.add(node.end)
+        for other, position in self._copied:
+            node = self._plan.node(other, position)
+            if other != trial and start < position <= until and id(node) in path:
+                found.add(position)
         if self._books.save_every is not None:
             first = start - start % self._books.save_every + self._books.save_every
             found.update(range(first, until + 1, self._books.save_every))
@@ -214,7 +229,10 @@ class Dispatch:
                 return False
             self._govern(run)
             return True
-        errand = self._tuning.states[run.trial].errand
+        state = self._states[run.trial]
+        errand = state.errand
+        if self._tuning.copies and position in state.stops:  # It saves as it leaves.
+            return False
         way = self._way_on(run.trial, position)
         if errand is None or way is None or len(self._cluster.machines) > self._cluster.share:
             return False
@@ -275,7 +293,8 @@ class Dispatch:
             point, far = stack.pop()
             for trial in point.requests:
                 rank = (far, -self._jobs[trial].ordinal)
-                if trial in self._idle and (best is None or rank > best):
+                able = trial in self._idle and self._plan[trial].begins <= stage.start.position
+                if able and (best is None or rank > best):
                     best, found = rank, _Start(stage, trial, point.position)
             for child in point.children:
                 seconds = (child.position - point.position) * self._times.unit(child.node.member)
@@ -340,7 +359,7 @@ class Dispatch:
             job = self._jobs[run.trial]
             for node in self._plan.leaf(run.trial).path():
                 passing.setdefault(id(node), []).append((run, job.position if job.state.live else run.start))
-        for state, errand in self._tuning.errands():
+        for state, errand in self._errands:
             due = errand.next_decision(state.position)
             for run, position in passing.get(id(self._plan.node(state.id, due)), ()):
                 if position < due:

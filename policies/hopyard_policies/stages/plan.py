@@ -67,6 +67,15 @@ class Trial:
         """Where it is complete."""
         return self.pieces[-1][0]
 
+    @property
+    def begins(self) -> int:
+        """From where on its own job can train it: what comes before was trained with another configuration."""
+        return self.pieces[-2][0] if len(self.pieces) > 1 else 0
+
+    def longer(self, job: str, limit: int) -> Trial:
+        """Another trial that trains as this one and goes on beyond its end."""
+        return Trial(job, (*self.pieces[:-1], (limit, self.pieces[-1][1])), self.family)
+
     def forked(self, job: str, position: int, hyperparameters: Hyperparameters, limit: int) -> Trial:
         """Another trial that begins with this one's training up to a position."""
         before = tuple((min(end, position), given) for end, given in self.pieces if end < position)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
 from hopyard.policy import (
     CONTINUE,
+    ENDLESS,
     AnswerReady,
     Cluster,
     CurvePoint,
     Decision,
     ExperimentChange,
+    ExperimentView,
     GeneratorExhausted,
     IterationFinish,
     JobCreated,
@@ -21,6 +24,7 @@ from hopyard.policy import (
     MachinesChange,
     Policy,
     PredictionReady,
+    RequestMade,
     RunEnd,
     ShareChange,
     TimerFired,
@@ -28,13 +32,13 @@ from hopyard.policy import (
     hears_statistics,
 )
 from hopyard.policy.rungs import Rung
-from hopyard.policy.vocabulary import AmendRun, AnswerJob, StartJob, SuspendJob, TerminateJob
-from hopyard_policies.pbt import PbtPolicy
+from hopyard.policy.vocabulary import AmendRun, AnswerJob, CreateJob, StartJob, SuspendJob, TerminateJob
 from hopyard_policies.stages.books import Books
-from hopyard_policies.stages.dispatch import Dispatch
+from hopyard_policies.stages.dispatch import Dispatch, own_snapshots
 from hopyard_policies.stages.plan import SearchPlan, Trial
+from hopyard_policies.stages.requests import Requests
 from hopyard_policies.stages.sameness import BySequences, nothing_shared
-from hopyard_policies.stages.tuning import Tuning
+from hopyard_policies.stages.tuning import Progress, Tuning
 
 _OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob)
 
@@ -56,6 +60,8 @@ class StageTreePolicy(Policy):
         width: Trials that the tuner may train at a time, at least 1; None: all, at most 1000.
         save_every: Save every so many units, at least 1, so that trials which are not known yet find a snapshot near where
             they branch off; None: only where known ones do.
+        train_best_further: So many units, at least 0, does the best of the trials that were trained to the end train beyond it
+            when the tuner is done: as a job of its own, which goes on from there.
 
     Raises:
         ValueError: An argument is out of range.
@@ -69,17 +75,26 @@ class StageTreePolicy(Policy):
         share: bool = True,
         width: int | None = None,
         save_every: int | None = None,
+        train_best_further: int = 0,
     ) -> None:
         for name, value in (("width", width), ("save_every", save_every)):
             if value is not None and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1, or none")
         if not isinstance(share, bool):
             raise ValueError(f"share is {share!r}; it must be true or false")
-        self._tuning = Tuning(_made(tuner), width)
+        if type(train_best_further) is not int or not 0 <= train_best_further < ENDLESS:
+            raise ValueError(
+                f"train_best_further is {train_best_further!r}; it must be a whole number of units in 0..{ENDLESS - 1}"
+            )
+        self._further = train_best_further
+        self._best: dict[str, str] = {}  # Jobs that train a best trial further, and which.
+        self._chosen = False
+        requests = Requests()
+        self._tuning = Tuning(_made(tuner), width, requests.states)
         self.every_iteration = self._tuning.tuner.every_iteration or hears_statistics(self._tuning.tuner)
         self.ends_jobs = False
         self._share = share
-        self._books = Books(self._new_plan(), self._tuning, save_every)
+        self._books = Books(self._new_plan(), self._tuning, requests, save_every)
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -109,8 +124,19 @@ class StageTreePolicy(Policy):
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
         """A trial has its configuration: its place in the tree is known."""
-        self._books.plan.add(_trial(cluster.jobs[created.job]))
-        self._tuning.hear(created)
+        job = cluster.jobs[created.job]
+        if job.id in self._best:
+            self._books.requests.add(job)
+        else:
+            self._tuning.hear(created)
+        self._books.plan.add(self._trial(job))
+        self._turn(cluster)
+
+    def on_request(self, cluster: Cluster, request: RequestMade) -> None:
+        """A client wants a trial, too. It is answered at once if others have trained the same."""
+        job = cluster.jobs[request.job]
+        self._books.requests.add(job)
+        self._books.plan.add(self._trial(job))
         self._turn(cluster)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
@@ -144,6 +170,9 @@ class StageTreePolicy(Policy):
             self._books.runs.pop(command.job, None)
         elif isinstance(command, AmendRun):
             self._books.amended(command.ticket, False)
+        elif isinstance(command, CreateJob) and command.job in self._best:
+            del self._best[command.job], self._books.requests.states[command.job]
+            self._chosen = False
         elif not isinstance(command, _OWN):
             self._tuning.hear(verdict)
 
@@ -152,12 +181,15 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
-        """Snapshots may have gone with a machine."""
+        """Snapshots may have gone with a machine, or come back."""
+        for job in cluster.open_jobs():
+            self._look(cluster, job)
         self._turn(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
         """The tuner hears of it; trials may be longer now."""
         self._replan(cluster)
+        self._chosen = self._chosen and change.change != "extended"
         self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
         self._tuning.hear(change)
         self._turn(cluster)
@@ -165,6 +197,19 @@ class StageTreePolicy(Policy):
     def demand(self, cluster: Cluster) -> int:
         """Machines that have runs, that stages which could start need, and that trials to come will."""
         return self._books.could_use
+
+    def review(self, terms: ExperimentView) -> str:
+        """What the tuner says of the terms.
+
+        Raises:
+            ValueError: It cannot serve them, or there is no end to train the best beyond.
+        """
+        most = ENDLESS - 1 - self._further
+        if self._further and terms.max_position > most:
+            raise ValueError(
+                f"train_best_further needs stop.max_iterations, at most {most}: the best is trained beyond it"
+            )
+        return self._tuning.tuner.review(terms)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
         """The tuner's."""
@@ -182,7 +227,7 @@ class StageTreePolicy(Policy):
             return
         self._books.plan = self._new_plan()
         for job in jobs:
-            self._books.plan.add(_trial(job))
+            self._books.plan.add(self._trial(job))
         for job in jobs:
             self._look(cluster, job)
 
@@ -193,9 +238,19 @@ class StageTreePolicy(Policy):
             return
         limit = plan[job.id].limit
         plan.trained(job.id, min(job.high_water, limit))
-        for position in cluster.snapshots(job.id):
+        for position in own_snapshots(cluster, job.id):
             if 0 < position <= limit:
                 plan.saved(job.id, position)
+
+    def _trial(self, job: JobView) -> Trial:
+        """A trial: a copy begins as the one that it was made of."""
+        if job.id in self._best:
+            return self._books.plan[self._best[job.id]].longer(job.id, job.max_position)
+        state = self._tuning.states.get(job.id)
+        if state is not None and state.parent:
+            parent = self._books.plan[state.parent]
+            return parent.forked(job.id, state.fork_position, job.hyperparameters, job.max_position)
+        return Trial(job.id, ((job.max_position, job.hyperparameters),), job.experiment)
 
     # ---------------------------------------------------------------------------------------------------------- a turn
 
@@ -204,8 +259,29 @@ class StageTreePolicy(Policy):
         jobs = cluster.jobs
         for trial in self._books.runs:
             self._look(cluster, jobs[trial])
-        self._tuning.turn(cluster, _Progress(self._books, cluster))
+        progress = _Progress(self._books, cluster)
+        self._tuning.turn(cluster, progress)
+        self._books.requests.turn(jobs, progress)
+        if self._further and not self._chosen and self._tuning.rests(cluster):
+            self._train_further(cluster, progress)
         return Dispatch(self._books, cluster, event).decide()
+
+    def _train_further(self, cluster: Cluster, progress: Progress) -> None:
+        """Makes a job of the best trial that goes on where that ended."""
+        best, winner, metric = -math.inf, "", cluster.experiment.metric
+        for state in self._tuning.states.values():
+            if state.ended is not JobState.COMPLETED or state.position < state.limit:
+                continue
+            points = [point for point in progress.curve(state.id) if metric in point.metrics]
+            value = cluster.experiment.rated(points[-1].metrics[metric] if points else math.nan)
+            if value > best:
+                best, winner = value, state.id
+        if winner:
+            job = cluster.jobs[winner]
+            limit = job.max_position + self._further
+            further = cluster.create_job(job.hyperparameters, experiment=job.experiment, limit=limit)
+            self._best[further], self._chosen = winner, True
+            self._books.requests.expect(further)
 
 
 class _Progress:
@@ -234,6 +310,11 @@ class _Progress:
             self._curves[by] = self._cluster.curve(by) if by else ()
         return self._curves[by]
 
+    def saved(self, trial: str, position: int) -> str | None:
+        """Whose job has a snapshot of a trial's state at a position (> 0); None: nobody's."""
+        owners = self._plan.node(trial, position).saves.get(position, ())
+        return next((owner for owner in owners if position in self._cluster.snapshots(owner)), None)
+
 
 def _made(tuner: str | Mapping[str, Any]) -> Policy:
     """The tuner that parameters describe."""
@@ -247,10 +328,6 @@ def _made(tuner: str | Mapping[str, Any]) -> Policy:
     if isinstance(found, type) and issubclass(found, StageTreePolicy):
         raise ValueError("tuner is stage_tree itself; name the policy that decides what is trained, such as asha")
     assert isinstance(found, type)
-    if issubclass(found, PbtPolicy):
-        raise ValueError(
-            f"tuner {name}: it copies trials and changes their hyperparameters, which a stage tree cannot train yet"
-        )
     if wrong := unknown_parameters(found, given):
         raise ValueError(f"tuner {name} {wrong}")
     try:
@@ -259,7 +336,3 @@ def _made(tuner: str | Mapping[str, Any]) -> Policy:
         raise ValueError(f"tuner {name}: {error}") from error
     assert isinstance(made, Policy)
     return made
-
-
-def _trial(job: JobView) -> Trial:
-    return Trial(job.id, ((job.max_position, job.hyperparameters),), job.experiment)

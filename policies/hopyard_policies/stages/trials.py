@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hopyard.policy import CurvePoint, ExperimentView, JobState, JobView
 
 Known = Callable[[str, int], Sequence[CurvePoint]]
 """A trial's curve up to a position, whoever trained it."""
+
+Origin = tuple[str, int]
+"""Whose state a trial begins with, and where; nobody's at 0: with nothing."""
 
 
 @dataclass(slots=True)
@@ -46,7 +49,8 @@ class TrialState:
         ended: How it ended for the tuner; None while it has not. `limit`: where it would have been complete then.
         over: Whether its job has ended, too: nothing more will happen to it unless the experiment is extended.
         attempt: Errands so far.
-        saves: Where the tuner wants snapshots.
+        parent: Whose state at `fork_position` it began with; empty: nobody's.
+        stops: Where errands of it ended: it was saved there, as its tuner sees it.
     """
 
     id: str
@@ -56,37 +60,51 @@ class TrialState:
     limit: int = 0
     over: bool = False
     attempt: int = 0
-    saves: set[int] = field(default_factory=set)
+    parent: str = ""
+    fork_position: int = 0
+    stops: set[int] = field(default_factory=set)
 
 
 class Trials(Mapping[str, JobView]):
-    """The jobs of an experiment as its tuner sees them, made when they are looked at."""
+    """The jobs of an experiment as its tuner sees them, made when they are looked at.
+
+    `coming` are those that it has just asked for, `hidden` those that do not concern it.
+    """
 
     def __init__(
         self,
         jobs: Mapping[str, JobView],
         states: Mapping[str, TrialState],
-        coming: Sequence[str],
+        coming: Mapping[str, Origin],
         terms: ExperimentView,
+        hidden: Collection[str] = (),
     ) -> None:
-        self._jobs, self._states, self._coming, self._terms = jobs, states, coming, terms
+        self._jobs, self._hidden, self._states, self._terms = jobs, hidden, states, terms
+        self._coming = {job: origin for job, origin in coming.items() if job not in jobs}
 
     def __len__(self) -> int:
-        return len(self._jobs) + len(self._coming)
+        return len(self._jobs) - len(self._hidden) + len(self._coming)
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._jobs
+        yield from (job for job in self._jobs if job not in self._hidden)
         yield from self._coming
 
     def __getitem__(self, job: str) -> JobView:
-        if job not in self._jobs and job in self._coming:
+        if job in self._coming:
+            parent, position = self._coming[job]
             return JobView(
                 job,
                 JobState.CREATING,
+                position=position,
+                high_water=position,
+                parent=parent,
+                fork_position=position,
                 ordinal=int(job),
                 experiment=self._terms.id,
                 max_position=self._terms.max_position,
             )
+        if job in self._hidden:
+            raise KeyError(job)
         real, state = self._jobs[job], self._states.get(job)
         if state is None:
             return real
@@ -99,6 +117,8 @@ class Trials(Mapping[str, JobView]):
             attempt=state.attempt,
             machines=(errand.machine,) if errand is not None else (),
             parked=errand is not None and errand.parked,
+            parent=state.parent,
+            fork_position=state.fork_position,
         )
 
     def idle(self) -> Iterator[JobView]:

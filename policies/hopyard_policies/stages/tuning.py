@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from hopyard.policy import (
@@ -32,14 +33,16 @@ from hopyard.policy.vocabulary import (
     Call,
     Command,
     DecisionKind,
+    ForkJob,
     ReleaseMachine,
     ReserveMachine,
     StartJob,
     SuspendJob,
     TerminateJob,
 )
+from hopyard_policies.pbt import PbtPolicy
 from hopyard_policies.stages.bench import Bench, Scene
-from hopyard_policies.stages.trials import Errand, Trials, TrialState
+from hopyard_policies.stages.trials import Errand, Origin, Trials, TrialState
 
 MOST: Final = 1000
 """Trials that a tuner may train at a time, unless it is told otherwise: a search may be endless."""
@@ -65,6 +68,10 @@ class Progress(Protocol):
         """A trial's curve, at least as far as it is trained."""
         ...
 
+    def saved(self, trial: str, position: int) -> str | None:
+        """Whose job has a snapshot of a trial's state at a position (> 0); None: nobody's."""
+        ...
+
 
 class Tuning:
     """A tuner and what it knows of its trials.
@@ -72,19 +79,26 @@ class Tuning:
     Args:
         tuner: Decides which trials are wanted how far.
         width: Trials that it may train at a time; None: as many as there are, at most `MOST`.
+        hidden: Jobs that it is not to see, as far as they are in there by then.
+
+    Attributes:
+        states: What it knows of each trial.
+        copies: Whether it goes on with changed copies of trials: then these are saved where it stops them.
     """
 
-    def __init__(self, tuner: Policy, width: int | None) -> None:
+    def __init__(self, tuner: Policy, width: int | None, hidden: Collection[str] = ()) -> None:
         self.tuner = tuner
         self.states: dict[str, TrialState] = {}
-        self._width = width
+        self._width, self._hidden = width, hidden
         self._busy: dict[str, str] = {}
         self._reserved: set[str] = set()
         self._calls: deque[Call | Verdict] = deque()
         self._tickets: set[str] = set()
         self._attention = True
         self._hears_each = tuner.every_iteration or hears_statistics(tuner)
+        self.copies = isinstance(tuner, PbtPolicy)
         self._created: list[str] = []
+        self._forks: dict[str, Origin] = {}
         self._counts: tuple[int, ...] = (-1,)
         self._jobs_left = 0
 
@@ -113,7 +127,11 @@ class Tuning:
     def hear(self, call: Call | Verdict) -> None:
         """Something happened that concerns the tuner, too. It is told in its next turn."""
         if isinstance(call, JobCreated):
-            self.states[call.job] = TrialState(call.job)
+            parent, position = self._forks.pop(call.job, ("", 0))
+            self.states[call.job] = TrialState(call.job, position, parent=parent, fork_position=position)
+        if isinstance(call, Verdict) and isinstance(call.command, ForkJob):
+            parent, _ = self._forks.pop(call.command.job)
+            call = replace(call, command=replace(call.command, parent=parent))
         if isinstance(call, ExperimentChange):
             self._counts = (-1,)
         self._attention = True
@@ -142,6 +160,13 @@ class Tuning:
             f"the tuner {type(self.tuner).__name__} wants something new {_RESTLESS} times in one up-call"
         )
 
+    def rests(self, cluster: Cluster) -> bool:
+        """Whether it trains nothing and never will, as things are. To be asked after its turn."""
+        waits = self._busy or self._calls or self.jobs_left or self._created or self._forks
+        if waits or cluster.count(JobState.CREATING, JobState.HELD):
+            return False
+        return not self.demand(cluster)
+
     def demand(self, cluster: Cluster) -> int | None:
         """Trials that the tuner could train, those that it trains included; None: any number. To be asked after its turn."""
         return self.tuner.demand(self._bench(cluster, None))
@@ -153,15 +178,40 @@ class Tuning:
     # -------------------------------------------------------------------------------------------------------- up-calls
 
     def _bench(self, cluster: Cluster, progress: Progress | None) -> Bench:
-        trials = Trials(cluster.jobs, self.states, tuple(self._created), cluster.experiment)
+        coming = {**dict.fromkeys(self._created, ("", 0)), **self._forks}
+        trials = Trials(cluster.jobs, self.states, coming, cluster.experiment, self._hidden)
 
         def curve(job: str) -> list[CurvePoint]:
             position = self.states[job].position if job in self.states else 0
             known = progress.curve(job) if progress is not None and position else ()
             return [point for point in known if point.position <= position]
 
-        width = self._width_now(cluster)
-        return Bench(Scene(cluster, trials, self._busy, frozenset(self._reserved), width, self.jobs_left, curve))
+        def saved(job: str, position: int) -> str | None:
+            return progress.saved(job, position) if progress is not None else None
+
+        def snapshots(job: str) -> list[int]:
+            state = self.states.get(job)
+            if state is None or not state.position:
+                return []
+            if not self.copies:  # It cannot ask for more than to go on.
+                return [state.position]
+            own = [position for position in sorted(state.stops) if saved(job, position)]
+            return own or [position for position in (state.fork_position,) if position and saved(job, position)]
+
+        return Bench(
+            Scene(
+                cluster,
+                trials,
+                self._busy,
+                frozenset(self._reserved),
+                self._width_now(cluster),
+                self.jobs_left,
+                curve,
+                snapshots,
+                saved,
+                self.copies,
+            )
+        )
 
     def _width_now(self, cluster: Cluster) -> int:
         width = self._width
@@ -181,6 +231,7 @@ class Tuning:
         else:
             decision = make_up_call(self.tuner, bench, call)
         self._created += bench.created
+        self._forks.update(bench.forked)
         self._tickets.update(bench.tickets)
         for command in bench.commands:
             self._carry_out(cluster, command)
@@ -211,7 +262,6 @@ class Tuning:
         until = cluster.jobs[command.job].max_position if command.until is None else command.until
         (machine,) = command.machines
         state.attempt += 1
-        state.saves.update(command.snapshot_at)
         state.errand = Errand(machine, until, max(command.allowed or 0, state.position))
         self._reserved.discard(machine)
         self._busy[machine] = state.id
@@ -224,7 +274,6 @@ class Tuning:
             until is None or until > state.position or (until == state.position and errand.parked)
         )
         if errand is not None and fits:
-            state.saves.update(command.snapshot_at)
             errand.until = errand.until if until is None else until
             if errand.parked and errand.held and errand.until > state.position and not errand.finished:
                 errand.parked = errand.held = False
@@ -260,6 +309,7 @@ class Tuning:
         if errand is None:
             return
         state.errand = None
+        state.stops.add(state.position)
         del self._busy[errand.machine]
         if reason is RunEndReason.TERMINATED:
             state.ended = JobState.TERMINATED
@@ -289,6 +339,8 @@ class Tuning:
                 continue
             elif job.state in (JobState.FAILED, JobState.TERMINATED):
                 failed = job.state is JobState.FAILED
+                if failed and state.parent and state.errand is None:  # What it was to begin with is lost.
+                    self._calls.append(RunEnd(name, state.attempt, RunEndReason.LOST, state.position, 0))
                 self._end(cluster, state, RunEndReason.FAILED if failed else RunEndReason.TERMINATED)
                 state.ended = job.state
             elif job.state is JobState.HELD:
@@ -301,7 +353,6 @@ class Tuning:
         found: list[Call] = []
         for state, errand in list(self.errands()):
             reached, finished = progress.reached(state.id)
-            reached = min(reached, errand.until)
             if not self._hears_each and reached < errand.next_decision(state.position) and not finished:
                 state.position = max(state.position, reached)
             elif reached > state.position or finished:
@@ -318,6 +369,8 @@ class Tuning:
         finished: bool,
     ) -> list[Call]:
         new = [point for point in curve if state.position < point.position <= reached]
+        # Programs that cannot stop at `until` do so at their first report beyond it.
+        new = new[: next((n for n, point in enumerate(new, 1) if point.position >= errand.until), len(new))]
         if not self._hears_each:  # What lies before the next decision is passed over.
             due = errand.next_decision(state.position)
             new = [point for point in new if point.position >= due] or new[-1:]

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -16,14 +16,14 @@ from google.protobuf.json_format import Parse
 
 from hopyard import __version__
 from hopyard.errors import Conflict, InvalidInput, NotFound
-from hopyard.policy import ENDLESS, Policy, hears_statistics
+from hopyard.policy import ENDLESS, Policy, hears_statistics, serves_requests
 from hopyard.rpc.values import report_to_proto
 from hopyard.serving.threads import TooLong
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Settings, Updated
+from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Settings, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
@@ -35,6 +35,7 @@ from hopyard_scheduler.program import need_agreement, settings_of
 from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
 from hopyard_scheduler.recovery import Recovered, replay
 from hopyard_scheduler.terms import Terms, update_of
+from hopyard_scheduler.wanted import Wanted, check, known
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -109,6 +110,7 @@ class FrontDoor:
             forks=policy.forks,
             evaluates=policy.evaluates,
             ship_every=policy.ship_every if spec.snapshot.ship_every is None else settings.ship_every,
+            requests=serves_requests(policy),
         )
         if spec.data is not None:
             self._catalog.place(spec.data)  # Said before anything else is done.
@@ -395,6 +397,31 @@ class FrontDoor:
         """
         x, member = await self.loaded(name)
         await self._change(update_of(self._live.clock(), x.id, member, terms))
+
+    async def request(self, name: str, wanted: Sequence[Wanted]) -> list[experiment_pb2.Job]:
+        """Has configurations trained to positions, each as a job of its own.
+
+        Raises:
+            InvalidInput: What is wrong with which of them; then none is asked for.
+            Conflict: The experiment takes no requests (any more), or a request id stands for another request.
+        """
+        x, member = await self.loaded(name)
+        if not x.settings.requests:
+            policy = self._live.program(x.id).spec.policy.name
+            raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
+        check(wanted, self._live.program(name).spec.search_space, member.settings.max_position)
+        new = [each for each in wanted if not known(x, member, each)]
+        if new and (member.phase.over or member.phase is Phase.ENDING):
+            raise Conflict(
+                f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
+            )
+        at = self._live.clock()
+        asked = (Requested(at, x.id, each.request, each.hyperparameters, each.position, name) for each in new)
+        refused = [text for text in await asyncio.gather(*map(self._live.operate, asked)) if text]
+        if refused:
+            raise Conflict(refused[0])
+        # The same id may have come twice at the same time.
+        return [self.shown_job(x, x.jobs[x.requested[each.request]]) for each in wanted if known(x, member, each)]
 
     async def _change(self, event: Updated) -> None:
         refused = await self._live.operate(event)

@@ -22,6 +22,7 @@ from hopyard_scheduler.core.events import (
     JobOperated,
     PolicyAnswered,
     PolicyFailed,
+    Requested,
     Updated,
 )
 from hopyard_scheduler.core.experiment import Experiment
@@ -120,7 +121,7 @@ class Live:
         self._queue.put_nowait(Item(event, done=done))
         return await done
 
-    async def operate(self, event: JobHeld | JobOperated | Updated) -> str:
+    async def operate(self, event: JobHeld | JobOperated | Requested | Updated) -> str:
         """Takes what a person wants. Returns what stood against it; empty: it was carried out."""
         effects = await self.apply(event)
         return next((e.text for e in effects if isinstance(e, Noted) and e.text.startswith("refused")), "")

@@ -12,6 +12,7 @@ from hopyard_scheduler.core.events import (
     NodeBack,
     Operated,
     PolicyAnswered,
+    Requested,
     RunKey,
     TimerElapsed,
     Updated,
@@ -30,7 +31,7 @@ def renamed(event: ExperimentEvent, old: str, new: str) -> ExperimentEvent:
     match event:
         case NodeBack():
             changes |= {"runs": _keys(event.runs, new), "lost": _keys(event.lost, new)}
-        case Operated() | Updated() if event.member == old:
+        case Operated() | Updated() | Requested() if event.member == old:
             changes["member"] = new
         case TimerElapsed() if event.ticket == END_TIMER + old:
             changes["ticket"] = END_TIMER + new

@@ -69,7 +69,8 @@ def told(call: Call) -> str:
         case AnswerReady():
             return f"given the answer to {call.ticket}" + (f", an error: {call.error}" if call.error else "")
         case RequestMade():
-            return f"asked for {hyperparameters(call.hyperparameters)} at {call.position}"
+            made = f", job {call.job}" if call.job else ""
+            return f"asked for {hyperparameters(call.hyperparameters)} at {call.position}{made}"
         case ShareChange():
             return f"told that its share is {count(call.slots, 'machine')}"
         case MachinesChange():
@@ -107,7 +108,8 @@ def command(given: Command) -> str:
             return f"keeps machine {given.machine} no longer"
         case CreateJob():
             with_what = f" with {hyperparameters(given.hyperparameters)}" if given.hyperparameters is not None else ""
-            return f"creates job {given.job}{_for(given)}{with_what}"
+            up_to = f", complete at {given.limit}" if given.limit is not None else ""
+            return f"creates job {given.job}{_for(given)}{with_what}{up_to}"
         case StartJob():
             return _start(given)
         case AmendRun():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hopyard.client import converters
 from hopyard.client.blobs import put_blob
@@ -17,6 +17,7 @@ from hopyard.client.looking import Looking, id_of
 from hopyard.client.types import Download, Experiment, Exported, Garbage, Imported, Job
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.printable import printable
+from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import data_pb2, experiment_pb2, job_manager_pb2
 
 if TYPE_CHECKING:
@@ -103,6 +104,69 @@ class AsyncClient(Looking):
         request = experiment_pb2.StopExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.StopExperiment(request))
         return converters.experiment(answer.experiment)
+
+    async def request(
+        self,
+        experiment: str | Experiment,
+        hyperparameters: Mapping[str, Any],
+        position: int,
+        *,
+        request_id: str = "",
+    ) -> Job:
+        """Have a configuration trained to a position, beside what the experiment tries by itself.
+
+        Args:
+            experiment: Which; its policy must serve requests, as `stage_tree` does.
+            hyperparameters: All values of its space.
+            position: In its unit, in 1..max_iterations.
+            request_id: Names the request: a second one with this id gets the same job. Empty: each call is a new one.
+
+        Returns:
+            The job that was made for it. It is COMPLETED at the position, and may be so already: others may have trained the
+            same. `hopyard.client` waits for jobs and shows curves as for any other.
+
+        Raises:
+            InvalidInput: It does not lie in the space, or there is no such position.
+            Conflict: The experiment has ended, its policy serves no requests, or the id stands for another request.
+        """
+        (job,) = await self.request_all(experiment, [(hyperparameters, position)], request_ids=[request_id])
+        return job
+
+    async def request_all(
+        self,
+        experiment: str | Experiment,
+        wanted: Sequence[tuple[Mapping[str, Any], int]],
+        *,
+        request_ids: Sequence[str] = (),
+    ) -> list[Job]:
+        """Have several configurations trained, each to its position, all or none; at most 1,000. See `request`.
+
+        Args:
+            experiment: Which.
+            wanted: Configurations and positions.
+            request_ids: One for each; none: each is a new one.
+
+        Returns:
+            Their jobs, in their order.
+
+        Raises:
+            InvalidInput: All that is wrong, and with which; or the ids are not as many.
+            Conflict: As for `request`.
+        """
+        ids = list(request_ids) or [""] * len(wanted)
+        if len(ids) != len(wanted):
+            raise InvalidInput(
+                f"request_ids: give one for each of the {len(wanted)} requests, or none; found {len(ids)}"
+            )
+        request = experiment_pb2.RequestJobsRequest(experiment=id_of(experiment))
+        for (hyperparameters, position), name in zip(wanted, ids, strict=True):
+            if not 1 <= position <= _MOST:
+                raise InvalidInput(f"position: must be in 1..max_iterations, found {position}")
+            given = hyperparameters_to_proto(hyperparameters)
+            request.jobs.add(hyperparameters=given, position=position, request_id=name or uuid.uuid4().hex)
+        connection = await self._connection()
+        answer = await connection.call(lambda: connection.experiments.RequestJobs(request))
+        return [converters.job(job) for job in answer.jobs]
 
     async def extend(
         self,

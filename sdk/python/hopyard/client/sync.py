@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from hopyard.client.address import DEFAULT_DATA
 from hopyard.client.aio import AsyncClient
@@ -126,6 +126,22 @@ class Client:
     def stop(self, experiment: str | Experiment) -> Experiment:
         """End it: terminate all its jobs. The best job's snapshot is kept."""
         return self._loop.run(self._client.stop(experiment))
+
+    def request(
+        self, experiment: str | Experiment, hyperparameters: Mapping[str, Any], position: int, *, request_id: str = ""
+    ) -> Job:
+        """Have a configuration trained to a position; see `AsyncClient.request`."""
+        return self._loop.run(self._client.request(experiment, hyperparameters, position, request_id=request_id))
+
+    def request_all(
+        self,
+        experiment: str | Experiment,
+        wanted: Sequence[tuple[Mapping[str, Any], int]],
+        *,
+        request_ids: Sequence[str] = (),
+    ) -> list[Job]:
+        """Have several configurations trained, each to its position, all or none; see `AsyncClient.request_all`."""
+        return self._loop.run(self._client.request_all(experiment, wanted, request_ids=request_ids))
 
     def extend(
         self, experiment: str | Experiment, *, jobs: int = 0, max_iterations: int = 0, seconds: float = 0.0

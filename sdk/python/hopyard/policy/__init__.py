@@ -3,7 +3,7 @@
 `hopyard.policy.conformance` holds the test suite that every policy passes.
 """
 
-from hopyard.policy.base import Policy, hears_statistics, make_up_call
+from hopyard.policy.base import Policy, hears_statistics, make_up_call, serves_requests
 from hopyard.policy.cluster import (
     Cluster,
     CommandError,
@@ -80,4 +80,5 @@ __all__ = [
     "Verdict",
     "hears_statistics",
     "make_up_call",
+    "serves_requests",
 ]

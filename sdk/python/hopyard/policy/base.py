@@ -99,7 +99,7 @@ class Policy(abc.ABC):
         """An `ask` or an `amend_run` was answered."""
 
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
-        """A client asks for a configuration at a position."""
+        """A client asks for a configuration at a position; called only for policies that override it: others take no requests."""
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
         """The share changed. With a deadline, the policy may choose which runs to suspend; then the core does."""
@@ -157,6 +157,11 @@ class Policy(abc.ABC):
 def hears_statistics(policy: Policy) -> bool:
     """Whether a policy wants `application_stat`: it overrides it."""
     return type(policy).application_stat is not Policy.application_stat
+
+
+def serves_requests(policy: Policy) -> bool:
+    """Whether a policy serves what clients ask for: it overrides `on_request`."""
+    return type(policy).on_request is not Policy.on_request
 
 
 def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | None:

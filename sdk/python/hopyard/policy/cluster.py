@@ -286,15 +286,18 @@ class Cluster(abc.ABC):
         job = next(iter(self.idle_jobs()), None)
         return job.id if job is not None else None
 
-    def create_job(self, hyperparameters: Hyperparameters | None = None, *, experiment: str = "") -> str:
+    def create_job(
+        self, hyperparameters: Hyperparameters | None = None, *, experiment: str = "", limit: int | None = None
+    ) -> str:
         """Makes a job and returns its id; `on_job_created` follows when it has its configuration and is idle.
 
         Args:
             hyperparameters: Its configuration; None: the generator proposes one.
             experiment: Which experiment of a group it is for; empty: the one that is furthest behind its weight.
+            limit: Where it is complete (>= 1), if not where the experiment's jobs are; see `CreateJob`.
         """
         job = self.new_job_id()
-        self.submit(CreateJob(job, hyperparameters, experiment))
+        self.submit(CreateJob(job, hyperparameters, experiment, limit))
         return job
 
     def start_job(

@@ -246,11 +246,16 @@ class AnswerReady:
 
 @dataclass(frozen=True, slots=True)
 class RequestMade:
-    """A client asks for a configuration trained to a position."""
+    """A client asks for a configuration trained to a position.
+
+    `job` is the job that was made for it: it is idle, is complete at the position, and is none of those that the experiment
+    may have. There is no `JobCreated` for it.
+    """
 
     ticket: str
     hyperparameters: Hyperparameters
     position: int
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,12 +327,15 @@ class ReleaseMachine:
 class CreateJob:
     """Make a job; without hyperparameters the generator is asked.
 
-    `experiment` names one of a group; empty: the one whose jobs so far are furthest behind its weight.
+    `experiment` names one of a group; empty: the one whose jobs so far are furthest behind its weight. With a `limit` the job is
+    complete there, wherever the experiment's are; it needs hyperparameters, is none of the jobs that the experiment may have,
+    and is of the experiment that the group began with unless another one is named.
     """
 
     job: str
     hyperparameters: Hyperparameters | None = None
     experiment: str = ""
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

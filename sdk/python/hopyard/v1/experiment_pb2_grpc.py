@@ -80,6 +80,11 @@ class ExperimentServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentResponse.FromString,
                 _registered_method=True)
+        self.RequestJobs = channel.unary_unary(
+                '/hopyard.v1.ExperimentService/RequestJobs',
+                request_serializer=hopyard_dot_v1_dot_experiment__pb2.RequestJobsRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_experiment__pb2.RequestJobsResponse.FromString,
+                _registered_method=True)
         self.ImportExperiment = channel.unary_unary(
                 '/hopyard.v1.ExperimentService/ImportExperiment',
                 request_serializer=hopyard_dot_v1_dot_experiment__pb2.ImportExperimentRequest.SerializeToString,
@@ -167,6 +172,16 @@ class ExperimentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RequestJobs(self, request, context):
+        """Wants configurations trained to positions, beside what the experiment tries by itself: a job is made for each, which is
+        COMPLETED there, at once if others have trained the same. All or none: INVALID_ARGUMENT lists what is wrong with which.
+        FAILED_PRECONDITION: the experiment has ended, or its policy serves no requests (stage_tree does). Idempotent by the
+        requests' ids: one that was made before is answered with its job as it is now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ImportExperiment(self, request, context):
         """Takes an experiment, or a group of them, that another cluster wrote down: paused or over, it goes on here as it would
         have there. Its journal was put as a blob before, and so were its snapshots; what is not in the store is lost to it.
@@ -239,6 +254,11 @@ def add_ExperimentServiceServicer_to_server(servicer, server):
                     servicer.UpdateExperiment,
                     request_deserializer=hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentResponse.SerializeToString,
+            ),
+            'RequestJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequestJobs,
+                    request_deserializer=hopyard_dot_v1_dot_experiment__pb2.RequestJobsRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_experiment__pb2.RequestJobsResponse.SerializeToString,
             ),
             'ImportExperiment': grpc.unary_unary_rpc_method_handler(
                     servicer.ImportExperiment,
@@ -500,6 +520,33 @@ class ExperimentService(object):
             '/hopyard.v1.ExperimentService/UpdateExperiment',
             hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentRequest.SerializeToString,
             hopyard_dot_v1_dot_experiment__pb2.UpdateExperimentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequestJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.ExperimentService/RequestJobs',
+            hopyard_dot_v1_dot_experiment__pb2.RequestJobsRequest.SerializeToString,
+            hopyard_dot_v1_dot_experiment__pb2.RequestJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

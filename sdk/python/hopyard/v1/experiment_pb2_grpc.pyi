@@ -169,6 +169,22 @@ _ExperimentServiceUpdateExperimentType = typing_extensions.TypeVar(
     ],
 )
 
+_ExperimentServiceRequestJobsType = typing_extensions.TypeVar(
+    '_ExperimentServiceRequestJobsType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.RequestJobsRequest,
+        hopyard.v1.experiment_pb2.RequestJobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.RequestJobsRequest,
+        hopyard.v1.experiment_pb2.RequestJobsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.RequestJobsRequest,
+        hopyard.v1.experiment_pb2.RequestJobsResponse,
+    ],
+)
+
 _ExperimentServiceImportExperimentType = typing_extensions.TypeVar(
     '_ExperimentServiceImportExperimentType',
     grpc.UnaryUnaryMultiCallable[
@@ -217,7 +233,7 @@ _ExperimentServiceCollectGarbageType = typing_extensions.TypeVar(
     ],
 )
 
-class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentType, _ExperimentServiceGetExperimentType, _ExperimentServiceListExperimentsType, _ExperimentServiceWatchExperimentType, _ExperimentServicePauseExperimentType, _ExperimentServiceResumeExperimentType, _ExperimentServiceStopExperimentType, _ExperimentServiceExtendExperimentType, _ExperimentServiceUpdateExperimentType, _ExperimentServiceImportExperimentType, _ExperimentServiceGetClusterType, _ExperimentServiceCollectGarbageType]):
+class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentType, _ExperimentServiceGetExperimentType, _ExperimentServiceListExperimentsType, _ExperimentServiceWatchExperimentType, _ExperimentServicePauseExperimentType, _ExperimentServiceResumeExperimentType, _ExperimentServiceStopExperimentType, _ExperimentServiceExtendExperimentType, _ExperimentServiceUpdateExperimentType, _ExperimentServiceRequestJobsType, _ExperimentServiceImportExperimentType, _ExperimentServiceGetClusterType, _ExperimentServiceCollectGarbageType]):
     """Experiments: one search each (space, generator, policy, metric, budget)."""
 
     @typing.overload
@@ -257,6 +273,10 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.UpdateExperimentRequest,
             hopyard.v1.experiment_pb2.UpdateExperimentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.RequestJobsRequest,
+            hopyard.v1.experiment_pb2.RequestJobsResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.ImportExperimentRequest,
@@ -311,6 +331,10 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
             hopyard.v1.experiment_pb2.UpdateExperimentResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.RequestJobsRequest,
+            hopyard.v1.experiment_pb2.RequestJobsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.ImportExperimentRequest,
             hopyard.v1.experiment_pb2.ImportExperimentResponse,
         ],
@@ -355,6 +379,13 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
 
     UpdateExperiment: _ExperimentServiceUpdateExperimentType
     """Changes what may change while it runs: target, weight, slots, concurrency. Idempotent by request_id."""
+
+    RequestJobs: _ExperimentServiceRequestJobsType
+    """Wants configurations trained to positions, beside what the experiment tries by itself: a job is made for each, which is
+    COMPLETED there, at once if others have trained the same. All or none: INVALID_ARGUMENT lists what is wrong with which.
+    FAILED_PRECONDITION: the experiment has ended, or its policy serves no requests (stage_tree does). Idempotent by the
+    requests' ids: one that was made before is answered with its job as it is now.
+    """
 
     ImportExperiment: _ExperimentServiceImportExperimentType
     """Takes an experiment, or a group of them, that another cluster wrote down: paused or over, it goes on here as it would
@@ -407,6 +438,10 @@ ExperimentServiceAsyncStub: typing_extensions.TypeAlias = ExperimentServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.UpdateExperimentRequest,
         hopyard.v1.experiment_pb2.UpdateExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.RequestJobsRequest,
+        hopyard.v1.experiment_pb2.RequestJobsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ImportExperimentRequest,
@@ -501,6 +536,18 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.experiment_pb2.UpdateExperimentResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.UpdateExperimentResponse]]:
         """Changes what may change while it runs: target, weight, slots, concurrency. Idempotent by request_id."""
+
+    @abc.abstractmethod
+    def RequestJobs(
+        self,
+        request: hopyard.v1.experiment_pb2.RequestJobsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.experiment_pb2.RequestJobsResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.RequestJobsResponse]]:
+        """Wants configurations trained to positions, beside what the experiment tries by itself: a job is made for each, which is
+        COMPLETED there, at once if others have trained the same. All or none: INVALID_ARGUMENT lists what is wrong with which.
+        FAILED_PRECONDITION: the experiment has ended, or its policy serves no requests (stage_tree does). Idempotent by the
+        requests' ids: one that was made before is answered with its job as it is now.
+        """
 
     @abc.abstractmethod
     def ImportExperiment(

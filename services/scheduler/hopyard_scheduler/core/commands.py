@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from hopyard.policy.vocabulary import (
+    ENDLESS,
     AmendRun,
     AnswerJob,
     AnswerReady,
@@ -33,6 +34,7 @@ from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.data import Place
 from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
+from hopyard_scheduler.core.events import Requested
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import POLICY, GeneratorCall, HeldMachine, Job, Rank, Run
@@ -168,6 +170,9 @@ def _snapshot(x: Experiment, source: tuple[str, int]) -> Entry:
 
 def _create(x: Experiment, command: CreateJob, at: float) -> None:
     _new(x, command.job)
+    if command.limit is not None:
+        _create_limited(x, command, command.limit, at)
+        return
     member = _maker(x, command.experiment)
     job = _add(x, command.job, member, at)
     member.generated += 1
@@ -179,6 +184,30 @@ def _create(x: Experiment, command: CreateJob, at: float) -> None:
         x.ask(CREATE + job.id, "create_job", {"job": job.id, "after": told}, member.id)
     else:
         configured(x, job, dict(command.hyperparameters))
+
+
+def _create_limited(x: Experiment, command: CreateJob, limit: int, at: float) -> None:
+    """A job with an end of its own is beside the experiment's: it is none of those that it may have."""
+    if command.hyperparameters is None:
+        raise RefusedError("a job with a limit of its own needs hyperparameters")
+    if not 1 <= limit < ENDLESS:
+        raise RefusedError(f"limit must be in 1..{ENDLESS - 1}, found {limit}")
+    job = _add(x, command.job, find_member(x, command.experiment or x.founder.id), at)
+    job.limit = limit
+    configured(x, job, dict(command.hyperparameters))
+
+
+def request(x: Experiment, event: Requested) -> Job:
+    """Makes the job that a client asks for.
+
+    Raises:
+        RefusedError: The experiment is ending.
+    """
+    job = _add(x, str(x.ordinals + 1), find_member(x, event.member or x.id), event.at)
+    job.limit = event.position
+    job.hyperparameters = dict(event.hyperparameters)
+    x.move(job, JobState.PENDING, "a client asked for it")
+    return job
 
 
 def _add(x: Experiment, name: str, member: Member, at: float) -> Job:
@@ -222,10 +251,8 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
         return
     if source is job:
         raise RefusedError(f"job {job.id!r} cannot be answered from itself")
-    if command.position > job.terms.max_position:
-        raise RefusedError(
-            f"job {job.id!r} ends at {job.terms.max_position}, it cannot be answered at {command.position}"
-        )
+    if command.position > job.max_position:
+        raise RefusedError(f"job {job.id!r} ends at {job.max_position}, it cannot be answered at {command.position}")
     if source.high_water < command.position:
         raise RefusedError(f"job {source.id!r} has reported up to {source.high_water}, not {command.position}")
     if not command.completes:
@@ -344,9 +371,9 @@ def _start(x: Experiment, command: StartJob) -> None:
     places = _places(x, command, machines)
     if command.parts and (training or set(command.inputs) != set(command.machines)):
         raise RefusedError("parts are those of an evaluation, and its machine needs an input")
-    until = (job.terms.max_position if command.until is None else command.until) if training else start
-    if training and not start < until <= job.terms.max_position:
-        raise RefusedError(f"until must be in {start + 1}..{job.terms.max_position} for job {job.id!r}, found {until}")
+    until = (job.max_position if command.until is None else command.until) if training else start
+    if training and not start < until <= job.max_position:
+        raise RefusedError(f"until must be in {start + 1}..{job.max_position} for job {job.id!r}, found {until}")
 
     job.attempt += 1
     ranks = []
@@ -366,7 +393,7 @@ def _start(x: Experiment, command: StartJob) -> None:
         source,
         dict(command.inputs),
         command.preemptible,
-        completes=training and not job.terms.ends_jobs and until == job.terms.max_position,
+        completes=training and not job.terms.ends_jobs and until == job.max_position,
         parts=command.parts,
     )
     run.position = start
@@ -464,8 +491,8 @@ def _amend(x: Experiment, command: AmendRun) -> None:
         raise RefusedError(f"the run of job {command.job!r} is ending")
     if run.mode is not RunMode.TRAIN:
         raise RefusedError(f"the run of job {command.job!r} evaluates")
-    if command.until is not None and command.until > job.terms.max_position:
-        raise RefusedError(f"until must be at most {job.terms.max_position}, found {command.until}")
+    if command.until is not None and command.until > job.max_position:
+        raise RefusedError(f"until must be at most {job.max_position}, found {command.until}")
     wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
     late = any(p < run.position or (p == run.position and not run.parked) for p in wanted)
     if late:  # Known to be too late already: the run need not be asked.
@@ -541,7 +568,7 @@ def complete(x: Experiment, run: Run, position: int) -> None:
     """A run that has reached its `until` saves and ends. One that does so by itself is told all the same."""
     run.ending = RunEndReason.UNTIL
     job = x.jobs[run.job]
-    over = run.finished or position >= job.terms.max_position
+    over = run.finished or position >= job.max_position
     x.move(job, JobState.SUSPENDING, f"{'has no more to train' if over else f'reached position {position}'}, saving")
     x.send(run, 0, Decide(DecisionKind.CONTINUE, position))
 

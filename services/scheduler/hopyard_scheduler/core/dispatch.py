@@ -142,8 +142,7 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
         case TimerElapsed():
             _timer(x, event)
         case Requested():
-            x.requests.add(event.ticket)
-            x.call(RequestMade(event.ticket, event.hyperparameters, event.position))
+            _requested(x, event)
         case Operated():
             lifecycle.operate(x, event)
         case JobOperated():
@@ -260,6 +259,19 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
         commands.kill(x, event.ticket.removeprefix(commands.KILL))
     else:
         x.call(TimerFired(event.ticket.removeprefix(POLICY)))
+
+
+def _requested(x: Experiment, event: Requested) -> None:
+    x.requests.add(event.ticket)
+    job = ""
+    if x.settings.requests:
+        try:
+            job = commands.request(x, event).id
+        except commands.RefusedError as refused:
+            x.emit(Noted(x.id, "", f"refused the request: {refused}"))
+            return
+        x.requested[event.ticket] = job
+    x.call(RequestMade(event.ticket, event.hyperparameters, event.position, job))
 
 
 def _operate_job(x: Experiment, event: JobOperated) -> None:

@@ -76,6 +76,7 @@ class Settings:
         ship_every: Units between two snapshots that go to the store by themselves; 0: only what is left when jobs end.
         forks: Whether its policy is told that machines are idle also when a snapshot that it asked for is there (`AllocateJobs`).
         evaluates: Whether a job that has trained to its end waits for its policy to evaluate and complete it.
+        requests: Whether its policy serves what clients ask for: each gets a job.
         generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
         low: The smallest value that the metric can have; None: not known.
         high: The largest one; None: not known.
@@ -116,6 +117,7 @@ class Settings:
     forks: bool = False
     evaluates: bool = False
     ship_every: int = 1
+    requests: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,13 +472,17 @@ class TimerElapsed:
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A client asks for a configuration trained to a position."""
+    """A client asks for a configuration trained to a position. `ticket` makes it idempotent.
+
+    It is the experiment that the stream is named after, unless another `member` is named.
+    """
 
     at: float
     experiment: str
     ticket: str
     hyperparameters: Hyperparameters
     position: int
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True)

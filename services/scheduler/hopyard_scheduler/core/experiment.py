@@ -86,6 +86,7 @@ class Experiment:
         self.asks: dict[str, AskOutside] = {}
         self.timers: dict[str, float] = {}
         self.requests: set[str] = set()
+        self.requested: dict[str, str] = {}  # The job of each of a client's requests.
         self.attention = True
         self.outdated = False  # Jobs can be placed that could not when the policy said how many machines it can use.
         self.at_rest = False
@@ -199,7 +200,7 @@ class Experiment:
 
     def curve(self, job: Job) -> list[Point]:
         """A job's points, beginning with its ancestor's prefix."""
-        own = job.curve.upto(job.terms.max_position)
+        own = job.curve.upto(job.max_position)
         if job.origin is None:
             return own
         return [*job.prefix, *(p for p in own if p.position > job.origin[1])]
@@ -207,7 +208,7 @@ class Experiment:
     def back(self, job: Job, position: int) -> Iterator[Point]:
         """A job's points from a position on down, without a look at those that nobody asks for."""
         least = -1 if job.origin is None else job.origin[1]
-        own = job.curve.back(min(position, job.terms.max_position))
+        own = job.curve.back(min(position, job.max_position))
         yield from takewhile(lambda point: point.position > least, own)
         yield from (point for point in reversed(job.prefix) if point.position <= position)
 

@@ -350,7 +350,8 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
     extended = longer or event.more_jobs > 0 or event.more_seconds > 0
     if longer:
         for job in list(x.jobs.values()):
-            if job.member is member and job.state is JobState.COMPLETED and not _answered(job):
+            longer = job.limit is None and job.state is JobState.COMPLETED
+            if job.member is member and longer and not _answered(job):
                 _reopen(x, job)
     if extended and member.phase.over:
         over = x.phase.over

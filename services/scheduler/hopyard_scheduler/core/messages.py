@@ -345,7 +345,7 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
             state = JobState.PENDING
             if training and ended.position > job.position and reason not in (RunEndReason.LOST, RunEndReason.FAILED):
                 why = f"back at position {job.position}, as no snapshot of it was saved: {why}"
-        elif job.position >= job.terms.max_position and not job.terms.evaluates:  # Lost, but only after all was saved.
+        elif job.position >= job.max_position and not job.terms.evaluates:  # Lost, but only after all was saved.
             state, why = JobState.COMPLETED, "trained to its end"
     x.move(job, state, why)
     if reason in (RunEndReason.LOST, RunEndReason.FAILED):
@@ -383,10 +383,10 @@ def _outcome(x: Experiment, job: Job, run: Run, reason: RunEndReason, ended: End
         if job.losses > job.terms.max_losses:
             return JobState.FAILED, f"lost {job.losses} times in a row without progress: {ended.message}"
         return JobState.SUSPENDED, f"its run was lost: {ended.message}"
-    if run.mode is RunMode.TRAIN and (ended.position >= job.terms.max_position or run.finished or ended.finished):
-        if ended.position < job.terms.max_position < ENDLESS:
+    if run.mode is RunMode.TRAIN and (ended.position >= job.max_position or run.finished or ended.finished):
+        if ended.position < job.max_position < ENDLESS:
             more = "for more, give the program itself more epochs"
-            return JobState.COMPLETED, f"its program ended by itself before position {job.terms.max_position}; {more}"
+            return JobState.COMPLETED, f"its program ended by itself before position {job.max_position}; {more}"
         if job.terms.evaluates:
             return JobState.SUSPENDED, "trained to its end, to be evaluated"
         return JobState.COMPLETED, "trained to its end"

@@ -148,6 +148,7 @@ class Job:
         predictions: Tickets of questions about its curve that are not answered.
         asked: Positions at which the policy asked for a snapshot: it may want to fork there.
         held: Whether a person has paused it: it is HELD, or will be when its run has left.
+        limit: Where it is complete if that is its own; None: where all jobs of its experiment are.
     """
 
     id: str
@@ -171,6 +172,7 @@ class Job:
     predictions: dict[str, None] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     held: bool = False
+    limit: int | None = None
     failures: int = 0
     losses: int = 0
     setbacks: int = 0
@@ -187,6 +189,11 @@ class Job:
     def terms(self) -> Settings:
         """The terms of its experiment."""
         return self.member.settings
+
+    @property
+    def max_position(self) -> int:
+        """Where it is complete."""
+        return self.terms.max_position if self.limit is None else self.limit
 
     @property
     def fork_holder(self) -> str:

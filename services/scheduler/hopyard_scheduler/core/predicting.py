@@ -33,7 +33,7 @@ def obstacle(job: Job, parameters: Mapping[str, Any]) -> str:
         return f"the target of a prediction is a finite number, found {target!r}"
     if horizon is not None and (type(horizon) is not int or horizon < 1):
         return f"the horizon of a prediction is a position, at least 1, found {horizon!r}"
-    if horizon is None and job.terms.max_position >= ENDLESS:
+    if horizon is None and job.max_position >= ENDLESS:
         return "its experiment sets no stop.max_iterations, so a prediction needs a horizon"
     if job.state.ended:
         return f"job {job.id!r} is {job.state.value}: there is nothing to predict"

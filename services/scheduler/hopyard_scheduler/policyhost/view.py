@@ -62,7 +62,7 @@ def job_view(job: Job) -> JobView:
         parked=job.run.parked if job.run is not None else False,
         ordinal=job.ordinal,
         experiment=job.member.id,
-        max_position=job.terms.max_position,
+        max_position=job.max_position,
     )
 
 
@@ -97,7 +97,7 @@ class JobViews:
                 and view.high_water == job.high_water
                 and view.priority == job.priority
                 and view.attempt == job.attempt
-                and view.max_position == job.terms.max_position
+                and view.max_position == job.max_position
                 and origin is job.origin
                 and (run is None or view.parked is run.parked)
             ):
@@ -176,7 +176,7 @@ class CoreView(Cluster):
     @override
     def experiment(self) -> ExperimentView:
         x = self._x
-        created = sum(isinstance(c, CreateJob) for c in self.commands)
+        created = sum(isinstance(c, CreateJob) and c.limit is None for c in self.commands)
         jobs_left = max(x.jobs_left - created, 0)
         if len(x.members) == 1:
             return self._member(x.founder, jobs_left)

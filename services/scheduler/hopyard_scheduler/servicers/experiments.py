@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal
 
 from hopyard.errors import InvalidInput
+from hopyard.rpc.values import hyperparameters_from_proto
 from hopyard.v1 import experiment_pb2 as pb
 from hopyard.v1 import experiment_pb2_grpc
 from hopyard_scheduler.converters import PHASES
@@ -15,6 +16,7 @@ from hopyard_scheduler.garbage import DEFAULT_SECONDS, Garbage
 from hopyard_scheduler.importing import Importer
 from hopyard_scheduler.pages import page
 from hopyard_scheduler.terms import Terms
+from hopyard_scheduler.wanted import Wanted
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -101,6 +103,18 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             request.experiment, request.jobs, request.max_iterations, request.seconds, request.request_id
         )
         return pb.ExtendExperimentResponse(experiment=await self._door.show(request.experiment))
+
+    async def RequestJobs(
+        self,
+        request: pb.RequestJobsRequest,
+        context: grpc.aio.ServicerContext[pb.RequestJobsRequest, pb.RequestJobsResponse],
+    ) -> pb.RequestJobsResponse:
+        """Configurations trained to positions."""
+        wanted = [
+            Wanted(hyperparameters_from_proto(each.hyperparameters), each.position, each.request_id)
+            for each in request.jobs
+        ]
+        return pb.RequestJobsResponse(jobs=await self._door.request(request.experiment, wanted))
 
     async def UpdateExperiment(
         self,

@@ -12,7 +12,7 @@ from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.generator import Result as Outcome
 from hopyard.plugins import parameter_names
-from hopyard.policy import Policy, hears_statistics
+from hopyard.policy import Policy, hears_statistics, serves_requests
 from hopyard.predictor import Predictor
 from hopyard.space import Space
 from hopyard.spec.models import DEFAULT_PREDICTOR
@@ -139,6 +139,7 @@ def simulate(
         forks=made.forks,
         evaluates=made.evaluates,
         ship_every=made.ship_every,
+        requests=serves_requests(made),
         generator_reads=generator.reads if generator is not None else "nothing",
         space=space.to_dict() if space is not None else None,
         constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),

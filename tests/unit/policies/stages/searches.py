@@ -13,7 +13,7 @@ from typing import Any
 from hopyard.policy import Policy
 from hopyard.sequences import as_sequence
 from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Result, simulate
+from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Lesson, Result, simulate
 
 Configuration = Mapping[str, Any]
 
@@ -58,6 +58,20 @@ def random_space(rng: random.Random, trials: int, length: int) -> list[Configura
     return found
 
 
+class Coarse(CurveWorkload):
+    """Curves of programs that report, stop and save only every so many positions, and at the end; and go on `beyond` it."""
+
+    every = 1
+    beyond = 0
+
+    def lesson(self, hyperparameters: Configuration) -> Lesson:
+        """As much of the curve as is reported."""
+        end = self.max_position
+        positions = sorted({*range(self.every, end + 1, self.every), *range(end, end + self.beyond + 1)})
+        steps = [after - before for before, after in zip([0, *positions], positions, strict=False)]
+        return Lesson([self._curve(hyperparameters, p) for p in positions], steps, positions)
+
+
 @dataclass(frozen=True)
 class Search:
     """A simulated search: its result, what it trained, and what there was to train, as (position, prefix)."""
@@ -76,9 +90,10 @@ def search(
     faults: Faults | None = None,
     seed: int = 0,
     policy: type[Policy] = StageTreePolicy,
+    every: int = 1,
     **parameters: Any,
 ) -> Search:
-    """Simulates the policy; the same arguments give the same search."""
+    """Simulates the policy, with a report every so many positions; the same arguments give the same search."""
     known: dict[tuple[int, int], float] = {}
 
     def curve(configuration: Configuration, position: int) -> float:
@@ -87,7 +102,8 @@ def search(
             known[key] = value(configuration, position)
         return known[key]
 
-    workload = CurveWorkload(curve, configurations, length)
+    workload = Coarse(curve, configurations, length)
+    workload.every = every
     result = simulate(
         workload, policy, slots=slots, costs=costs, faults=faults, seed=seed, parameters=parameters, details=True
     )

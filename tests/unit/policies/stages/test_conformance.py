@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard.policy.testing import VirtualCluster, counting
+from hopyard.space import Space
 from hopyard_policies.stages.policy import StageTreePolicy
 
 
@@ -88,3 +89,14 @@ class TestSharedInRounds(_Shared):
 
     def make_policy(self) -> Policy:
         return StageTreePolicy(tuner={"name": "default", "barrier": True})
+
+
+class TestSharedUnderPbt(_Shared):
+    __test__ = True
+
+    def make_policy(self) -> Policy:
+        return StageTreePolicy(tuner={"name": "pbt", "population": 4, "interval": 2, "truncation": 0.5})
+
+    def cluster(self, policy: Policy | None = None, **changes: Any) -> VirtualCluster:
+        space = Space.from_dict({"x": {"int": [1, 40]}, "lr": {"choice": [0.1, 0.2, 0.4]}})
+        return super().cluster(policy, **{"space": space, **changes})

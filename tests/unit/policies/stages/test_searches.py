@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard.policy.testing import UpCallView, VirtualCluster
+from hopyard_policies.halving.sha import ShaPolicy
 from hopyard_policies.stages.policy import StageTreePolicy
 from hopyard_scheduler.simulator import Costs, Faults
 
@@ -23,6 +24,8 @@ TUNERS: tuple[dict[str, Any], ...] = (
     {"name": "bandit", "evaluation_boundary": 2},
     {"name": "default", "barrier": True},
 )
+
+ENDS = ("all jobs ended", "the policy has nothing left to do")  # asha leaves those that it does not promote.
 
 
 def simulated(seed: int, faults: Faults | None = None, **parameters: Any) -> Search:
@@ -55,6 +58,26 @@ def test_under_a_tuner_no_state_is_trained_twice(tuner: dict[str, Any]) -> None:
         found = simulated(seed, tuner=tuner)
         assert found.result.iterations == len(found.trained), f"seed {seed}"
         assert found.trained <= found.whole
+
+
+@pytest.mark.parametrize("tuner", TUNERS, ids=lambda tuner: str(tuner["name"]))
+@pytest.mark.parametrize("every", [3, 7])
+def test_reports_that_do_not_fall_on_what_is_wanted_serve_all_the_same(tuner: dict[str, Any], every: int) -> None:
+    """Rungs at 1, 2, 4, ... and branches anywhere, while programs report and stop every third position only."""
+    for seed in range(8):
+        found = simulated(seed, tuner=tuner, every=every)
+        assert found.result.reason in ENDS, f"seed {seed}"
+
+
+def test_sha_decides_on_a_stage_tree_as_alone_where_reports_do_not_fall_on_rungs() -> None:
+    """Trials that part where programs report: all is shared that can be, and each rung has the results that it would have."""
+    marks = ((6, 12), (6, 18), (12,), (18,), (6,))
+    space = [{"lr": steps(at, [0.1, *(n + i for i in range(len(at)))])} for n in (1, 2) for at in marks]
+    shared = search(space, 24, slots=4, every=6, tuner={"name": "sha", "eta": 3, "r": 4})
+    alone = search(space, 24, slots=4, every=6, policy=ShaPolicy, eta=3, r=4)
+    assert shared.result.iterations == len(shared.trained) < alone.result.iterations
+    assert shared.trained == alone.trained
+    assert shared.result.best == alone.result.best
 
 
 def test_not_shared_trains_every_trial_alone() -> None:
@@ -118,7 +141,7 @@ def test_the_dearer_snapshots_are_the_longer_runs_go_on() -> None:
         ({"tuner": "stage_tree"}, "tuner is stage_tree itself"),
         ({"tuner": {"eta": 3}}, "it must be a policy's name"),
         ({"tuner": {"name": "default", "pace": 3}}, "tuner default"),
-        ({"tuner": "pbt"}, "tuner pbt: it copies trials"),
+        ({"tuner": {"name": "pbt", "population": 1}}, "tuner pbt: population is 1"),
         ({"share": 1}, "share is 1"),
         ({"width": 0}, "width is 0"),
         ({"save_every": True}, "save_every is True"),

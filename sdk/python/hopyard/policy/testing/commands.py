@@ -60,8 +60,10 @@ class Commands(Running):
             case StartJob():
                 self._start(self.jobs[command.job], command)
             case CreateJob():
-                self.terms = replace(self.terms, jobs_left=self.terms.jobs_left - 1)
+                if command.limit is None:
+                    self.terms = replace(self.terms, jobs_left=self.terms.jobs_left - 1)
                 job = self._new_job(command.job)
+                job.limit = command.limit
                 if command.hyperparameters is None:
                     self._asked.add(job.id)
                     self._after(self._world.delays.create, self._configured, job)

@@ -82,7 +82,7 @@ class Running:
             if command.from_snapshot[0] != job.id and command.mode is RunMode.TRAIN:
                 job.inherit(self.jobs[command.from_snapshot[0]], start)
                 job.high_water = max(job.high_water, start)
-        until = self.terms.max_position if command.until is None else command.until
+        until = job.end(self.terms.max_position) if command.until is None else command.until
         until = until if command.mode is RunMode.TRAIN else start
         allowed = max(command.allowed or 0, min(job.high_water, until), start)
         run = job.run = Run(command, job.attempt, self.now, start, until, allowed, start, start)
@@ -102,7 +102,9 @@ class Running:
         self._train(job, run)
 
     def _train(self, job: Job, run: Run) -> None:
-        position = min(run.position + self._world.interval, self.terms.max_position) if run.trains else run.position
+        position = (
+            min(run.position + self._world.interval, job.end(self.terms.max_position)) if run.trains else run.position
+        )
         run.training, run.held = True, False
         try:
             step = self._curve(job.hyperparameters, position)
@@ -147,7 +149,9 @@ class Running:
     def _completes(self, run: Run) -> bool:
         """Whether a run ends its job by itself: it was started for that, and not amended on the way."""
         started = run.command.until
-        return not self.policy.ends_jobs and (started is None or started >= self.terms.max_position)
+        return not self.policy.ends_jobs and (
+            started is None or started >= self.jobs[run.command.job].end(self.terms.max_position)
+        )
 
     def _judge(self, job: Job, position: int) -> None:
         value = next(p for p in job.points if p.position == position).metrics.get(self.terms.metric)
@@ -216,9 +220,10 @@ class Running:
     def _outcome(self, job: Job, run: Run, reason: RunEndReason) -> None:
         job.failures += reason is RunEndReason.FAILED
         job.losses += reason is RunEndReason.LOST
-        complete = run.trains and reason in _SAVING and (run.finished or run.position >= self.terms.max_position)
+        end = job.end(self.terms.max_position)
+        complete = run.trains and reason in _SAVING and (run.finished or run.position >= end)
         # A run may be lost after its last position was saved: there is nothing left to train.
-        complete = complete or (run.trains and job.source() >= self.terms.max_position)
+        complete = complete or (run.trains and job.source() >= end)
         if reason is RunEndReason.TERMINATED:
             job.state = JobState.TERMINATED
         elif complete and not self.policy.evaluates:

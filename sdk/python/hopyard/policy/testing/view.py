@@ -163,9 +163,12 @@ class UpCallView(Cluster):
                 self._demand(command, machine in self._reserved, f"machine {machine!r} is not reserved")
                 self._reserved.discard(machine)
             case CreateJob():
-                left = self._moment.experiment.jobs_left - self._generated
-                self._demand(command, left > 0, "no more jobs may be created (jobs_left is 0)")
-                self._generated += 1
+                if command.limit is None:
+                    left = self._moment.experiment.jobs_left - self._generated
+                    self._demand(command, left > 0, "no more jobs may be created (jobs_left is 0)")
+                    self._generated += 1
+                fits = command.limit is None or (command.limit >= 1 and command.hyperparameters is not None)
+                self._demand(command, fits, "with a limit, at least 1, it needs hyperparameters")
                 self._new_job(command, command.job)
             case ForkJob():
                 self._known(command, command.parent)
@@ -178,7 +181,7 @@ class UpCallView(Cluster):
                 fits = state in (JobState.STARTING, JobState.RUNNING)
                 self._state(command, command.job, "STARTING or RUNNING", fits)
                 ends = [*command.snapshot_at, *([] if command.until is None else [command.until])]
-                top = self.experiment.max_position
+                top = self._known(command, command.job).max_position
                 self._demand(command, all(0 < end <= top for end in ends), f"positions must lie in 1..{top}")
             case SuspendJob(job):
                 self._state(command, job, "live", self._states_of(job).live)
@@ -224,7 +227,7 @@ class UpCallView(Cluster):
         elif command.mode is RunMode.EVALUATE:
             self._demand(command, bool(self.snapshots(job.id) or job.parent), "it has no snapshot to evaluate")
         if command.mode is RunMode.TRAIN:
-            top = self.experiment.max_position
+            top = self._moment.jobs[job.id].max_position
             until = top if command.until is None else command.until
             self._demand(command, start < until <= top, f"until is {until}; it must lie in {start + 1}..{top}")
             saves = command.snapshot_at

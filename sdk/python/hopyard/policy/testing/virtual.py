@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from hopyard.policy.base import Policy
+from hopyard.policy.base import Policy, serves_requests
 from hopyard.policy.cluster import ExperimentView
 from hopyard.policy.testing.commands import Commands
 from hopyard.policy.testing.history import Entry, answer, replay
@@ -213,7 +213,7 @@ class VirtualCluster(Commands):
         left = 0 if self._exhausted else self.terms.jobs_left + jobs
         self.terms = replace(self.terms, jobs_left=left, max_position=max(max_position, self.terms.max_position))
         for job in self.jobs.values():
-            if longer and job.state is JobState.COMPLETED:
+            if longer and job.limit is None and job.state is JobState.COMPLETED:
                 self._idle(job, job.source())
         self.over = ""
         self._wake()
@@ -236,8 +236,14 @@ class VirtualCluster(Commands):
         self._rebalance()
 
     def request(self, ticket: str, hyperparameters: Hyperparameters, position: int) -> None:
-        """A client asks for a configuration trained to a position."""
-        self._calls.append((RequestMade(ticket, hyperparameters, position), None))
+        """A client asks for a configuration trained to a position; a policy that serves requests gets a job for it."""
+        if not serves_requests(self.policy):
+            self._calls.append((RequestMade(ticket, hyperparameters, position), None))
+            return
+        job = self._new_job(str(self._ordinals + 1))
+        job.limit, job.hyperparameters = position, dict(hyperparameters)
+        self._idle(job, 0)
+        self._calls.append((RequestMade(ticket, hyperparameters, position, job.id), None))
 
     # --------------------------------------------------------------------------------------------------------- up-calls
 

@@ -144,11 +144,16 @@ class Job:
     priority: float | None = None
     parent: str = ""
     fork_position: int = 0
+    limit: int | None = None
     queued: int = 0
     run: Run | None = None
     points: tuple[CurvePoint, ...] = ()
     parts: dict[tuple[int, str], Step] = field(default_factory=dict)
     saves: dict[int, tuple[float, str]] = field(default_factory=dict)
+
+    def end(self, max_position: int) -> int:
+        """Where it is complete, if all others are at `max_position`."""
+        return max_position if self.limit is None else self.limit
 
     def source(self) -> int:
         """The position that it would go on from."""
@@ -174,7 +179,7 @@ class Job:
             fork_position=self.fork_position,
             parked=run is not None and run.parked,
             ordinal=self.ordinal,
-            max_position=max_position,
+            max_position=self.end(max_position),
         )
 
     def add(self, position: int, step: Step, part: str = "") -> None:

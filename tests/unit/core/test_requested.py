@@ -1,0 +1,166 @@
+"""Jobs with ends of their own: those that clients ask for, and those that a policy makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hopyard.policy.vocabulary import (
+    ENDLESS,
+    AnswerJob,
+    Command,
+    CreateJob,
+    JobCreated,
+    JobState,
+    RequestMade,
+    RunEndReason,
+    StartJob,
+)
+from hopyard_scheduler.codec import decode, encode, kind_of
+from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record, Send
+from hopyard_scheduler.core.events import Operated, PolicyAnswered, Requested, Settings, Updated
+from hopyard_scheduler.core.member import Phase
+from tests.unit.core.rig import Rig, snapshot
+
+
+class Serving(Rig):
+    """An experiment whose policy serves requests."""
+
+    def command(self, *commands: Command) -> list[Effect]:
+        """See `Rig.command`, whose up-call is a request that is to make no job."""
+        member = self.x.founder
+        serving, member.settings = member.settings, replace(member.settings, requests=False)
+        try:
+            return super().command(*commands)
+        finally:
+            member.settings = serving
+
+
+def serving() -> Rig:
+    """One job that trains up to 8."""
+    return Serving(requests=True, max_position=8, jobs=1)
+
+
+def ask(rig: Rig, position: int = 3, ticket: str = "a", lr: float = 0.5) -> None:
+    rig.feed(Requested(rig.now, "x", ticket, {"lr": lr}, position))
+
+
+def test_a_request_makes_a_job_that_is_none_of_the_experiments() -> None:
+    rig = serving()
+    ask(rig)
+    job = rig.job("1")
+    assert (job.state, job.max_position, job.hyperparameters) == (JobState.PENDING, 3, {"lr": 0.5})
+    assert rig.called(RequestMade) == [RequestMade("a", {"lr": 0.5}, 3, "1")]
+    assert not rig.called(JobCreated)
+    assert rig.of(JobChanged)
+    assert rig.x.jobs_left == 1
+    rig.create()
+    assert rig.x.jobs_left == 0
+    ask(rig, ticket="b")  # It is not one of those that there may be.
+    assert rig.x.requested == {"a": "1", "b": "3"}
+
+
+def test_a_repeated_request_is_none() -> None:
+    rig = serving()
+    ask(rig)
+    ask(rig)
+    assert not rig.effects
+    assert list(rig.x.jobs) == ["1"]
+
+
+def test_it_is_complete_at_its_own_end_and_stays_so_when_the_others_train_longer() -> None:
+    rig = serving()
+    rig.create()
+    ask(rig)
+    rig.start("2", until=None)
+    (sent,) = rig.run("2").machines
+    assert (sent, rig.run("2").until) == ("n1/0", 3)
+    rig.report(3, name="2", at_until=True)
+    rig.ended(RunEndReason.UNTIL, 3, snapshot(3), name="2")
+    assert rig.job("2").state is JobState.COMPLETED
+    rig.feed(Updated(rig.now, "x", "longer", max_position=20))
+    assert rig.job("2").state is JobState.COMPLETED
+    assert (rig.job("1").max_position, rig.job("2").max_position) == (20, 3)
+
+
+def test_no_run_of_it_goes_beyond_its_end() -> None:
+    rig = serving()
+    ask(rig)
+    effects = rig.command(StartJob("1", ("n1/0",), until=4))
+    assert rig.job("1").state is JobState.PENDING
+    assert "until must be in 1..3 for job '1', found 4" in rig.x.refusal
+    assert not [effect for effect in effects if isinstance(effect, Send)]
+
+
+def test_it_can_be_answered_from_anothers_results() -> None:
+    rig = serving()
+    rig.create()
+    rig.start("1")
+    rig.report(3, 0.25)
+    ask(rig)
+    rig.command(AnswerJob("2", "1", 3))
+    assert (rig.job("2").state, rig.job("2").best) == (JobState.COMPLETED, (0.25, 3))
+
+
+def test_an_ending_experiment_refuses() -> None:
+    rig = serving()
+    rig.create()
+    rig.start("1")
+    rig.feed(Operated(rig.now, "x", "stop"))
+    assert rig.x.phase is Phase.ENDING
+    ask(rig)
+    assert [note.text for note in rig.of(Noted)] == ["refused the request: the experiment is ending"]
+    assert (list(rig.x.jobs), rig.x.requested) == (["1"], {})
+
+
+def test_a_paused_experiment_serves_it_later() -> None:
+    rig = serving()
+    rig.feed(Operated(rig.now, "x", "pause"))
+    ask(rig)
+    assert rig.job("1").state is JobState.PENDING
+    rig.feed(Operated(rig.now, "x", "resume"))
+    assert rig.x.idle_jobs() == [rig.job("1")]
+
+
+@pytest.mark.parametrize("limit", [0, ENDLESS])
+def test_a_limit_is_a_position(limit: int) -> None:
+    rig = serving()
+    rig.command(CreateJob("1", {"lr": 1.0}, limit=limit))
+    assert not rig.x.jobs
+    assert f"limit must be in 1..{ENDLESS - 1}, found {limit}" in rig.x.refusal
+
+
+def test_a_policys_job_with_a_limit_may_go_beyond_the_experiments_end() -> None:
+    rig = serving()
+    rig.command(CreateJob("1", None, limit=12))
+    assert "needs hyperparameters" in rig.x.refusal
+    rig.command(CreateJob("1", {"lr": 1.0}, limit=12))
+    assert rig.called(JobCreated) == [JobCreated("1")]
+    assert rig.x.jobs_left == 1
+    rig.start("1", until=12)
+    for position in (8, 12):
+        rig.report(position, at_until=position == 12)
+    rig.ended(RunEndReason.UNTIL, 12, snapshot(12))
+    assert rig.job("1").state is JobState.COMPLETED
+    assert [point.position for point in rig.x.curve(rig.job("1"))] == [8, 12]
+
+
+def test_policies_that_serve_no_requests_are_told_and_no_job_is_made() -> None:
+    rig = Rig()
+    ask(rig)
+    assert rig.called(RequestMade) == [RequestMade("a", {"lr": 0.5}, 3)]
+    assert not rig.x.jobs
+
+
+def test_records_hold_all_of_it_and_older_ones_are_read() -> None:
+    asked = Requested(1.0, "x", "a", {"lr": 0.5}, 3, "m")
+    assert decode(kind_of(asked), encode(asked)) == asked
+    assert decode("Requested", encode(asked).replace(b',"member":"m"', b"")) == Requested(1.0, "x", "a", {"lr": 0.5}, 3)
+    rig = serving()
+    rig.command(CreateJob("1", {"lr": 1.0}, limit=12))
+    records = [effect.event for effect in rig.of(Record) if isinstance(effect.event, PolicyAnswered)]
+    (command,) = [command for record in records for command in record.answer.commands]
+    assert command == CreateJob("1", {"lr": 1.0}, limit=12)
+    assert all(decode(kind_of(record), encode(record)) == record for record in records)
+    assert Settings("score", "max", 1, 1).requests is False

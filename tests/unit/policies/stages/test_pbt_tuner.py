@@ -1,0 +1,144 @@
+"""Population based training on a stage tree: copies are branches, equal ones train once, and what it decides stays what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from hopyard.errors import InvalidInput
+from hopyard.policy import Cluster, Policy
+from hopyard.space import Space
+from hopyard_policies.pbt import PbtPolicy
+from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Result, simulate
+
+SPACE = Space.from_dict({"x": {"uniform": [0, 100]}, "gain": {"choice": [1, 2]}})
+# One is copied at a time, and a copy has the other gain: nothing is left to chance, so that all searches can be compared.
+TERMS: Mapping[str, Any] = {
+    "population": 5,
+    "interval": 2,
+    "lag": 4,
+    "truncation": 0.2,
+    "resample": 0,
+    "frozen": ["x"],
+}
+ON_TREE: Mapping[str, Any] = {"tuner": {"name": "pbt", **TERMS}}
+
+
+@dataclasses.dataclass
+class Found:
+    """A search: its result, and of each job its configuration, how it ended, and its curve with what it was copied with."""
+
+    result: Result
+    jobs: Mapping[str, tuple[Mapping[str, Any], str]]
+    curves: Mapping[str, Sequence[tuple[int, float]]]
+
+
+def searched(
+    policy: type[Policy],
+    parameters: Mapping[str, Any],
+    members: Sequence[Mapping[str, Any]],
+    *,
+    slots: int,
+    costs: Costs | None = None,
+    faults: Faults | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+) -> Found:
+    """Simulates it; every configuration takes its own time, or all the same."""
+    length = 16
+
+    def curve(given: Mapping[str, Any], position: int) -> float:
+        return float(given["x"]) * (1 + math.sin(position + given["gain"])) + position * int(given["gain"])
+
+    def pace(given: Mapping[str, Any], position: int) -> float:
+        return seconds if seconds is not None else 1 + float(given["x"]) / 977
+
+    seen: list[Cluster] = []
+
+    def demand(self: Policy, cluster: Cluster) -> int | None:
+        seen[:] = [cluster]
+        return policy.demand(self, cluster)
+
+    watched: type[Policy] = type("Watched", (policy,), {"demand": demand})
+    result = simulate(
+        CurveWorkload(curve, members, length, seconds=pace),
+        watched,
+        slots=slots,
+        parameters=parameters,
+        space=SPACE,
+        costs=costs,
+        faults=faults,
+        seed=seed,
+        details=True,
+    )
+    (last,) = seen  # It shows what became of all.
+    jobs = {job.id: (job.hyperparameters, job.state.value) for job in last.jobs.values()}
+    curves = {job: [(p.position, p.metrics["metric"]) for p in last.curve(job)] for job in jobs}
+    return Found(result, jobs, curves)
+
+
+def members(*values: float) -> list[Mapping[str, Any]]:
+    """Configurations with these x."""
+    return [{"x": value, "gain": 1} for value in values]
+
+
+DIFFERENT = members(50, 90, 71, 30, 10)
+
+
+def test_it_decides_as_alone() -> None:
+    """With a machine for each member, sharing or not: the same copies of the same trials at the same positions, the same ends."""
+    alone = searched(PbtPolicy, TERMS, DIFFERENT, slots=5)
+    assert len(alone.jobs) >= len(DIFFERENT) + 3
+    for share in (False, True):
+        tree = searched(StageTreePolicy, {**ON_TREE, "share": share}, DIFFERENT, slots=5)
+        assert tree.curves == alone.curves, share
+        assert tree.jobs == alone.jobs, share
+        assert tree.result.iterations == alone.result.iterations
+
+
+def test_equal_members_and_equal_copies_train_once() -> None:
+    twins = members(50, 50, 90, 30, 30)
+    alone = searched(PbtPolicy, TERMS, twins, slots=5, seconds=1)
+    tree = searched(StageTreePolicy, ON_TREE, twins, slots=5, seconds=1)
+    assert tree.result.reason == alone.result.reason == "all jobs ended"
+    assert tree.result.best == alone.result.best
+    assert tree.result.iterations < alone.result.iterations
+    trained = {
+        (position, tuple(tree.curves[job][:position]))
+        for job, reports in (tree.result.curves or {}).items()
+        for _, at, _ in reports
+        for position in (int(at or 0),)
+    }
+    assert tree.result.iterations == len(trained)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_fewer_machines_than_members_do_as_well(slots: int) -> None:
+    costs = Costs(start=0.5, resume=0.1, snapshot=0.1, latency=0.05)
+    tree = searched(StageTreePolicy, ON_TREE, DIFFERENT, slots=slots, costs=costs)
+    assert tree.result.reason == "all jobs ended"
+    ends = [state for _, state in tree.jobs.values()]
+    assert ends.count("COMPLETED") == 5
+    assert tree.result.iterations == sum(len(reports) for reports in (tree.result.curves or {}).values())
+
+
+def test_lost_runs_and_snapshots_are_no_end() -> None:
+    copied = 0
+    for seed in range(12):
+        faults = Faults(drop=0.05, node_failures=0.01, downtime=5)
+        parameters = {**ON_TREE, "max_losses": 1000}
+        tree = searched(StageTreePolicy, parameters, DIFFERENT, slots=3, faults=faults, seed=seed)
+        assert tree.result.reason == "all jobs ended", f"seed {seed}"
+        assert any(state == "COMPLETED" for _, state in tree.jobs.values())
+        copied += len(tree.jobs) - len(DIFFERENT)
+    assert copied > 12
+
+
+def test_the_tuner_looks_at_the_terms_before_anything_runs() -> None:
+    with pytest.raises(InvalidInput, match="it must know the search space"):
+        simulate(CurveWorkload(lambda _, p: p, DIFFERENT, 4), "stage_tree", slots=1, parameters={"tuner": "pbt"})

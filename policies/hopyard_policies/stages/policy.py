@@ -28,8 +28,10 @@ from hopyard.policy import (
     hears_statistics,
 )
 from hopyard.policy.rungs import Rung
+from hopyard.policy.stages import StageView
 from hopyard.policy.vocabulary import AmendRun, AnswerJob, StartJob, SuspendJob, TerminateJob
 from hopyard_policies.pbt import PbtPolicy
+from hopyard_policies.stages import showing
 from hopyard_policies.stages.books import Books
 from hopyard_policies.stages.dispatch import Dispatch
 from hopyard_policies.stages.plan import SearchPlan, Trial
@@ -169,6 +171,10 @@ class StageTreePolicy(Policy):
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
         """The tuner's."""
         return self._tuning.rungs(cluster)
+
+    def stages(self, cluster: Cluster) -> tuple[StageView, ...]:
+        """The whole tree as it stands."""
+        return showing.stages(self._books, cluster)
 
     # --------------------------------------------------------------------------------------------------------- the plan
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hopyard.policy.cluster import Cluster, ExperimentView
 from hopyard.policy.rungs import Rung
+from hopyard.policy.stages import StageView
 from hopyard.policy.vocabulary import (
     CONTINUE,
     AllocateJobs,
@@ -140,6 +141,14 @@ class Policy(abc.ABC):
 
         Returns:
             Empty: nobody does yet. None: the policy has no rungs.
+        """
+        return None
+
+    def stages(self, cluster: Cluster) -> tuple[StageView, ...] | None:
+        """What trials have in common, for those who look (`hopyard tree`): parents before their children. It may only look.
+
+        Returns:
+            Empty: there are no trials yet. None: the policy trains every trial for itself.
         """
         return None
 

@@ -80,7 +80,7 @@ class StageTreePolicy(Policy):
         self._tuning = Tuning(_made(tuner), width)
         self.every_iteration = self._tuning.tuner.every_iteration or hears_statistics(self._tuning.tuner)
         self.ends_jobs = False
-        self._share = share
+        self._share = self.shares = share
         self._books = Books(self._new_plan(), self._tuning, save_every)
 
     # ---------------------------------------------------------------------------------------------------------- up-calls

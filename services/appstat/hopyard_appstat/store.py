@@ -13,9 +13,20 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from hopyard.errors import InvalidInput, Unavailable
-from hopyard_appstat import queries
+from hopyard_appstat import planned, queries
 from hopyard_appstat.database import READERS, Database
-from hopyard_appstat.domain import Append, BlobRow, ExperimentRow, JobRow, JournalRecord, Page, Statistic, StreamInfo
+from hopyard_appstat.domain import (
+    Append,
+    BlobRow,
+    ExperimentRow,
+    JobRow,
+    JournalRecord,
+    NodeDetails,
+    Page,
+    PlanNode,
+    Statistic,
+    StreamInfo,
+)
 from hopyard_appstat.paging import Paging
 from hopyard_appstat.watching import Wakes
 from hopyard_appstat.writer import Writer
@@ -148,6 +159,22 @@ class Store:
     async def query_jobs(self, experiment: str, paging: Paging) -> Page[JobRow]:
         """Jobs of an experiment in order of creation."""
         return await self._read(queries.jobs_page, experiment, paging)
+
+    async def list_plan_nodes(self, root: str, paging: Paging) -> Page[PlanNode]:
+        """Nodes of the search plan below a root, by where they begin."""
+        return await self._read(planned.nodes_page, root, paging)
+
+    async def plan_node(self, key: str) -> NodeDetails:
+        """A node of the search plan.
+
+        Raises:
+            NotFound: There is no such node.
+        """
+        return await self._read(planned.node_details, key)
+
+    async def plan_results(self, key: str, paging: Paging) -> Page[Statistic]:
+        """A node's results by position."""
+        return await self._read(planned.results_page, key, paging)
 
     async def list_blobs(self, paging: Paging) -> Page[BlobRow]:
         """The blobs that somebody owns, by hash."""

@@ -31,7 +31,7 @@ from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.policies import new_policy, review
 from hopyard_scheduler.policyhost import took_too_long
-from hopyard_scheduler.program import need_agreement, settings_of
+from hopyard_scheduler.program import need_agreement, program_of, settings_of
 from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
 from hopyard_scheduler.recovery import Recovered, replay
 from hopyard_scheduler.terms import Terms, update_of
@@ -107,6 +107,8 @@ class FrontDoor:
         if bundle:
             await self._need_bundle(bundle)
         payload = _payload(spec, bundle, interpreter, request)
+        if policy.shares:
+            settings = replace(settings, plan=program_of(payload).root())
         known, name = await self._named(_slug(spec.name), payload)
         if known:
             return name, note

@@ -50,6 +50,8 @@ class Policy(abc.ABC):
             a class that overrides it. False: the run saves and ends by itself, and `on_run_end` tells of it.
         forks: Whether `allocate_jobs` is called also when a snapshot is there that was asked for with `snapshot_at`: another job
             may start from it, while its own trains on.
+        shares: Whether it has jobs go on from what others trained, where their trainings are the same. Then what they train is
+            noted in the search plan.
         generator: The generator of experiments that name none; empty: the usual one.
 
     All are read when the experiment is created.
@@ -58,6 +60,7 @@ class Policy(abc.ABC):
     every_iteration: bool = False
     ends_jobs: bool = False
     forks: bool = False
+    shares: bool = False
     generator: str = ""
 
     def __init_subclass__(cls, **options: object) -> None:

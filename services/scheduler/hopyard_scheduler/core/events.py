@@ -79,6 +79,7 @@ class Settings:
         high: The largest one; None: not known.
         space: For policies: the search space in its written form; None: not known.
         constraints: For policies: the constraints that go with it.
+        plan: The root of the search plan that its trainings belong to; empty: its policy shares none.
     """
 
     metric: str
@@ -112,6 +113,7 @@ class Settings:
     space: Mapping[str, Any] | None = field(default=None, hash=False)
     constraints: tuple[str, ...] = ()
     forks: bool = False
+    plan: str = ""
 
 
 # -------------------------------------------------------------------------------------------------------- cluster events

@@ -111,6 +111,7 @@ class StageTreePolicy(Policy):
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
         """A trial has its configuration: its place in the tree is known."""
+        self._load(cluster)
         self._books.plan.add(_trial(cluster.jobs[created.job]))
         self._tuning.hear(created)
         self._turn(cluster)
@@ -187,10 +188,19 @@ class StageTreePolicy(Policy):
         if all(self._books.plan[job.id].limit == job.max_position for job in jobs):
             return
         self._books.plan = self._new_plan()
+        self._load(cluster)
         for job in jobs:
             self._books.plan.add(_trial(job))
         for job in jobs:
             self._look(cluster, job)
+
+    def _load(self, cluster: Cluster) -> None:
+        """Takes what earlier experiments have trained into a plan that is empty yet."""
+        plan = self._books.plan
+        if not plan.root.children:
+            for job in cluster.earlier.values():
+                plan.add(_trial(job))
+                plan.trained(job.id, job.high_water)
 
     def _look(self, cluster: Cluster, job: JobView) -> None:
         """Notes how far a job has come and what it has saved."""

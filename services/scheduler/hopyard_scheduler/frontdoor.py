@@ -23,12 +23,13 @@ from hopyard.spec import ExperimentSpec, canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Settings, Updated
+from hopyard_scheduler.core.events import EarlierTrial, ExperimentCreated, MemberJoined, Operated, Settings, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.live import Live, experiment_of
+from hopyard_scheduler.loading import hash_of_code, load_plan
 from hopyard_scheduler.policies import new_policy, review
 from hopyard_scheduler.policyhost import took_too_long
 from hopyard_scheduler.program import need_agreement, program_of, settings_of
@@ -108,7 +109,7 @@ class FrontDoor:
             await self._need_bundle(bundle)
         payload = _payload(spec, bundle, interpreter, request)
         if policy.shares:
-            settings = replace(settings, plan=program_of(payload).root())
+            settings = replace(settings, plan=program_of(payload).root(await hash_of_code(self._stub, bundle)))
         known, name = await self._named(_slug(spec.name), payload)
         if known:
             return name, note
@@ -121,18 +122,23 @@ class FrontDoor:
         if spec.share is None:
             reads = await self._generators.validate(name, payload["spec"])
             settings = replace(settings, generator_reads=reads)
-            await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload))
+            earlier = await self._earlier(settings)
+            await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload, earlier))
             return name
         async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
             group = self._group(spec)
             reads = await self._generators.validate(name, payload["spec"])
             settings = replace(settings, generator_reads=reads)
-            at = self._live.clock()
             if group is None:
-                await self._live.apply(ExperimentCreated(at, name, settings, payload))
+                earlier = await self._earlier(settings)
+                await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload, earlier))
             else:
-                await self._live.apply(MemberJoined(at, group, name, settings, payload))
+                await self._live.apply(MemberJoined(self._live.clock(), group, name, settings, payload))
         return name
+
+    async def _earlier(self, settings: Settings) -> tuple[EarlierTrial, ...]:
+        """What earlier experiments have trained that this one shares."""
+        return await load_plan(self._stub, settings.plan) if settings.plan else ()
 
     def _group(self, spec: ExperimentSpec) -> str | None:
         """The live group with an experiment's `share` key; None: it begins one.

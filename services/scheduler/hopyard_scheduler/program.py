@@ -49,15 +49,18 @@ class Program:
             message.log.metric = spec.metric.name
         return message
 
-    def root(self) -> str:
+    def root(self, code: str) -> str:
         """What trainings of equal configurations must have in common to be the same, as a hash: the search plan's root.
 
         That is the code, with the data in it or named by it, how it is started, what a position counts, the seed, and what
         a machine has: with other numbers of threads the bits differ.
+
+        Args:
+            code: A hash of the program's files.
         """
         spec = self.spec
         said = {
-            "bundle": self.bundle,
+            "code": code,
             "trainer": spec.trainer,
             "command": spec.command,
             "log": spec.log.model_dump(mode="json") if spec.log is not None else None,

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from hopyard.client import AsyncClient
-from hopyard.client.types import Experiment, ExperimentState
+from hopyard.client.types import Experiment, ExperimentState, JobState
 from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc
+from hopyard_scheduler.commands.replay import replay
 from tests.integration.scheduler.conftest import TRAINER
 
 FILE = """
@@ -88,3 +89,48 @@ async def test_a_policy_that_shares_nothing_has_no_plan(
 ) -> None:
     experiment = await run(client, shared(tmp_path / "e", [(3, 2)], policy="default"))
     assert await root_of(client, experiment.id, appstat) == ""
+
+
+async def test_a_second_experiment_trains_only_what_is_new(
+    client: AsyncClient, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path
+) -> None:
+    """Its answers for old configurations come without a run; its curves and best are whole."""
+    first = await run(client, shared(tmp_path / "e", [(3, 2), (3, 3)]))
+    second = await run(client, shared(tmp_path / "e", [(3, 3), (3, 2), (3, 4)]))
+    jobs = await client.jobs(second.id)
+    assert [(job.attempt, job.position, job.state) for job in jobs] == [
+        (0, 6, JobState.COMPLETED),
+        (0, 6, JobState.COMPLETED),
+        (1, 6, JobState.COMPLETED),
+    ]
+    assert [job.best_value for job in jobs] == [18, 12, 24]
+    assert (second.best_job, second.best_value) == ("3", 24)
+    for job, twin in (("1", "2"), ("2", "1")):
+        mine, theirs = await client.curve(second.id, job), await client.curve(first.id, twin)
+        assert [(p.position, p.value) for p in mine] == [(p.position, p.value) for p in theirs]
+    assert [point.position for point in await client.curve(second.id, "3")] == [1, 2, 3, 4, 5, 6]
+    third = await run(client, shared(tmp_path / "e", [(3, 2), (3, 3), (3, 4), (3, 4)]))
+    assert {job.attempt for job in await client.jobs(third.id)} == {0}
+    assert third.best_value == 24
+
+
+async def test_other_code_or_another_seed_never_matches(
+    client: AsyncClient, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path
+) -> None:
+    steps = [(3, 2), (3, 3)]
+    await run(client, shared(tmp_path / "e", steps))
+    seeded = shared(tmp_path / "e", steps)
+    seeded.write_text(seeded.read_text() + "seed: 7\n")
+    other = shared(tmp_path / "other", steps)
+    (tmp_path / "other" / "train.py").write_text(TRAINER + "# changed\n")
+    for file in (seeded, other):
+        experiment = await run(client, file)
+        assert min(job.attempt for job in await client.jobs(experiment.id)) == 1
+
+
+async def test_a_replay_needs_nothing_but_the_journal(
+    client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await run(client, shared(tmp_path / "e", [(3, 2), (3, 3)]))
+    second = await run(client, shared(tmp_path / "e", [(3, 3), (3, 2), (3, 4)]))
+    assert await replay(second.id, None, address, None, False)

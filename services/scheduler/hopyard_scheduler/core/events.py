@@ -163,13 +163,34 @@ ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierTrial:
+    """What an earlier experiment has trained of a configuration.
+
+    Attributes:
+        name: Its experiment and job: "digits-1f3a/7".
+        hyperparameters: Its configuration.
+        reports: Its reports by position, those that it has in common with `after` left out.
+        after: (name of one before it, position): up to there both have the same reports. None: it has all of its own.
+    """
+
+    name: str
+    hyperparameters: Hyperparameters
+    reports: tuple[Report, ...] = ()
+    after: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExperimentCreated:
-    """The first event of a stream. `payload` is the shell's own (specification, bundle); the core keeps it."""
+    """The first event of a stream. `payload` is the shell's own (specification, bundle); the core keeps it.
+
+    `earlier` is what earlier experiments have trained below the same root of the search plan: jobs may be answered from it.
+    """
 
     at: float
     experiment: str
     settings: Settings
     payload: Any = None
+    earlier: tuple[EarlierTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

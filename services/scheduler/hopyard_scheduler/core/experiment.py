@@ -36,7 +36,7 @@ from hopyard_scheduler.core.effects import (
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, RunKey, Settings
 from hopyard_scheduler.core.idle import IdleQueue
 from hopyard_scheduler.core.member import Member, Phase, foremost
-from hopyard_scheduler.core.model import HOLD, HeldMachine, Job, Run
+from hopyard_scheduler.core.model import HOLD, HeldMachine, Job, Run, earlier_of
 from hopyard_scheduler.core.snapshots import Dropped, Keep, SnapshotBook
 from hopyard_scheduler.core.states import change_state
 
@@ -53,6 +53,7 @@ class Experiment:
         self.members: dict[str, Member] = {self.id: self.founder}
         self.now = created.at
 
+        self.earlier = earlier_of(created.earlier)
         self.jobs: dict[str, Job] = {}
         self.states: dict[JobState, int] = {}
         self.idle = IdleQueue()

@@ -32,7 +32,9 @@ from hopyard.policy import (
     hears_statistics,
 )
 from hopyard.policy.rungs import Rung
+from hopyard.policy.stages import StageView
 from hopyard.policy.vocabulary import AmendRun, AnswerJob, CreateJob, StartJob, SuspendJob, TerminateJob
+from hopyard_policies.stages import showing
 from hopyard_policies.stages.books import Books
 from hopyard_policies.stages.dispatch import Dispatch, own_snapshots
 from hopyard_policies.stages.plan import SearchPlan, Trial
@@ -93,7 +95,7 @@ class StageTreePolicy(Policy):
         self._tuning = Tuning(_made(tuner), width, requests.states)
         self.every_iteration = self._tuning.tuner.every_iteration or hears_statistics(self._tuning.tuner)
         self.ends_jobs = False
-        self._share = share
+        self._share = self.shares = share
         self._books = Books(self._new_plan(), self._tuning, requests, save_every)
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
@@ -124,6 +126,7 @@ class StageTreePolicy(Policy):
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
         """A trial has its configuration: its place in the tree is known."""
+        self._load(cluster)
         job = cluster.jobs[created.job]
         if job.id in self._best:
             self._books.requests.add(job)
@@ -134,6 +137,7 @@ class StageTreePolicy(Policy):
 
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
         """A client wants a trial, too. It is answered at once if others have trained the same."""
+        self._load(cluster)
         job = cluster.jobs[request.job]
         self._books.requests.add(job)
         self._books.plan.add(self._trial(job))
@@ -215,6 +219,10 @@ class StageTreePolicy(Policy):
         """The tuner's."""
         return self._tuning.rungs(cluster)
 
+    def stages(self, cluster: Cluster) -> tuple[StageView, ...]:
+        """The whole tree as it stands."""
+        return showing.stages(self._books, cluster)
+
     # --------------------------------------------------------------------------------------------------------- the plan
 
     def _new_plan(self) -> SearchPlan:
@@ -226,10 +234,19 @@ class StageTreePolicy(Policy):
         if all(self._books.plan[job.id].limit == job.max_position for job in jobs):
             return
         self._books.plan = self._new_plan()
+        self._load(cluster)
         for job in jobs:
             self._books.plan.add(self._trial(job))
         for job in jobs:
             self._look(cluster, job)
+
+    def _load(self, cluster: Cluster) -> None:
+        """Takes what earlier experiments have trained into a plan that is empty yet."""
+        plan = self._books.plan
+        if not plan.root.children:
+            for job in cluster.earlier.values():
+                plan.add(_trial(job))
+                plan.trained(job.id, job.high_water)
 
     def _look(self, cluster: Cluster, job: JobView) -> None:
         """Notes how far a job has come and what it has saved."""
@@ -250,7 +267,7 @@ class StageTreePolicy(Policy):
         if state is not None and state.parent:
             parent = self._books.plan[state.parent]
             return parent.forked(job.id, state.fork_position, job.hyperparameters, job.max_position)
-        return Trial(job.id, ((job.max_position, job.hyperparameters),), job.experiment)
+        return _trial(job)
 
     # ---------------------------------------------------------------------------------------------------------- a turn
 
@@ -336,3 +353,7 @@ def _made(tuner: str | Mapping[str, Any]) -> Policy:
         raise ValueError(f"tuner {name}: {error}") from error
     assert isinstance(made, Policy)
     return made
+
+
+def _trial(job: JobView) -> Trial:
+    return Trial(job.id, ((job.max_position, job.hyperparameters),), job.experiment)

@@ -35,6 +35,11 @@ class Times:
         return found if found > 0 else 1e-9
 
     @property
+    def known(self) -> bool:
+        """Whether anything was measured yet."""
+        return self._runs > 0
+
+    @property
     def beside(self) -> float:
         """Seconds that a run costs beside its training: starting, loading, saving."""
         return self._beside / self._runs if self._runs else 0.0

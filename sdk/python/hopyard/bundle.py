@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import yaml
 import zstandard
 
 IGNORE_FILE: Final = ".hopyardignore"
@@ -57,6 +58,7 @@ DEFAULT_LIMIT_BYTES: Final = 100 * 1024 * 1024
 _MOST_FILES: Final = 20_000
 _MOST_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
 _NAMED_FILES: Final = 5
+_LONGEST_EXPERIMENT: Final = 256 * 1024
 _LEVEL: Final = 6
 
 
@@ -115,6 +117,39 @@ def pack(folder: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Bundle:
     # One thread, a fixed level, the size in the header: equal input gives equal bytes.
     data = zstandard.ZstdCompressor(level=_LEVEL, threads=0, write_content_size=True).compress(raw.getvalue())
     return Bundle(hashlib.sha256(data).hexdigest(), data, tuple(files))
+
+
+def code_hash(data: bytes) -> str:
+    """A hash of a bundle's files but those that only say what is searched: two searches with the same code have the same.
+
+    Experiment files are YAML files with `space`, and `metric` or `stop`, beside other keys of theirs.
+
+    Raises:
+        BundleError: it is no bundle, or holds too much.
+    """
+    digest = hashlib.sha256()
+    try:
+        raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=_MOST_UNPACKED_BYTES)
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as tar:
+            for member in tar:
+                opened = tar.extractfile(member)
+                content = opened.read() if opened is not None else b""
+                if not _is_experiment(member.name, content):
+                    said = f"{member.name}\0{member.mode & 0o111}\0{hashlib.sha256(content).hexdigest()}\n"
+                    digest.update(said.encode())
+    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+        raise BundleError(f"it is no bundle: {error}") from error
+    return digest.hexdigest()
+
+
+def _is_experiment(name: str, content: bytes) -> bool:
+    if not name.endswith((".yaml", ".yml")) or len(content) > _LONGEST_EXPERIMENT:
+        return False
+    try:
+        found = yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError):
+        return False
+    return isinstance(found, dict) and "space" in found and ("metric" in found or "stop" in found)
 
 
 def unpack(file: Path, folder: Path, sha256: str) -> None:

@@ -15,10 +15,15 @@ from hopyard_appstat.domain import (
     ExperimentRow,
     JobRow,
     JournalRecord,
+    NodeDetails,
     Page,
+    PlanNode,
+    PlanSnapshot,
+    PlanTrial,
     Projection,
     Statistic,
     StreamInfo,
+    Stretch,
     Swept,
 )
 
@@ -62,8 +67,12 @@ def projections_from_proto(message: appstat_pb2.Projection, place: str = "projec
             same = message.statistics
             experiment, job, attempt, place = same.experiment, same.job, same.attempt, f"{place}.statistics"
             return [_statistic(experiment, job, attempt, report, place) for report in same.reports]
+        case "plan_trial":
+            return (plan_trial_from_proto(message.plan_trial),)
         case _:
-            raise InvalidInput(f"{place}: found no row, allowed are experiment, job, statistic and statistics")
+            raise InvalidInput(
+                f"{place}: found no row, allowed are experiment, job, statistic, statistics and plan_trial"
+            )
 
 
 def experiment_from_proto(message: appstat_pb2.ExperimentRow) -> ExperimentRow:
@@ -95,6 +104,52 @@ def job_to_proto(row: JobRow) -> appstat_pb2.JobRow:
     return appstat_pb2.JobRow(
         experiment=row.experiment, id=row.id, ordinal=row.ordinal, state=row.state, detail_json=row.detail_json
     )
+
+
+def plan_trial_from_proto(message: appstat_pb2.PlanTrial) -> PlanTrial:
+    """A trial's way through the search plan."""
+    return PlanTrial(
+        message.experiment,
+        message.job,
+        message.root,
+        tuple(Stretch(one.node, one.parent, one.start, one.end, one.values_json) for one in message.path),
+        tuple(
+            PlanSnapshot(one.position, one.sha256, one.size_bytes, one.provider, one.owner) for one in message.snapshots
+        ),
+    )
+
+
+def plan_nodes_to_proto(page: Page[PlanNode]) -> appstat_pb2.ListPlanNodesResponse:
+    """A page of the search plan."""
+    return appstat_pb2.ListPlanNodesResponse(nodes=map(_plan_node, page.items), next_page_token=page.next_token)
+
+
+def plan_node_to_proto(
+    details: NodeDetails, results: Page[Statistic], *, whole: bool
+) -> appstat_pb2.GetPlanNodeResponse:
+    """A node with a page of its results; with `whole` its references and snapshots, too."""
+    references = details.references if whole else ()
+    snapshots = details.snapshots if whole else ()
+    return appstat_pb2.GetPlanNodeResponse(
+        node=_plan_node(details.node),
+        references=[appstat_pb2.PlanReference(experiment=e, job=job, end=end) for e, job, end in references],
+        snapshots=[
+            appstat_pb2.PlanSnapshot(
+                position=one.position,
+                sha256=one.sha256,
+                size_bytes=one.size_bytes,
+                provider=one.provider,
+                owner=one.owner,
+            )
+            for one in snapshots
+        ],
+        results=map(statistic_to_proto, results.items),
+        next_page_token=results.next_token,
+    )
+
+
+def _plan_node(node: PlanNode) -> appstat_pb2.PlanNode:
+    return appstat_pb2.PlanNode(**{name: getattr(node, name) for name in PlanNode.__slots__})
 
 
 def statistic_from_proto(message: appstat_pb2.Statistic, place: str = "statistic") -> Statistic:

@@ -66,7 +66,82 @@ class Statistic:
     in_force: Mapping[str, Any] | None = None
 
 
-Projection = ExperimentRow | JobRow | Statistic
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A trial's stretch of a node of the search plan: from the node's `start` (exclusive) up to `end`.
+
+    Attributes:
+        node: The node's key.
+        parent: Its parent's; empty: the root.
+        values_json: What is in force at `start`.
+    """
+
+    node: str
+    parent: str
+    start: int
+    end: int
+    values_json: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSnapshot:
+    """A snapshot of a trial that was brought to the store, where `owner` owns it."""
+
+    position: int
+    sha256: str
+    size_bytes: int
+    provider: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTrial:
+    """A trial's way through the search plan; replaces the one with the same (experiment, job). Snapshots are added."""
+
+    experiment: str
+    job: str
+    root: str
+    path: tuple[Stretch, ...]
+    snapshots: tuple[PlanSnapshot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """A node of the search plan.
+
+    Attributes:
+        key: A hash of what it trains, and of all before it.
+        root: What the trainings of its plan have in common.
+        parent: The key of the node that it branches off; empty: it begins where training begins.
+        start: Where.
+        values_json: What is in force there.
+        references: Trials that pass through it.
+        wanted: The farthest position in it that a trial is to get to.
+        reached: The farthest with a result; `start` for none.
+        report_seconds: Seconds from one report to the next, on average; 0: there is none.
+    """
+
+    key: str
+    root: str
+    parent: str
+    start: int
+    values_json: str
+    references: int = 0
+    wanted: int = 0
+    reached: int = 0
+    report_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDetails:
+    """A node of the search plan, and who passes through it up to where; the snapshots that the store has of it."""
+
+    node: PlanNode
+    references: tuple[tuple[str, str, int], ...]
+    snapshots: tuple[PlanSnapshot, ...]
+
+
+Projection = ExperimentRow | JobRow | Statistic | PlanTrial
 
 
 @dataclass(frozen=True, slots=True)

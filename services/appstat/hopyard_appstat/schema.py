@@ -111,6 +111,44 @@ statistics: Final = Table(
     sqlite_autoincrement=True,
 )
 
+# The search plan: nodes keyed by what they train, the trials that pass through them, and what was saved of these.
+
+plan_nodes: Final = Table(
+    "plan_nodes",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("root", Text, nullable=False),
+    Column("parent", Text, nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("values_json", Text, nullable=False),
+    Index(None, "root", "start", "key"),
+)
+
+plan_stretches: Final = Table(
+    "plan_stretches",
+    metadata,
+    Column("experiment", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("end", BigInteger, nullable=False),
+    Column("node", Text, nullable=False),
+    PrimaryKeyConstraint("experiment", "job", "start"),
+    Index(None, "node"),
+)
+
+plan_snapshots: Final = Table(
+    "plan_snapshots",
+    metadata,
+    Column("experiment", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    PrimaryKeyConstraint("experiment", "job", "position"),
+)
+
 blobs: Final = Table(
     "blobs",
     metadata,

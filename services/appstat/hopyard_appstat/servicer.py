@@ -98,6 +98,18 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         paging = Paging.of(request.page_size, request.page_token, "jobs", request.experiment)
         return converters.jobs_to_proto(await self._store.query_jobs(request.experiment, paging))
 
+    async def ListPlanNodes(self, request: pb.ListPlanNodesRequest, context: Any) -> pb.ListPlanNodesResponse:
+        """Page through the search plan."""
+        paging = Paging.of(request.page_size, request.page_token, "plan", request.root)
+        return converters.plan_nodes_to_proto(await self._store.list_plan_nodes(request.root, paging))
+
+    async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
+        """Show one node of the search plan."""
+        paging = Paging.of(request.page_size, request.page_token, "node", request.key)
+        details = await self._store.plan_node(request.key)
+        results = await self._store.plan_results(request.key, paging)
+        return converters.plan_node_to_proto(details, results, whole=not request.page_token)
+
     async def PutBlob(self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any) -> pb.PutBlobResponse:
         """Take a blob."""
         sha256, owner, chunks = await _incoming(request_iterator)

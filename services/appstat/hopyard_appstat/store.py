@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from hopyard.errors import InvalidInput, Unavailable
-from hopyard_appstat import datasets, queries
+from hopyard_appstat import datasets, planned, queries
 from hopyard_appstat.database import READERS, Database
 from hopyard_appstat.domain import (
     Append,
@@ -22,7 +22,9 @@ from hopyard_appstat.domain import (
     ExperimentRow,
     JobRow,
     JournalRecord,
+    NodeDetails,
     Page,
+    PlanNode,
     Statistic,
     StreamInfo,
 )
@@ -175,6 +177,22 @@ class Store:
     async def query_data(self, name: str, paging: Paging) -> Page[DataSet]:
         """Data sets of the catalog by name; `name` empty: all."""
         return await self._read(datasets.data_page, name, paging)
+
+    async def list_plan_nodes(self, root: str, paging: Paging) -> Page[PlanNode]:
+        """Nodes of the search plan below a root, by where they begin."""
+        return await self._read(planned.nodes_page, root, paging)
+
+    async def plan_node(self, key: str) -> NodeDetails:
+        """A node of the search plan.
+
+        Raises:
+            NotFound: There is no such node.
+        """
+        return await self._read(planned.node_details, key)
+
+    async def plan_results(self, key: str, paging: Paging) -> Page[Statistic]:
+        """A node's results by position."""
+        return await self._read(planned.results_page, key, paging)
 
     async def list_blobs(self, paging: Paging) -> Page[BlobRow]:
         """The blobs that somebody owns, by hash."""

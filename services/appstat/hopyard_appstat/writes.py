@@ -13,8 +13,17 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, select
 
 from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
-from hopyard_appstat import datasets, prepared
-from hopyard_appstat.domain import Append, DataSet, ExperimentRow, JobRow, JournalRecord, Projection, Statistic
+from hopyard_appstat import datasets, planned, prepared
+from hopyard_appstat.domain import (
+    Append,
+    DataSet,
+    ExperimentRow,
+    JobRow,
+    JournalRecord,
+    PlanTrial,
+    Projection,
+    Statistic,
+)
 from hopyard_appstat.rows import statistic_to_row
 from hopyard_appstat.schema import blob_owners, blobs, epochs, experiments, jobs, journal, statistics
 
@@ -163,6 +172,7 @@ class Transaction:
         """Apply projections in order: of experiments and jobs the last is kept, of statistics the first."""
         tables: dict[str, dict[Any, dict[str, Any]]] = {"experiments": {}, "jobs": {}}
         reported: list[dict[str, Any]] = []
+        trials: list[PlanTrial] = []
         for row in projections:
             match row:
                 case ExperimentRow():
@@ -172,11 +182,15 @@ class Transaction:
                 case Statistic():
                     reported.append(statistic_to_row(row))
                     self.touched.add(row.experiment)
+                case PlanTrial():
+                    trials.append(row)
         prepared.upsert(self._connection, experiments, ("id",), [*tables["experiments"].values()], replace=True)
         prepared.upsert(self._connection, jobs, ("experiment", "id"), [*tables["jobs"].values()], replace=True)
         prepared.upsert(
             self._connection, statistics, ("experiment", "job", "position", "part"), reported, replace=False
         )
+        if trials:
+            planned.write(self._connection, trials)
 
     # ------------------------------------------------------------------------------------------------------- blobs
 
@@ -250,6 +264,21 @@ def _check_projections(projections: Iterable[Projection]) -> None:
             case Statistic():
                 times = {"report.at": row.at, "report.seconds": row.report.seconds}
                 _check(place, {"experiment": row.experiment, "job": row.job}, times)
+            case PlanTrial():
+                _check(place, {"experiment": row.experiment, "job": row.job, "root": row.root}, {})
+                _check_path(f"{place}.path", row)
+
+
+def _check_path(place: str, trial: PlanTrial) -> None:
+    """A way begins at 0 and has no gaps; each node names the one before it."""
+    at, parent = 0, ""
+    for index, one in enumerate(trial.path):
+        if not one.node or one.parent != parent or one.start != at or one.end <= at:
+            raise InvalidInput(
+                f"{place}[{index}]: found node {one.node!r} with parent {one.parent!r} from {one.start} to {one.end}; allowed "
+                f"is one with a key and the parent {parent!r}, from {at} to a later position"
+            )
+        at, parent = one.end, one.node
 
 
 def _check(place: str, names: Mapping[str, str], times: Mapping[str, float]) -> None:

@@ -23,6 +23,7 @@ from hopyard_scheduler.core.events import (
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.planned import PlanRows
 from hopyard_scheduler.program import program_of
 from hopyard_scheduler.projections import Changes, statistics
 from hopyard_scheduler.renaming import renamed
@@ -158,7 +159,7 @@ class ArrivingStream:
         self._apply(imported, imported.at, part)
         yield part
         try:
-            rows = self._changes.rows(self._core, imported.at)
+            rows = self._changes.rows(self._core, imported.at, PlanRows())
         except Exception as error:  # whatever is wrong with what came along
             raise InvalidInput(
                 f"journal: what follows from it cannot be written: {type(error).__name__}: {error}"

@@ -23,15 +23,24 @@ from hopyard.spec import ExperimentSpec, canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Settings, Updated
+from hopyard_scheduler.core.events import (
+    EarlierTrial,
+    ExperimentCreated,
+    MemberJoined,
+    Operated,
+    Requested,
+    Settings,
+    Updated,
+)
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.live import Live, experiment_of
+from hopyard_scheduler.loading import hash_of_code, load_plan
 from hopyard_scheduler.policies import new_policy, review
 from hopyard_scheduler.policyhost import took_too_long
-from hopyard_scheduler.program import need_agreement, settings_of
+from hopyard_scheduler.program import need_agreement, program_of, settings_of
 from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
 from hopyard_scheduler.recovery import Recovered, replay
 from hopyard_scheduler.terms import Terms, update_of
@@ -117,6 +126,8 @@ class FrontDoor:
         if bundle:
             await self._need_bundle(bundle)
         payload = _payload(spec, bundle, interpreter, request)
+        if policy.shares:
+            settings = replace(settings, plan=program_of(payload).root(await hash_of_code(self._stub, bundle)))
         known, name = await self._named(_slug(spec.name), payload)
         if known:
             return name, note
@@ -142,9 +153,14 @@ class FrontDoor:
         return name
 
     async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> None:
+        earlier = await self._earlier(settings)
         async with self._catalog.using:
             data = self._catalog.place(spec.data) if spec.data is not None else None
-            await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload, data))
+            await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload, data, earlier))
+
+    async def _earlier(self, settings: Settings) -> tuple[EarlierTrial, ...]:
+        """What earlier experiments have trained that this one shares."""
+        return await load_plan(self._stub, settings.plan) if settings.plan else ()
 
     def _group(self, spec: ExperimentSpec) -> str | None:
         """The live group with an experiment's `share` key; None: it begins one.

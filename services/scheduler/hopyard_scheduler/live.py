@@ -31,6 +31,7 @@ from hopyard_scheduler.driving import MAX_BATCH_EVENTS, Batch, Item, Parked
 from hopyard_scheduler.inboxes import Inboxes
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.patience import patient
+from hopyard_scheduler.planned import PlanRows
 from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.policyhost import Host, LatePolicy
 from hopyard_scheduler.program import Program, program_of
@@ -97,6 +98,7 @@ class Live:
         self.turn = asyncio.Lock()
         """Held while a batch is under way: whoever takes it sees the core between two, all effects carried out."""
         self._changing: Mapping[str, object] = {}
+        self._plans = PlanRows()
         carrier.attach(self.core, self.post, self.program)
 
     # ------------------------------------------------------------------------------------------------------------ events
@@ -163,7 +165,7 @@ class Live:
         self._changing = batch.changes.experiments
         self._cut_short()
         at, changes = self.clock(), batch.changes
-        await self.journal.append(batch.entries, changes.rows(self.core, at), at)
+        await self.journal.append(batch.entries, changes.rows(self.core, at, self._plans), at)
         for parked in batch.parked:  # What led to it is in the journal, from which a policy may have to be made again.
             self._await(parked)
         await self.carrier.clear(effect for item in batch.items for effect in item.effects)
@@ -295,6 +297,7 @@ class Live:
             x, member = experiment_of(self.core, name)
             if member.phase.over:
                 self.carrier.ended(name)
+                self._plans.forget(name)
             if not x.phase.over:
                 self._finished.pop(x.id, None)
             elif x.id not in self._finished:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +50,32 @@ class Program:
             message.log.metrics.update(spec.log.metrics)
             message.log.metric = spec.metric.name
         return message
+
+    def root(self, code: str) -> str:
+        """What trainings of equal configurations must have in common to be the same, as a hash: the search plan's root.
+
+        That is the code, with the data in it or named by it, how it is started, what a position counts, the seed, and what
+        a machine has: with other numbers of threads the bits differ.
+
+        Args:
+            code: A hash of the program's files.
+        """
+        spec = self.spec
+        said = {
+            "code": code,
+            "trainer": spec.trainer,
+            "command": spec.command,
+            "log": spec.log.model_dump(mode="json") if spec.log is not None else None,
+            "interpreter": self._interpreter(),
+            "environment": spec.environment,
+            "working_directory": spec.working_directory,
+            "unit": spec.unit,
+            "seed": spec.seed,
+            "cpus": spec.resources.per_job.cpus,
+            "gpus": spec.resources.per_job.gpus,
+            "provider": spec.snapshot.provider,
+        }
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def _interpreter(self) -> str:
         """The file's wins over the client's, which may know where a relative one of the file's lies."""

@@ -13,6 +13,7 @@ from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import ExperimentChanged, JobChanged, ReportAccepted
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
+from hopyard_scheduler.planned import PlanRows
 
 
 class Changes:
@@ -34,7 +35,7 @@ class Changes:
             case ReportAccepted():
                 self.reports.append(effect)
 
-    def rows(self, core: Core, at: float) -> list[appstat_pb2.Projection]:
+    def rows(self, core: Core, at: float, plans: PlanRows) -> list[appstat_pb2.Projection]:
         """The rows as they stand now. A job that is no more keeps its last row, marked as removed."""
         rows = []
         for name in self.experiments:
@@ -66,6 +67,8 @@ class Changes:
                     )
                 )
             )
+            if (planned := plans.row(x, x.jobs[job])) is not None:
+                rows.append(planned)
         rows += statistics(self.reports, at)
         return rows
 

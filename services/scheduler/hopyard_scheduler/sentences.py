@@ -116,7 +116,8 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
     """
     match event:
         case ExperimentCreated():
-            return [Part("", f"the experiment was created: {_terms(event.settings)}")]
+            known = f"; {count(len(event.earlier), 'earlier trial')} of the same training" if event.earlier else ""
+            return [Part("", f"the experiment was created: {_terms(event.settings)}{known}")]
         case MemberJoined():
             return [Part("", f"experiment {event.member} joined the group: {_terms(event.settings)}")]
         case Imported():

@@ -14,6 +14,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput, NotFound
+from hopyard_scheduler.commands import tree
 from hopyard_scheduler.commands.events import tell
 from hopyard_scheduler.commands.replay import replay
 from hopyard_scheduler.commands.rungs import show
@@ -56,6 +57,13 @@ class Commands:
     async def rungs(self, name: str, at: str | None = None, *, jobs: bool = False, as_json: bool = False) -> Outcome:
         self._capfd.readouterr()
         await show(name, parse_until(at, "--at") if at is not None else None, jobs, self.address, None, as_json)
+        return Outcome(*self._capfd.readouterr())
+
+    async def tree(
+        self, name: str, at: str | None = None, *, to: Path | None = None, job: str | None = None, as_json: bool = False
+    ) -> Outcome:
+        self._capfd.readouterr()
+        await tree.show(name, to, at, job, False, self.address, None, as_json)
         return Outcome(*self._capfd.readouterr())
 
     async def events(
@@ -226,6 +234,50 @@ async def test_rungs_says_what_a_policy_raised_and_that_it_is_another_one(
         await commands.rungs(halved.id)
 
 
+@pytest.fixture
+async def shared(client: AsyncClient, tmp_path: Path) -> Experiment:
+    """An experiment whose trials share what they have in common."""
+    created = await client.create(experiment(tmp_path / "e", jobs=3, length=6, more="policy: stage_tree"))
+    return await client.wait(created.id, timeout=50)
+
+
+async def test_tree_shows_what_trials_have_in_common(
+    shared: Experiment, commands: Commands, client: AsyncClient, tmp_path: Path
+) -> None:
+    document = (await commands.tree(shared.id, as_json=True)).document
+    assert (document["policy"], document["unit"], document["decisions_equal"]) == ("stage_tree", "epochs", True)
+    stages = document["stages"]
+    trained = sum(stage["end"] - stage["start"] for stage in stages)
+    assert {stage["state"] for stage in stages} == {"done"}
+    assert document["totals"]["done"] == document["totals"]["unique"] == trained
+    assert sorted(job for stage in stages for job in stage["ends"]) == ["1", "2", "3"]
+    assert {stage["by"] for stage in stages} <= {job.id for job in await client.jobs(shared.id)}
+    said = (await commands.tree(shared.id)).out.splitlines()
+    assert said[0].startswith(f"after event {document['event']},")
+    assert len(said) == 4 + len(stages)
+    drawn = tmp_path / "tree.svg"
+    assert (await commands.tree(shared.id, to=drawn)).out == f"{drawn}\n"
+    assert "<svg" in drawn.read_text()
+    with pytest.raises(NotFound, match=f"experiment {shared.id} has no job '9'"):
+        await commands.tree(shared.id, job="9")
+
+
+async def test_tree_at_an_event_shows_what_trained_then(shared: Experiment, commands: Commands) -> None:
+    events = (await commands.events(shared.id, as_json=True)).document["events"]
+    up = next(event["event"] for event in events if " is up" in event["text"])
+    stages = (await commands.tree(shared.id, str(up), as_json=True)).document["stages"]
+    assert any(stage["state"] == "running" and stage["machine"] for stage in stages)
+    none = await commands.tree(shared.id, "1")
+    assert (none.out, none.err) == ("", f"{shared.id}: after event 1 it has no trials yet\n")
+
+
+async def test_tree_of_a_policy_that_shares_nothing_says_so(raced: Experiment, commands: Commands) -> None:
+    said = await commands.tree(raced.id)
+    assert said.out == ""
+    assert "Arrival trains every trial for itself, so there is no tree" in said.err
+    assert (await commands.tree(raced.id, as_json=True)).document["stages"] is None
+
+
 async def test_the_command_line_finds_the_commands(raced: Experiment, address: str) -> None:
     async def hopyard(*arguments: str) -> tuple[int | None, str, str]:
         script = "import sys; from hopyard.cli.main import main; main(sys.argv[1:])"
@@ -248,7 +300,7 @@ async def test_the_command_line_finds_the_commands(raced: Experiment, address: s
     assert "run 1 of job 2 is up" in out
     code, out, _ = await hopyard("rungs", raced.id, "--server", address, "--json")
     assert (code, json.loads(out)["rungs"]) == (0, None)
-    for command, option in (("replay", "--until"), ("rungs", "--at")):
+    for command, option in (("replay", "--until"), ("rungs", "--at"), ("tree", "--at")):
         code, _, err = await hopyard(command, option, "soon")
         assert code == 2
         assert f"{option}: found 'soon', allowed are an event's number" in err

@@ -88,7 +88,14 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def test_a_database_of_the_version_before_gets_the_tables_and_keeps_its_rows(database: Database) -> None:
     upgrade(database.writer)
     with database.writer.begin() as connection:
-        for table in ("data_replicas", "data_partitions", "data_sets"):
+        for table in (
+            "data_replicas",
+            "data_partitions",
+            "data_sets",
+            "plan_nodes",
+            "plan_stretches",
+            "plan_snapshots",
+        ):
             connection.execute(text(f"drop table {table}"))
         connection.execute(text("update alembic_version set version_num = '0001'"))
         connection.execute(text("insert into streams (name, length) values ('x', 0)"))

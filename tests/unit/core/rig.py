@@ -21,6 +21,7 @@ from hopyard.policy.vocabulary import (
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import CommandBody, Effect, Record, Send, UpCall
 from hopyard_scheduler.core.events import (
+    EarlierTrial,
     Ended,
     Event,
     ExperimentCreated,
@@ -67,6 +68,7 @@ class Rig:
     """`script` is the policy and may be exchanged at any time; `effects` are those of the last event."""
 
     def __init__(self, *, machines: int = 2, data: PlacedData | None = None, **terms: object) -> None:
+        earlier: tuple[EarlierTrial, ...] = terms.pop("earlier", ())  # type: ignore[assignment]
         self.core = Core()
         self.now = 100.0
         self.script: Script = quiet
@@ -78,7 +80,7 @@ class Rig:
         self.hold = False
         self.held: deque[UpCall] = deque()
         self.join("n1", machines)
-        self.feed(ExperimentCreated(self.now, "x", settings(**terms), data=data))
+        self.feed(ExperimentCreated(self.now, "x", settings(**terms), data=data, earlier=earlier))
 
     @property
     def x(self) -> Experiment:

@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard.bundle import Bundle, BundleCorrupt, BundleError, BundleTooLarge, pack, unpack
+from hopyard.bundle import Bundle, BundleCorrupt, BundleError, BundleTooLarge, code_hash, pack, unpack
 
 
 def fill(folder: Path, files: Mapping[str, str]) -> Path:
@@ -203,3 +203,17 @@ def test_no_bytes_make_anything_but_a_bundle_error(tmp_path_factory: pytest.Temp
     with pytest.raises(BundleError):
         unpack(file, folder / "out", hashlib.sha256(data).hexdigest())
     assert not (folder / "out").exists()
+
+
+def test_the_hash_of_code_is_blind_to_what_is_searched_and_to_nothing_else(tmp_path: Path) -> None:
+    search = "space: {lr: {uniform: [0, 1]}}\nmetric: {name: loss}\n"
+    files = {"train.py": "x = 1\n", "data.yaml": "classes: 3\n", "search.yaml": search}
+    folder = fill(tmp_path / "code", files)
+    first = code_hash(pack(folder).data)
+    fill(folder, {"search.yaml": search + "stop: {jobs: 3}\n", "another.yml": search})
+    assert code_hash(pack(folder).data) == first
+    for name, content in (("train.py", "x = 2\n"), ("data.yaml", "classes: 4\n"), ("new.py", ""), ("bad.yaml", "a: [")):
+        changed = fill(tmp_path / name, {**files, name: content})
+        assert code_hash(pack(changed).data) != first, name
+    with pytest.raises(BundleError, match="it is no bundle"):
+        code_hash(b"nonsense")

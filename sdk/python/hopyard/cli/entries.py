@@ -10,7 +10,7 @@ from typing import Final
 
 PANELS: Final = {
     **dict.fromkeys(("scheduler", "agent", "appstat", "hpgen"), "Services"),
-    **dict.fromkeys(("events", "replay", "rungs"), "Look"),
+    **dict.fromkeys(("events", "replay", "rungs", "tree"), "Look"),
     "simulate": "Try",
 }
 """Where Hopyard's own stand in the help; a third party's stand under `OTHERS`."""

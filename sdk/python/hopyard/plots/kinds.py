@@ -14,7 +14,7 @@ import numpy as np
 
 from hopyard.errors import InvalidInput
 from hopyard.extras import need
-from hopyard.plots.data import curves, durations, slots, targets, timeline
+from hopyard.plots.data import curves, durations, slots, stages, targets, timeline
 from hopyard.plots.data.curves import Over
 from hopyard.plots.search import Search
 from hopyard.results.files import whole
@@ -59,6 +59,9 @@ KINDS: Final = {
     "slots": Kind("slots that promising jobs want, and those that they deserve", "slots", slots.Slots, slots.gather),
     "jobs_at_R": Kind("jobs trained to the end over time", "at_full", timeline.AtFull, timeline.at_full),
 }
+
+_MODULES: Final = {**{kind.shows: kind.module for kind in KINDS.values()}, stages.Tree: "stages"}
+"""Where what is shown is drawn. A stage tree is no kind of plot: only its experiment's policy knows it (`hopyard tree`)."""
 
 SUFFIXES: Final = ("svg", "png")
 
@@ -185,6 +188,5 @@ def document(data: Any) -> Any:
 
 
 def _drawn(data: Any) -> Figure:
-    module = next(kind.module for kind in KINDS.values() if isinstance(data, kind.shows))
-    found: Figure = importlib.import_module(f"hopyard.plots.drawing.{module}").draw(data)
+    found: Figure = importlib.import_module(f"hopyard.plots.drawing.{_MODULES[type(data)]}").draw(data)
     return found

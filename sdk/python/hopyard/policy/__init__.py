@@ -14,6 +14,7 @@ from hopyard.policy.cluster import (
     MachineView,
 )
 from hopyard.policy.rungs import Rung, Standing
+from hopyard.policy.stages import StageState, StageView
 from hopyard.policy.vocabulary import (
     CONTINUE,
     ENDLESS,
@@ -75,6 +76,8 @@ __all__ = [
     "RunMode",
     "Rung",
     "ShareChange",
+    "StageState",
+    "StageView",
     "Standing",
     "TimerFired",
     "Verdict",

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hopyard.policy.cluster import Cluster, ExperimentView
 from hopyard.policy.rungs import Rung
+from hopyard.policy.stages import StageView
 from hopyard.policy.vocabulary import (
     CONTINUE,
     AllocateJobs,
@@ -51,6 +52,8 @@ class Policy(abc.ABC):
             may start from it, while its own trains on.
         evaluates: Whether a job that has trained to its end is evaluated there: it waits, SUSPENDED, until the policy completes it by
             `answer_job` with its own results (`answer_job(job, job, position)`).
+        shares: Whether it has jobs go on from what others trained, where their trainings are the same. Then what they train is
+            noted in the search plan.
         generator: The generator of experiments that name none; empty: the usual one.
         ship_every: Units between two snapshots that go to the store, in experiments that do not say (`snapshot.ship_every`);
             0: only what is left when a job ends.
@@ -62,6 +65,7 @@ class Policy(abc.ABC):
     ends_jobs: bool = False
     forks: bool = False
     evaluates: bool = False
+    shares: bool = False
     generator: str = ""
     ship_every: int = 1
 
@@ -146,6 +150,14 @@ class Policy(abc.ABC):
 
         Returns:
             Empty: nobody does yet. None: the policy has no rungs.
+        """
+        return None
+
+    def stages(self, cluster: Cluster) -> tuple[StageView, ...] | None:
+        """What trials have in common, for those who look (`hopyard tree`): parents before their children. It may only look.
+
+        Returns:
+            Empty: there are no trials yet. None: the policy trains every trial for itself.
         """
         return None
 

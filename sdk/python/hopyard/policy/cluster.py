@@ -203,6 +203,15 @@ class Cluster(abc.ABC):
         """All jobs by id, in order of creation."""
 
     @property
+    def earlier(self) -> Mapping[str, JobView]:
+        """What earlier experiments have trained below the same root of the search plan, by "EXPERIMENT/JOB".
+
+        It was looked up when the experiment was created, and does not change. `curve` has their reports, and `answer_job` takes
+        them as sources; there are no snapshots of them. Empty for policies without `shares`.
+        """
+        return {}
+
+    @property
     @abc.abstractmethod
     def machines(self) -> Mapping[str, MachineView]:
         """All machines that the experiment holds, by id, in order of id."""

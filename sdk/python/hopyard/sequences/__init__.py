@@ -24,6 +24,7 @@ from hopyard.sequences.kinds import (
     Polynomial,
     Step,
 )
+from hopyard.sequences.nodes import Stretch, plan_path
 from hopyard.sequences.prefixes import Branch, PrefixTree, Request
 from hopyard.sequences.reading import SEQUENCES, as_sequence, is_written, read, read_kind
 
@@ -49,10 +50,12 @@ __all__ = [
     "Sequence",
     "SequenceError",
     "Step",
+    "Stretch",
     "Warmup",
     "as_sequence",
     "common_prefix",
     "is_written",
+    "plan_path",
     "read",
     "read_kind",
     "sequences_of",

@@ -263,6 +263,7 @@ class Projection(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     STATISTIC_FIELD_NUMBER: builtins.int
     STATISTICS_FIELD_NUMBER: builtins.int
+    PLAN_TRIAL_FIELD_NUMBER: builtins.int
     @property
     def experiment(self) -> Global___ExperimentRow: ...
     @property
@@ -273,6 +274,8 @@ class Projection(google.protobuf.message.Message):
     def statistics(self) -> Global___Statistics:
         """As good as one `statistic` for each of its reports, in order."""
 
+    @property
+    def plan_trial(self) -> Global___PlanTrial: ...
     def __init__(
         self,
         *,
@@ -280,12 +283,112 @@ class Projection(google.protobuf.message.Message):
         job: Global___JobRow | None = ...,
         statistic: Global___Statistic | None = ...,
         statistics: Global___Statistics | None = ...,
+        plan_trial: Global___PlanTrial | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "row", b"row", "statistic", b"statistic", "statistics", b"statistics"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "row", b"row", "statistic", b"statistic", "statistics", b"statistics"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["row", b"row"]) -> typing.Literal["experiment", "job", "statistic", "statistics"] | None: ...
+    def HasField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "plan_trial", b"plan_trial", "row", b"row", "statistic", b"statistic", "statistics", b"statistics"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "plan_trial", b"plan_trial", "row", b"row", "statistic", b"statistic", "statistics", b"statistics"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["row", b"row"]) -> typing.Literal["experiment", "job", "statistic", "statistics", "plan_trial"] | None: ...
 
 Global___Projection: typing_extensions.TypeAlias = Projection
+
+@typing.final
+class PlanTrial(google.protobuf.message.Message):
+    """What a trial trains, as its way through the search plan, and what is saved of it. Replaces the way that is there with the same
+    (experiment, job); snapshots are added.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    ROOT_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    SNAPSHOTS_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    job: builtins.str
+    root: builtins.str
+    """What the trainings of one plan have in common: a hash over code, program and training seed."""
+    @property
+    def path(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PlanStretch]:
+        """From position 0 on, each where the one before ends."""
+
+    @property
+    def snapshots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PlanSnapshot]: ...
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        job: builtins.str = ...,
+        root: builtins.str = ...,
+        path: collections.abc.Iterable[Global___PlanStretch] | None = ...,
+        snapshots: collections.abc.Iterable[Global___PlanSnapshot] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "path", b"path", "root", b"root", "snapshots", b"snapshots"]) -> None: ...
+
+Global___PlanTrial: typing_extensions.TypeAlias = PlanTrial
+
+@typing.final
+class PlanStretch(google.protobuf.message.Message):
+    """A trial's stretch of a node of the search plan."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    PARENT_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    VALUES_JSON_FIELD_NUMBER: builtins.int
+    node: builtins.str
+    """A hash over the parent's key, where the node begins, and what is in force from there on: equal for equal trainings."""
+    parent: builtins.str
+    """Empty: the root."""
+    start: builtins.int
+    """Where the node begins (exclusive), and how far the trial goes along it."""
+    end: builtins.int
+    values_json: builtins.str
+    """What is in force at `start`, as a JSON object."""
+    def __init__(
+        self,
+        *,
+        node: builtins.str = ...,
+        parent: builtins.str = ...,
+        start: builtins.int = ...,
+        end: builtins.int = ...,
+        values_json: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end", b"end", "node", b"node", "parent", b"parent", "start", b"start", "values_json", b"values_json"]) -> None: ...
+
+Global___PlanStretch: typing_extensions.TypeAlias = PlanStretch
+
+@typing.final
+class PlanSnapshot(google.protobuf.message.Message):
+    """A snapshot that was brought to the store."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POSITION_FIELD_NUMBER: builtins.int
+    SHA256_FIELD_NUMBER: builtins.int
+    SIZE_BYTES_FIELD_NUMBER: builtins.int
+    PROVIDER_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
+    position: builtins.int
+    sha256: builtins.str
+    size_bytes: builtins.int
+    provider: builtins.str
+    owner: builtins.str
+    """Who owns it in the store."""
+    def __init__(
+        self,
+        *,
+        position: builtins.int = ...,
+        sha256: builtins.str = ...,
+        size_bytes: builtins.int = ...,
+        provider: builtins.str = ...,
+        owner: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["owner", b"owner", "position", b"position", "provider", b"provider", "sha256", b"sha256", "size_bytes", b"size_bytes"]) -> None: ...
+
+Global___PlanSnapshot: typing_extensions.TypeAlias = PlanSnapshot
 
 @typing.final
 class ExperimentRow(google.protobuf.message.Message):
@@ -574,6 +677,179 @@ class QueryJobsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token"]) -> None: ...
 
 Global___QueryJobsResponse: typing_extensions.TypeAlias = QueryJobsResponse
+
+@typing.final
+class ListPlanNodesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROOT_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    root: builtins.str
+    page_size: builtins.int
+    """0: 1000. At most 10000."""
+    page_token: builtins.str
+    def __init__(
+        self,
+        *,
+        root: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "root", b"root"]) -> None: ...
+
+Global___ListPlanNodesRequest: typing_extensions.TypeAlias = ListPlanNodesRequest
+
+@typing.final
+class ListPlanNodesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PlanNode]: ...
+    def __init__(
+        self,
+        *,
+        nodes: collections.abc.Iterable[Global___PlanNode] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "nodes", b"nodes"]) -> None: ...
+
+Global___ListPlanNodesResponse: typing_extensions.TypeAlias = ListPlanNodesResponse
+
+@typing.final
+class PlanNode(google.protobuf.message.Message):
+    """A node of the search plan: what is trained from a position on as long as the same functions of the position are in force.
+    Others branch off it anywhere.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    ROOT_FIELD_NUMBER: builtins.int
+    PARENT_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
+    VALUES_JSON_FIELD_NUMBER: builtins.int
+    REFERENCES_FIELD_NUMBER: builtins.int
+    WANTED_FIELD_NUMBER: builtins.int
+    REACHED_FIELD_NUMBER: builtins.int
+    REPORT_SECONDS_FIELD_NUMBER: builtins.int
+    key: builtins.str
+    root: builtins.str
+    parent: builtins.str
+    """Empty: it begins where training begins."""
+    start: builtins.int
+    values_json: builtins.str
+    """What is in force at `start`, as a JSON object."""
+    references: builtins.int
+    """How many trials pass through it."""
+    wanted: builtins.int
+    """The farthest position within it that a trial is to get to."""
+    reached: builtins.int
+    """The farthest position within it that has a result; `start` for none."""
+    report_seconds: builtins.float
+    """Seconds from one report to the next, on average; 0: there is none."""
+    def __init__(
+        self,
+        *,
+        key: builtins.str = ...,
+        root: builtins.str = ...,
+        parent: builtins.str = ...,
+        start: builtins.int = ...,
+        values_json: builtins.str = ...,
+        references: builtins.int = ...,
+        wanted: builtins.int = ...,
+        reached: builtins.int = ...,
+        report_seconds: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key", b"key", "parent", b"parent", "reached", b"reached", "references", b"references", "report_seconds", b"report_seconds", "root", b"root", "start", b"start", "values_json", b"values_json", "wanted", b"wanted"]) -> None: ...
+
+Global___PlanNode: typing_extensions.TypeAlias = PlanNode
+
+@typing.final
+class GetPlanNodeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    key: builtins.str
+    page_size: builtins.int
+    """Results in a page. 0: 1000. At most 10000."""
+    page_token: builtins.str
+    def __init__(
+        self,
+        *,
+        key: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key", b"key", "page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+
+Global___GetPlanNodeRequest: typing_extensions.TypeAlias = GetPlanNodeRequest
+
+@typing.final
+class GetPlanNodeResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    REFERENCES_FIELD_NUMBER: builtins.int
+    SNAPSHOTS_FIELD_NUMBER: builtins.int
+    RESULTS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    @property
+    def node(self) -> Global___PlanNode: ...
+    @property
+    def references(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PlanReference]:
+        """On the first page only, ordered by experiment and job."""
+
+    @property
+    def snapshots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PlanSnapshot]:
+        """On the first page only, by position: those that their owners still own."""
+
+    @property
+    def results(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Statistic]:
+        """By position; of equal positions those of different jobs, which trained the same, by experiment and job."""
+
+    def __init__(
+        self,
+        *,
+        node: Global___PlanNode | None = ...,
+        references: collections.abc.Iterable[Global___PlanReference] | None = ...,
+        snapshots: collections.abc.Iterable[Global___PlanSnapshot] | None = ...,
+        results: collections.abc.Iterable[Global___Statistic] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["node", b"node"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "node", b"node", "references", b"references", "results", b"results", "snapshots", b"snapshots"]) -> None: ...
+
+Global___GetPlanNodeResponse: typing_extensions.TypeAlias = GetPlanNodeResponse
+
+@typing.final
+class PlanReference(google.protobuf.message.Message):
+    """A trial that passes through a node of the search plan, up to a position."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    job: builtins.str
+    end: builtins.int
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        job: builtins.str = ...,
+        end: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end", b"end", "experiment", b"experiment", "job", b"job"]) -> None: ...
+
+Global___PlanReference: typing_extensions.TypeAlias = PlanReference
 
 @typing.final
 class PutBlobRequest(google.protobuf.message.Message):

@@ -80,6 +80,16 @@ class AppStatServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsResponse.FromString,
                 _registered_method=True)
+        self.ListPlanNodes = channel.unary_unary(
+                '/hopyard.v1.AppStatService/ListPlanNodes',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesResponse.FromString,
+                _registered_method=True)
+        self.GetPlanNode = channel.unary_unary(
+                '/hopyard.v1.AppStatService/GetPlanNode',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeResponse.FromString,
+                _registered_method=True)
         self.PutBlob = channel.stream_unary(
                 '/hopyard.v1.AppStatService/PutBlob',
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.PutBlobRequest.SerializeToString,
@@ -197,6 +207,21 @@ class AppStatServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListPlanNodes(self, request, context):
+        """Nodes of the search plan below a root, ordered by where they begin, paged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPlanNode(self, request, context):
+        """One node of the search plan with its references, its results by position, paged, and the snapshots that the store has of it.
+        NOT_FOUND when there is no such node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PutBlob(self, request_iterator, context):
         """Puts packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS when the hash differs.
         Idempotent: what is there is not written again.
@@ -308,6 +333,16 @@ def add_AppStatServiceServicer_to_server(servicer, server):
                     servicer.QueryJobs,
                     request_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsResponse.SerializeToString,
+            ),
+            'ListPlanNodes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPlanNodes,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesResponse.SerializeToString,
+            ),
+            'GetPlanNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlanNode,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeResponse.SerializeToString,
             ),
             'PutBlob': grpc.stream_unary_rpc_method_handler(
                     servicer.PutBlob,
@@ -599,6 +634,60 @@ class AppStatService(object):
             '/hopyard.v1.AppStatService/QueryJobs',
             hopyard_dot_v1_dot_appstat__pb2.QueryJobsRequest.SerializeToString,
             hopyard_dot_v1_dot_appstat__pb2.QueryJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPlanNodes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/ListPlanNodes',
+            hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPlanNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/GetPlanNode',
+            hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -169,6 +169,38 @@ _AppStatServiceQueryJobsType = typing_extensions.TypeVar(
     ],
 )
 
+_AppStatServiceListPlanNodesType = typing_extensions.TypeVar(
+    '_AppStatServiceListPlanNodesType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+    ],
+)
+
+_AppStatServiceGetPlanNodeType = typing_extensions.TypeVar(
+    '_AppStatServiceGetPlanNodeType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
+    ],
+)
+
 _AppStatServicePutBlobType = typing_extensions.TypeVar(
     '_AppStatServicePutBlobType',
     grpc.StreamUnaryMultiCallable[
@@ -313,7 +345,7 @@ _AppStatServiceDeleteDataSetType = typing_extensions.TypeVar(
     ],
 )
 
-class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType, _AppStatServicePutDataSetType, _AppStatServiceQueryDataSetsType, _AppStatServiceDeleteDataSetType]):
+class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServiceListPlanNodesType, _AppStatServiceGetPlanNodeType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType, _AppStatServicePutDataSetType, _AppStatServiceQueryDataSetsType, _AppStatServiceDeleteDataSetType]):
     """Where everything that must survive lives. The scheduler is its only writer of the journal."""
 
     @typing.overload
@@ -353,6 +385,14 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.QueryJobsRequest,
             hopyard.v1.appstat_pb2.QueryJobsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+            hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+            hopyard.v1.appstat_pb2.GetPlanNodeResponse,
         ],
         grpc.StreamUnaryMultiCallable[
             hopyard.v1.appstat_pb2.PutBlobRequest,
@@ -430,6 +470,14 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
             hopyard.v1.appstat_pb2.QueryJobsRequest,
             hopyard.v1.appstat_pb2.QueryJobsResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+            hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+            hopyard.v1.appstat_pb2.GetPlanNodeResponse,
+        ],
         grpc.aio.StreamUnaryMultiCallable[
             hopyard.v1.appstat_pb2.PutBlobRequest,
             hopyard.v1.appstat_pb2.PutBlobResponse,
@@ -500,6 +548,14 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
     QueryJobs: _AppStatServiceQueryJobsType
     """Jobs of an experiment as last projected, in order of creation, paged."""
 
+    ListPlanNodes: _AppStatServiceListPlanNodesType
+    """Nodes of the search plan below a root, ordered by where they begin, paged."""
+
+    GetPlanNode: _AppStatServiceGetPlanNodeType
+    """One node of the search plan with its references, its results by position, paged, and the snapshots that the store has of it.
+    NOT_FOUND when there is no such node.
+    """
+
     PutBlob: _AppStatServicePutBlobType
     """Puts packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS when the hash differs.
     Idempotent: what is there is not written again.
@@ -565,6 +621,14 @@ AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryJobsRequest,
         hopyard.v1.appstat_pb2.QueryJobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
         hopyard.v1.appstat_pb2.PutBlobRequest,
@@ -683,6 +747,24 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.QueryJobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.QueryJobsResponse]]:
         """Jobs of an experiment as last projected, in order of creation, paged."""
+
+    @abc.abstractmethod
+    def ListPlanNodes(
+        self,
+        request: hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.ListPlanNodesResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.ListPlanNodesResponse]]:
+        """Nodes of the search plan below a root, ordered by where they begin, paged."""
+
+    @abc.abstractmethod
+    def GetPlanNode(
+        self,
+        request: hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.GetPlanNodeResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.GetPlanNodeResponse]]:
+        """One node of the search plan with its references, its results by position, paged, and the snapshots that the store has of it.
+        NOT_FOUND when there is no such node.
+        """
 
     @abc.abstractmethod
     def PutBlob(

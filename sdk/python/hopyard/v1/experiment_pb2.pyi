@@ -649,6 +649,74 @@ class ExtendExperimentResponse(google.protobuf.message.Message):
 Global___ExtendExperimentResponse: typing_extensions.TypeAlias = ExtendExperimentResponse
 
 @typing.final
+class WantedJob(google.protobuf.message.Message):
+    """A configuration trained to a position."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HYPERPARAMETERS_FIELD_NUMBER: builtins.int
+    POSITION_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    position: builtins.int
+    """In the experiment's unit, in 1..max_iterations."""
+    request_id: builtins.str
+    """Chosen by the client, unique in the experiment; makes the call idempotent. Required."""
+    @property
+    def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters:
+        """All values of the experiment's space, as a job has them."""
+
+    def __init__(
+        self,
+        *,
+        hyperparameters: hopyard.v1.common_pb2.Hyperparameters | None = ...,
+        position: builtins.int = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "position", b"position", "request_id", b"request_id"]) -> None: ...
+
+Global___WantedJob: typing_extensions.TypeAlias = WantedJob
+
+@typing.final
+class RequestJobsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WantedJob]:
+        """In 1..1000."""
+
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        jobs: collections.abc.Iterable[Global___WantedJob] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "jobs", b"jobs"]) -> None: ...
+
+Global___RequestJobsRequest: typing_extensions.TypeAlias = RequestJobsRequest
+
+@typing.final
+class RequestJobsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: builtins.int
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Job]:
+        """In the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        jobs: collections.abc.Iterable[Global___Job] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["jobs", b"jobs"]) -> None: ...
+
+Global___RequestJobsResponse: typing_extensions.TypeAlias = RequestJobsResponse
+
+@typing.final
 class UpdateExperimentRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

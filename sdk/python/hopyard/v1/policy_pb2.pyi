@@ -395,8 +395,11 @@ class RequestMade(google.protobuf.message.Message):
     TICKET_FIELD_NUMBER: builtins.int
     HYPERPARAMETERS_FIELD_NUMBER: builtins.int
     POSITION_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
     ticket: builtins.str
     position: builtins.int
+    job: builtins.str
+    """The job that was made for it, complete at the position."""
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     def __init__(
@@ -405,9 +408,10 @@ class RequestMade(google.protobuf.message.Message):
         ticket: builtins.str = ...,
         hyperparameters: hopyard.v1.common_pb2.Hyperparameters | None = ...,
         position: builtins.int = ...,
+        job: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "position", b"position", "ticket", b"ticket"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "job", b"job", "position", b"position", "ticket", b"ticket"]) -> None: ...
 
 Global___RequestMade: typing_extensions.TypeAlias = RequestMade
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hopyard.cli.options import Data, Experiment, Json, Server
+from hopyard_scheduler.commands.looking import At
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,16 +24,7 @@ if TYPE_CHECKING:
 
 def command(
     experiment: Experiment = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            metavar="EVENT|TIME",
-            help="As it was there: an event's number (120), a time on the clock since the experiment was created, pauses included "
-            "(90s, 2.5m), or ISO time. [default: now]",
-            show_default=False,
-        ),
-    ] = None,
+    at: At = None,
     jobs: Annotated[bool, typer.Option("--jobs", help="Every job on each rung, the best first.")] = False,
     server: Server = None,
     data: Data = None,
@@ -64,41 +56,28 @@ async def show(
         InvalidInput: The policy cannot be made here, or failed.
     """
     from hopyard.cli.output import emit, emit_json, say
-    from hopyard_scheduler.commands.replay import drive
-    from hopyard_scheduler.commands.source import opened
-    from hopyard_scheduler.program import program_of
+    from hopyard_scheduler.commands.looking import moment
 
-    async with opened(server, data, given, "hopyard rungs") as source:
-        driven, at = await drive(source, limit, quiet=json)
-    name, x = source.experiment.id, driven.experiment
-    standing = standing_of(driven, at)
-    policy = program_of(x.founder.payload).spec.policy.name if x is not None else ""
-    if driven.first is not None:
-        say(f"the policy decides otherwise than it did, so this is not where jobs stood: {driven.first.text}")
-    if limit is not None and limit.event is not None and limit.event > driven.number:
-        say(f"the journal ends at event {driven.number}; there is no {limit.event} yet, so this is how it stands now")
+    found = await moment(given, limit, "hopyard rungs", server, data, quiet=json)
+    name, standing = found.name, standing_of(found.driven, found.at)
     if json:
         rungs = [_plain(Summary.of(rung)) for rung in standing] if standing is not None else None
         emit_json(
             {
                 "experiment": name,
-                "policy": policy,
-                "event": driven.number,
-                "at": at,
-                "decisions_equal": driven.first is None,
+                "policy": found.policy,
+                "event": found.driven.number,
+                "at": found.at,
+                "decisions_equal": found.driven.first is None,
                 "rungs": rungs,
             }
         )
     elif standing is None:
-        say(f"{name}: its policy {policy} has no rungs; `hopyard jobs {name}` shows where its jobs are")
+        say(f"{name}: its policy {found.policy} has no rungs; `hopyard jobs {name}` shows where its jobs are")
     elif not standing:
-        say(f"{name}: after event {driven.number} nobody stands on a rung yet")
+        say(f"{name}: after event {found.driven.number} nobody stands on a rung yet")
     else:
-        assert x is not None  # it has a policy
-        seconds = at - x.founder.created_at
-        emit(
-            tables(standing, f"after event {driven.number}, {seconds:.1f} s after it was created: {policy}", jobs=jobs)
-        )
+        emit(tables(standing, found.title, jobs=jobs))
 
 
 def standing_of(driven: Replay, at: float) -> Sequence[Rung] | None:
@@ -107,15 +86,10 @@ def standing_of(driven: Replay, at: float) -> Sequence[Rung] | None:
     Raises:
         InvalidInput: The policy cannot be made here, or failed.
     """
-    from hopyard.errors import InvalidInput
-    from hopyard_scheduler.policyhost import MissingPolicy, PolicyHost
+    from hopyard_scheduler.commands.looking import standing
 
-    if driven.experiment is None or driven.host is None:
-        return ()
-    if isinstance(driven.host, MissingPolicy):
-        raise InvalidInput(driven.host.error)
-    assert isinstance(driven.host, PolicyHost)  # a replay makes no other
-    return driven.host.rungs(driven.experiment, at)
+    found = standing(driven)
+    return () if found is None else found[1].rungs(found[0], at)
 
 
 @dataclass(frozen=True, slots=True)

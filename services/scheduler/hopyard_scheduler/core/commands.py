@@ -29,7 +29,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
-from hopyard_scheduler.core import losses, predicting
+from hopyard_scheduler.core import earlier, losses, predicting
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.data import Place
@@ -37,7 +37,7 @@ from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
 from hopyard_scheduler.core.events import Requested
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import POLICY, GeneratorCall, HeldMachine, Job, Rank, Run
+from hopyard_scheduler.core.model import POLICY, Earlier, GeneratorCall, HeldMachine, Job, Rank, Run
 from hopyard_scheduler.core.snapshots import Entry
 
 CREATE = "create/"
@@ -244,7 +244,8 @@ def _fork(x: Experiment, command: ForkJob, at: float) -> None:
 
 
 def _answer(x: Experiment, command: AnswerJob) -> None:
-    job, source = _free(find_job(x, command.job)), find_job(x, command.source)
+    job = _free(find_job(x, command.job))
+    source = x.earlier.get(command.source) or find_job(x, command.source)
     if job.state.ended or job.run is not None:
         raise RefusedError(f"job {job.id!r} is {job.state.value}; only a waiting job can be answered")
     if source is job and _complete_with_its_own(x, job, command):
@@ -254,7 +255,10 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
     if command.position > job.max_position:
         raise RefusedError(f"job {job.id!r} ends at {job.max_position}, it cannot be answered at {command.position}")
     if source.high_water < command.position:
-        raise RefusedError(f"job {source.id!r} has reported up to {source.high_water}, not {command.position}")
+        raise RefusedError(f"job {command.source!r} has reported up to {source.high_water}, not {command.position}")
+    if isinstance(source, Earlier):
+        _answer_from_earlier(x, job, source, command)
+        return
     if not command.completes:
         if job.high_water < command.position:
             x.set_origin(job, (source.id, command.position))
@@ -272,12 +276,22 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
 
 def _complete_with_its_own(x: Experiment, job: Job, command: AnswerJob) -> bool:
     """Completes a job that has trained to its end and waited for its policy to evaluate it; whether it is one."""
-    top = job.terms.max_position
+    top = job.max_position
     waited = job.terms.evaluates and command.completes and command.position == job.position >= top
     if waited:
         x.unpin_fork(job)
         x.move(job, JobState.COMPLETED, "trained to its end")
     return waited
+
+
+def _answer_from_earlier(x: Experiment, job: Job, source: Earlier, command: AnswerJob) -> None:
+    earlier.adopt(x, job, source, command.position)
+    if not command.completes:
+        x.changed(job)
+        return
+    x.unpin_fork(job)
+    job.position = job.high_water = command.position
+    x.move(job, JobState.COMPLETED, f"answered from {command.source} at {command.position}, which was trained earlier")
 
 
 def _rate(x: Experiment, job: Job) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     Answer,
+    AnswerJob,
     AnswerReady,
     Command,
     EndExperiment,
@@ -182,6 +183,9 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
             x.verdicts.append(Verdict(command, False, x.refusal))
             if not isinstance(refused, commands.NotYetError):
                 x.wake()
+    for command in accepted:
+        if isinstance(command, AnswerJob) and command.source in x.earlier:  # Nobody has looked at those results yet.
+            lifecycle.check_best(x, x.jobs[command.job].member, event.at)
     if isinstance(call, IterationFinish) and run is not None:
         if answer.decision is None:
             _distrust(x, event.at, f"the policy gave no decision on job {call.job} at {call.position}")

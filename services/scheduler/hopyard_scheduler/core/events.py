@@ -82,6 +82,7 @@ class Settings:
         high: The largest one; None: not known.
         space: For policies: the search space in its written form; None: not known.
         constraints: For policies: the constraints that go with it.
+        plan: The root of the search plan that its trainings belong to; empty: its policy shares none.
     """
 
     metric: str
@@ -118,6 +119,7 @@ class Settings:
     evaluates: bool = False
     ship_every: int = 1
     requests: bool = False
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,23 @@ ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierTrial:
+    """What an earlier experiment has trained of a configuration.
+
+    Attributes:
+        name: Its experiment and job: "digits-1f3a/7".
+        hyperparameters: Its configuration.
+        reports: Its reports by position, those that it has in common with `after` left out.
+        after: (name of one before it, position): up to there both have the same reports. None: it has all of its own.
+    """
+
+    name: str
+    hyperparameters: Hyperparameters
+    reports: tuple[Report, ...] = ()
+    after: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExperimentCreated:
     """The first event of a stream.
 
@@ -207,6 +226,7 @@ class ExperimentCreated:
         settings: Its terms.
         payload: The shell's own (specification, bundle); the core keeps it.
         data: The partitioned data that it trains on; None: its runs find theirs themselves.
+        earlier: What earlier experiments have trained below the same root of the search plan: jobs may be answered from it.
     """
 
     at: float
@@ -214,6 +234,7 @@ class ExperimentCreated:
     settings: Settings
     payload: Any = None
     data: PlacedData | None = None
+    earlier: tuple[EarlierTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

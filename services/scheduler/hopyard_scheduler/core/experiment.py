@@ -38,7 +38,7 @@ from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, RunKe
 from hopyard_scheduler.core.hops import Hops
 from hopyard_scheduler.core.idle import IdleQueue
 from hopyard_scheduler.core.member import Member, Phase, foremost
-from hopyard_scheduler.core.model import HOLD, HeldMachine, Job, Run
+from hopyard_scheduler.core.model import HOLD, HeldMachine, Job, Run, earlier_of
 from hopyard_scheduler.core.snapshots import Dropped, Keep, SnapshotBook
 from hopyard_scheduler.core.states import change_state
 
@@ -56,6 +56,7 @@ class Experiment:
         self.now = created.at
         self.data = Catalog(created.data) if created.data is not None else None
 
+        self.earlier = earlier_of(created.earlier)
         self.jobs: dict[str, Job] = {}
         self.states: dict[JobState, int] = {}
         self.idle = IdleQueue()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, RunEndReason, RunMode
+from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, Report, RunEndReason, RunMode
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import Curve, Point
-from hopyard_scheduler.core.events import Ended, MachineSpec
+from hopyard_scheduler.core.events import EarlierTrial, Ended, MachineSpec
 from hopyard_scheduler.core.snapshots import SnapshotId
 
 if TYPE_CHECKING:
@@ -199,6 +200,30 @@ class Job:
     def fork_holder(self) -> str:
         """Its name as the holder of its origin's pin."""
         return f"fork:{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier experiment has trained of a configuration: all its reports, by position, one at the least."""
+
+    hyperparameters: Hyperparameters
+    reports: tuple[Report, ...]
+
+    @property
+    def high_water(self) -> int:
+        """How far it was trained."""
+        return self.reports[-1].position
+
+
+def earlier_of(trials: Iterable[EarlierTrial]) -> dict[str, Earlier]:
+    """By name, each with the reports that it has in common with one before it."""
+    found: dict[str, Earlier] = {}
+    for trial in trials:
+        before = found[trial.after[0]].reports if trial.after is not None else ()
+        until = trial.after[1] if trial.after is not None else 0
+        reports = (*(report for report in before if report.position <= until), *trial.reports)
+        found[trial.name] = Earlier(trial.hyperparameters, reports)
+    return found
 
 
 @dataclass(slots=True)

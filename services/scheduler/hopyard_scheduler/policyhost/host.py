@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from hopyard.errors import InvalidInput
 from hopyard.policy import Cluster, Decision, Policy, make_up_call
 from hopyard.policy.rungs import Rung
+from hopyard.policy.stages import StageView
 from hopyard.policy.vocabulary import AllocateJobs, Answer, CreateJob, ForkJob, IterationFinish
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.serving.threads import GivenUp
@@ -100,6 +101,14 @@ class PolicyHost:
             InvalidInput: The policy raised, or did more than look.
         """
         return self._look(experiment, at, "rungs", self._policy.rungs)
+
+    def stages(self, experiment: Experiment, at: float) -> tuple[StageView, ...] | None:
+        """What trials have in common after the up-calls so far; None: the policy trains every trial for itself.
+
+        Raises:
+            InvalidInput: The policy raised, or did more than look.
+        """
+        return self._look(experiment, at, "stages", self._policy.stages)
 
     def confidences(self, experiment: Experiment, at: float) -> dict[str, float]:
         """How likely the policy thinks each job is to reach what it looks for, after the up-calls so far; empty: it has no idea.

@@ -219,6 +219,23 @@ class CoreView(Cluster):
 
     @property
     @override
+    def earlier(self) -> Mapping[str, JobView]:
+        founder = self._x.founder.id
+        return {
+            name: JobView(
+                name,
+                JobState.COMPLETED,
+                one.hyperparameters,
+                position=one.high_water,
+                high_water=one.high_water,
+                experiment=founder,
+                max_position=one.high_water,
+            )
+            for name, one in self._x.earlier.items()
+        }
+
+    @property
+    @override
     def machines(self) -> Mapping[str, MachineView]:
         return {name: machine_view(self._x.machines[name]) for name in sorted(self._x.machines)}
 
@@ -266,6 +283,8 @@ class CoreView(Cluster):
 
     @override
     def curve(self, job: str) -> Sequence[CurvePoint]:
+        if job in self._x.earlier:
+            return [CurvePoint(p.position, p.metrics, p.seconds) for p in self._x.earlier[job].reports]
         found = self._x.jobs.get(job)
         if found is None:
             raise CommandError(f"curve: there is no job {job!r}")
@@ -274,6 +293,8 @@ class CoreView(Cluster):
     @override
     def snapshots(self, job: str) -> Sequence[int]:
         found = self._x.jobs.get(job)
+        if found is None and job in self._x.earlier:
+            return ()
         if found is None:
             raise CommandError(f"snapshots: there is no job {job!r}")
         own = self._x.snapshots.positions(job)
@@ -315,7 +336,8 @@ class CoreView(Cluster):
                 self._know_job(name, command.parent)
             case AnswerJob():
                 self._know_job(name, command.job)
-                self._know_job(name, command.source)
+                if command.source not in self._x.earlier:
+                    self._know_job(name, command.source)
             case AmendRun() | SuspendJob() | LabelJob() | Predict():
                 self._know_job(name, command.job)
             case EndExperiment() if command.winner:

@@ -1,0 +1,177 @@
+"""Loading the search plan: what earlier experiments have trained that a new one need not train again.
+
+It is read once, before the experiment is created, and goes into the first record of its journal: so a replay depends on nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf.json_format import Parse
+
+from hopyard.bundle import BundleError, code_hash
+from hopyard.errors import HopyardError, InvalidInput
+from hopyard.policy.vocabulary import Report
+from hopyard.rpc.values import hyperparameters_from_proto, report_from_proto
+from hopyard.v1 import appstat_pb2 as pb
+from hopyard.v1 import experiment_pb2
+from hopyard_scheduler.core.events import EarlierTrial
+
+if TYPE_CHECKING:
+    from hopyard.v1 import appstat_pb2_grpc
+
+_LOG = logging.getLogger(__name__)
+
+REPORTS: Final = 50_000
+"""At most so many reports are loaded: they go into one record."""
+
+SECONDS: Final = 30.0
+"""How long that may take."""
+
+_PAGE: Final = 5000
+
+
+async def hash_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str) -> str:
+    """A hash of the files of a code bundle, its experiment files left out; empty for no bundle.
+
+    Raises:
+        InvalidInput: It is no bundle.
+    """
+    if not bundle:
+        return ""
+    parts = [part.data async for part in stub.GetBlob(pb.GetBlobRequest(sha256=bundle))]
+    try:
+        return await asyncio.to_thread(code_hash, b"".join(parts))
+    except BundleError as error:
+        raise InvalidInput(f"bundle: {error}") from error
+
+
+async def load_plan(
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, root: str, seconds: float = SECONDS
+) -> tuple[EarlierTrial, ...]:
+    """What there is below a root. Where it cannot be read in time the experiment begins without it, which the log says."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await _load(stub, root)
+    except TimeoutError:
+        _LOG.warning("the search plan could not be read within %g s: what it holds may be trained again", seconds)
+    except HopyardError as error:
+        _LOG.warning("the search plan cannot be read, so what it holds may be trained again: %s", error)
+    return ()
+
+
+@dataclass
+class _Node:
+    """A node: where it begins, its results by position, and who passes through it up to where."""
+
+    key: str
+    start: int
+    results: dict[int, Report] = field(default_factory=dict)
+    references: list[tuple[str, str, int]] = field(default_factory=list)
+
+
+async def _load(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, root: str) -> tuple[EarlierTrial, ...]:
+    nodes, read = list[_Node](), 0
+    request = pb.ListPlanNodesRequest(root=root, page_size=_PAGE)
+    while True:
+        page = await stub.ListPlanNodes(request)
+        for node in page.nodes:
+            if node.reached > node.start and read < REPORTS:
+                nodes.append(await _node(stub, node.key, node.start))
+                read += len(nodes[-1].results)
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            break
+    if read >= REPORTS:
+        _LOG.warning("the search plan holds more than %d results: what begins last may be trained again", REPORTS)
+    ways: dict[tuple[str, str], list[tuple[_Node, int]]] = {}
+    for each in nodes:  # By where they begin: a trial's in their order.
+        for experiment, job, end in each.references:
+            ways.setdefault((experiment, job), []).append((each, end))
+    configurations: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+    for experiment in sorted({experiment for experiment, _ in ways}):
+        configurations[experiment] = await _configurations(stub, experiment)
+    return _trials(ways, configurations)
+
+
+async def _node(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, key: str, start: int) -> _Node:
+    found, request = _Node(key, start), pb.GetPlanNodeRequest(key=key, page_size=_PAGE)
+    while True:
+        page = await stub.GetPlanNode(request)
+        found.references += [(one.experiment, one.job, one.end) for one in page.references]
+        for one in page.results:
+            if not one.report.part:
+                found.results.setdefault(one.report.position, report_from_proto(one.report))
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            return found
+
+
+async def _configurations(
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, experiment: str
+) -> Mapping[str, Mapping[str, Any]]:
+    """The configurations of an experiment's jobs, in order of creation."""
+    found: dict[str, Mapping[str, Any]] = {}
+    request = pb.QueryJobsRequest(experiment=experiment, page_size=_PAGE)
+    while True:
+        page = await stub.QueryJobs(request)
+        for row in page.jobs:
+            if row.state != "REMOVED":
+                job = Parse(row.detail_json, experiment_pb2.Job(), ignore_unknown_fields=True)
+                found[row.id] = hyperparameters_from_proto(job.hyperparameters)
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            return found
+
+
+def _trials(
+    ways: Mapping[tuple[str, str], list[tuple[_Node, int]]],
+    configurations: Mapping[str, Mapping[str, Mapping[str, Any]]],
+) -> tuple[EarlierTrial, ...]:
+    """The trials, each with what none before it has. Those that add nothing are left out."""
+    found: list[EarlierTrial] = []
+    covered: dict[str, tuple[str, int]] = {}
+    for experiment, known in configurations.items():
+        for job, configuration in known.items():
+            way = _trained(ways.get((experiment, job), []))
+            if not way:
+                continue
+            name, after = f"{experiment}/{job}", None
+            for node, end in reversed(way):
+                if node.key in covered:
+                    other, until = covered[node.key]
+                    after = (other, min(until, end))
+                    break
+            begin = after[1] if after is not None else 0
+            reports = [
+                report
+                for node, end in way
+                for position, report in sorted(node.results.items())
+                if begin < position <= end
+            ]
+            if not reports:
+                continue
+            found.append(EarlierTrial(name, configuration, tuple(reports), after))
+            for node, end in way:
+                if end > covered.get(node.key, ("", 0))[1]:
+                    covered[node.key] = name, end
+    return tuple(found)
+
+
+def _trained(way: list[tuple[_Node, int]]) -> list[tuple[_Node, int]]:
+    """A trial's way as far as there are results, without gaps between its nodes."""
+    found: list[tuple[_Node, int]] = []
+    at = 0
+    for node, end in way:
+        reached = max((position for position in node.results if position <= end), default=0)
+        if node.start != at or not reached:
+            break
+        found.append((node, reached))
+        if reached < end:
+            break
+        at = end
+    return found

@@ -1,0 +1,64 @@
+"""Rows of the search plan: which nodes jobs pass through, and what is saved of them in the store."""
+
+from __future__ import annotations
+
+import json
+
+from hopyard.sequences import Stretch, plan_path
+from hopyard.v1 import appstat_pb2
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.model import Job
+
+_MOST = 10_000
+
+
+class PlanRows:
+    """Makes a job's row when it is new: what was told before is not told again. After a restart it is, which changes nothing."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str], tuple[int, frozenset[tuple[int, str]]]] = {}
+
+    def row(self, x: Experiment, job: Job) -> appstat_pb2.Projection | None:
+        """The row of a job; None: it is known, or its policy shares nothing."""
+        root, limit = job.member.settings.plan, job.terms.max_position
+        if not root or job.hyperparameters is None:
+            return None
+        stored = {
+            (position, entry.info.sha256): entry
+            for position in x.snapshots.positions(job.id)
+            if (entry := x.snapshots.get(job.id, position)) is not None and entry.stored
+        }
+        name = (job.member.id, job.id)
+        before = self._told.get(name)
+        if before is not None and before[0] == limit and before[1].issuperset(stored):
+            return None
+        path = plan_path(job.hyperparameters, limit, root)
+        if len(path) > _MOST:
+            path = ()
+        self._told[name] = (limit, frozenset(stored))
+        trial = appstat_pb2.PlanTrial(
+            experiment=job.member.id,
+            job=job.id,
+            root=root,
+            path=map(_stretch, path),
+            snapshots=[
+                appstat_pb2.PlanSnapshot(
+                    position=position,
+                    sha256=sha256,
+                    size_bytes=entry.info.size,
+                    provider=entry.info.provider,
+                    owner=x.id,
+                )
+                for (position, sha256), entry in sorted(stored.items())
+            ],
+        )
+        return appstat_pb2.Projection(plan_trial=trial)
+
+    def forget(self, experiment: str) -> None:
+        """An experiment is over."""
+        self._told = {name: told for name, told in self._told.items() if name[0] != experiment}
+
+
+def _stretch(one: Stretch) -> appstat_pb2.PlanStretch:
+    values = json.dumps(one.values, sort_keys=True, ensure_ascii=False)
+    return appstat_pb2.PlanStretch(node=one.node, parent=one.parent, start=one.start, end=one.end, values_json=values)

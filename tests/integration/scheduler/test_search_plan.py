@@ -1,0 +1,136 @@
+"""The search plan: what experiments under `stage_tree` have trained stands in AppStat, by what it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import Experiment, ExperimentState, JobState
+from hopyard.rpc import channel
+from hopyard.v1 import appstat_pb2 as pb
+from hopyard.v1 import appstat_pb2_grpc
+from hopyard_scheduler.commands.replay import replay
+from tests.integration.scheduler.conftest import TRAINER
+
+FILE = """
+name: shared
+trainer: train.py:Counter
+metric: {{name: accuracy, mode: max}}
+space: {{x: {{sequence: [{values}]}}}}
+generator: grid
+policy: {policy}
+stop: {{max_iterations: 6}}
+"""
+STEP = "{{multi_step: {{milestones: [{at}], values: [1, {value}]}}}}"
+
+
+def shared(folder: Path, steps: Sequence[tuple[int, int]], policy: str = "stage_tree") -> Path:
+    """An experiment file whose trials have x = 1, and from a position on another value."""
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(TRAINER)
+    file = folder / f"{policy}-{len(steps)}-{steps[0][1]}.yaml"
+    values = ", ".join(STEP.format(at=at, value=value) for at, value in steps)
+    file.write_text(FILE.format(values=values, policy=policy))
+    return file
+
+
+async def run(client: AsyncClient, file: Path) -> Experiment:
+    """An experiment, from its beginning to its end."""
+    ended = await client.wait((await client.create(file)).id, timeout=60)
+    assert ended.state is ExperimentState.COMPLETED, ended.reason
+    return ended
+
+
+@pytest.fixture
+async def appstat(client: AsyncClient) -> AsyncIterator[appstat_pb2_grpc.AppStatServiceAsyncStub]:
+    async with channel((await client.cluster()).appstat_address) as opened:
+        yield appstat_pb2_grpc.AppStatServiceStub(opened)
+
+
+async def root_of(client: AsyncClient, experiment: str, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub) -> str:
+    """The root of an experiment's plan, as its journal has it."""
+    from hopyard_scheduler.codec import decode
+    from hopyard_scheduler.core.events import ExperimentCreated
+
+    async for response in appstat.ReadJournal(pb.ReadJournalRequest(stream=experiment, from_position=1)):
+        event = decode(response.records[0].kind, response.records[0].payload)
+        assert isinstance(event, ExperimentCreated)
+        return event.settings.plan
+    raise AssertionError(f"{experiment} has no journal")
+
+
+async def test_what_trials_trained_stands_in_the_plan_once(
+    client: AsyncClient, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path
+) -> None:
+    experiment = await run(client, shared(tmp_path / "e", [(3, 2), (3, 3), (4, 4)]))
+    root = await root_of(client, experiment.id, appstat)
+    nodes = list((await appstat.ListPlanNodes(pb.ListPlanNodesRequest(root=root))).nodes)
+    told = [(node.start, node.values_json, node.references, node.wanted, node.reached) for node in nodes]
+    assert told[0] == (0, '{"x": 1}', 3, 4, 4)
+    assert sorted(told[1:]) == [
+        (3, '{"x": 2}', 1, 6, 6),
+        (3, '{"x": 3}', 1, 6, 6),
+        (4, '{"x": 4}', 1, 6, 6),
+    ]
+    assert {node.parent for node in nodes[1:]} == {nodes[0].key}
+    first = await appstat.GetPlanNode(pb.GetPlanNodeRequest(key=nodes[0].key))
+    assert [one.report.position for one in first.results] == [1, 2, 3, 4]
+    assert {(one.experiment, one.end) for one in first.references} == {(experiment.id, 3), (experiment.id, 4)}
+    last = await appstat.GetPlanNode(pb.GetPlanNodeRequest(key=nodes[-1].key))
+    assert [one.position for one in last.snapshots] == [6]
+    assert (await appstat.HasBlobs(pb.HasBlobsRequest(sha256=[last.snapshots[0].sha256]))).sha256
+
+
+async def test_a_policy_that_shares_nothing_has_no_plan(
+    client: AsyncClient, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path
+) -> None:
+    experiment = await run(client, shared(tmp_path / "e", [(3, 2)], policy="default"))
+    assert await root_of(client, experiment.id, appstat) == ""
+
+
+async def test_a_second_experiment_trains_only_what_is_new(
+    client: AsyncClient, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path
+) -> None:
+    """Its answers for old configurations come without a run; its curves and best are whole."""
+    first = await run(client, shared(tmp_path / "e", [(3, 2), (3, 3)]))
+    second = await run(client, shared(tmp_path / "e", [(3, 3), (3, 2), (3, 4)]))
+    jobs = await client.jobs(second.id)
+    assert [(job.attempt, job.position, job.state) for job in jobs] == [
+        (0, 6, JobState.COMPLETED),
+        (0, 6, JobState.COMPLETED),
+        (1, 6, JobState.COMPLETED),
+    ]
+    assert [job.best_value for job in jobs] == [18, 12, 24]
+    assert (second.best_job, second.best_value) == ("3", 24)
+    for job, twin in (("1", "2"), ("2", "1")):
+        mine, theirs = await client.curve(second.id, job), await client.curve(first.id, twin)
+        assert [(p.position, p.value) for p in mine] == [(p.position, p.value) for p in theirs]
+    assert [point.position for point in await client.curve(second.id, "3")] == [1, 2, 3, 4, 5, 6]
+    third = await run(client, shared(tmp_path / "e", [(3, 2), (3, 3), (3, 4), (3, 4)]))
+    assert {job.attempt for job in await client.jobs(third.id)} == {0}
+    assert third.best_value == 24
+
+
+async def test_other_code_or_another_seed_never_matches(
+    client: AsyncClient, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path
+) -> None:
+    steps = [(3, 2), (3, 3)]
+    await run(client, shared(tmp_path / "e", steps))
+    seeded = shared(tmp_path / "e", steps)
+    seeded.write_text(seeded.read_text() + "seed: 7\n")
+    other = shared(tmp_path / "other", steps)
+    (tmp_path / "other" / "train.py").write_text(TRAINER + "# changed\n")
+    for file in (seeded, other):
+        experiment = await run(client, file)
+        assert min(job.attempt for job in await client.jobs(experiment.id)) == 1
+
+
+async def test_a_replay_needs_nothing_but_the_journal(
+    client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await run(client, shared(tmp_path / "e", [(3, 2), (3, 3)]))
+    second = await run(client, shared(tmp_path / "e", [(3, 3), (3, 2), (3, 4)]))
+    assert await replay(second.id, None, address, None, False)

@@ -1,0 +1,109 @@
+"""What of the search plan a new experiment is given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hopyard.errors import Unavailable
+from hopyard.policy.vocabulary import Report
+from hopyard.rpc.values import fill_report, hyperparameters_to_proto
+from hopyard.sequences import plan_path
+from hopyard.v1 import appstat_pb2 as pb
+from hopyard.v1 import experiment_pb2
+from hopyard_scheduler.core.model import earlier_of
+from hopyard_scheduler.loading import load_plan
+
+
+class Plan:
+    """An AppStat with a search plan, made of what trials reported. `fails`: it cannot be reached; `hangs`: it does not answer."""
+
+    def __init__(
+        self, trials: Mapping[tuple[str, str], tuple[Mapping[str, Any], Mapping[int, float]]], until: int = 8
+    ) -> None:
+        self._trials, self._until = trials, until
+        self.fails = self.hangs = False
+
+    async def ListPlanNodes(self, request: pb.ListPlanNodesRequest) -> pb.ListPlanNodesResponse:
+        if self.fails:
+            raise Unavailable("away")
+        if self.hangs:
+            await asyncio.Event().wait()
+        found: dict[str, pb.PlanNode] = {}
+        for given, results in self._trials.values():
+            for one in plan_path(given, self._until, request.root):
+                node = found.setdefault(one.node, pb.PlanNode(key=one.node, start=one.start, reached=one.start))
+                node.reached = max([node.reached, *(p for p in results if one.start < p <= one.end)])
+        return pb.ListPlanNodesResponse(nodes=sorted(found.values(), key=lambda node: (node.start, node.key)))
+
+    async def GetPlanNode(self, request: pb.GetPlanNodeRequest) -> pb.GetPlanNodeResponse:
+        found = pb.GetPlanNodeResponse()
+        for (experiment, job), (given, results) in self._trials.items():
+            for one in plan_path(given, self._until, "root"):
+                if one.node == request.key:
+                    found.references.add(experiment=experiment, job=job, end=one.end)
+                    for position, value in results.items():
+                        if one.start < position <= one.end:
+                            said = found.results.add(experiment=experiment, job=job)
+                            fill_report(said.report, Report(position, {"acc": value}, 1.0), at=0.0)
+        return found
+
+    async def QueryJobs(self, request: pb.QueryJobsRequest) -> pb.QueryJobsResponse:
+        from google.protobuf.json_format import MessageToJson
+
+        rows = []
+        for (experiment, job), (given, _) in self._trials.items():
+            if experiment == request.experiment:
+                shown = experiment_pb2.Job(id=job, hyperparameters=hyperparameters_to_proto(given))
+                rows.append(
+                    pb.JobRow(experiment=experiment, id=job, state="COMPLETED", detail_json=MessageToJson(shown))
+                )
+        return pb.QueryJobsResponse(jobs=rows)
+
+
+def steps(at: int, value: int) -> Mapping[str, Any]:
+    return {"lr": {"sequence": {"multi_step": {"milestones": [at], "values": [1, value]}}}}
+
+
+def curves(found: Any) -> dict[str, list[tuple[int, float]]]:
+    return {name: [(r.position, r.metrics["acc"]) for r in one.reports] for name, one in earlier_of(found).items()}
+
+
+async def test_each_trial_has_its_whole_curve_whoever_trained_it_and_every_report_is_there_once() -> None:
+    plan = Plan(
+        {
+            ("a", "1"): (steps(4, 2), {p: p / 10 for p in range(1, 9)}),
+            ("a", "2"): (steps(4, 3), {p: p / 5 for p in range(5, 9)}),
+            ("b", "1"): (steps(6, 4), {7: 0.5}),
+        }
+    )
+    found = await load_plan(plan, "root")  # type: ignore[arg-type]  # what it needs of a stub
+    assert [(one.name, one.after, [r.position for r in one.reports]) for one in found] == [
+        ("a/1", None, [1, 2, 3, 4, 5, 6, 7, 8]),
+        ("a/2", ("a/1", 4), [5, 6, 7, 8]),
+    ]
+    assert found[1].hyperparameters == steps(4, 3)
+    assert curves(found)["a/2"] == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4), (5, 1.0), (6, 1.2), (7, 1.4), (8, 1.6)]
+
+
+async def test_a_trial_that_others_have_gone_further_on_brings_nothing_new() -> None:
+    plan = Plan(
+        {("a", "1"): ({"lr": 1}, {1: 0.1, 2: 0.2}), ("b", "1"): ({"lr": 1}, {1: 0.1}), ("c", "1"): ({"lr": 2}, {})}
+    )
+    found = await load_plan(plan, "root")  # type: ignore[arg-type]  # what it needs of a stub
+    assert [(one.name, len(one.reports)) for one in found] == [("a/1", 2)]
+
+
+async def test_a_plan_that_cannot_be_read_keeps_nobody_from_beginning(caplog: pytest.LogCaptureFixture) -> None:
+    plan = Plan({("a", "1"): ({"lr": 1}, {1: 0.1})})
+    plan.fails = True
+    with caplog.at_level(logging.WARNING):
+        assert await load_plan(plan, "root") == ()  # type: ignore[arg-type]  # what it needs of a stub
+        assert "the search plan cannot be read" in caplog.text
+        plan.fails, plan.hangs = False, True
+        assert await load_plan(plan, "root", seconds=0.01) == ()  # type: ignore[arg-type]  # what it needs of a stub
+        assert "could not be read within 0.01 s" in caplog.text

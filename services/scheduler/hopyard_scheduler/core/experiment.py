@@ -101,16 +101,12 @@ class Experiment:
     @property
     def phase(self) -> Phase:
         """Where the members stand together: RUNNING while one runs, over when all are."""
-        return self._foremost.phase
+        return self.founder.phase if len(self.members) == 1 else foremost(list(self.members.values())).phase
 
     @property
     def reason(self) -> str:
         """Why they stand there."""
-        return self._foremost.reason
-
-    @property
-    def _foremost(self) -> Member:
-        return self.founder if len(self.members) == 1 else foremost(list(self.members.values()))
+        return foremost(list(self.members.values())).reason
 
     @property
     def running(self) -> list[Member]:
@@ -153,7 +149,7 @@ class Experiment:
     @property
     def jobs_left(self) -> int:
         """Jobs that may be created now from generators or with given hyperparameters."""
-        return sum(m.jobs_left for m in self.running)
+        return sum([m.jobs_left for m in self.members.values() if m.running])
 
     @property
     def best(self) -> tuple[str, int, float] | None:
@@ -325,6 +321,8 @@ class Experiment:
         """Drops the snapshots of a job that nobody needs."""
         wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.member.best or ("",))[0] == job.id
         self.tidied = True
+        if self.snapshots.least(job.id) and wanted:
+            return
         before = self.snapshots.count(job.id)
 
         def value(position: int) -> float | None:

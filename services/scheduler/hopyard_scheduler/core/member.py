@@ -12,7 +12,9 @@ from hopyard_scheduler.core.model import GeneratorCall
 
 
 class Phase(enum.Enum):
-    """Where an experiment stands."""
+    """Where an experiment stands; `over`: it holds nothing any more."""
+
+    over: bool
 
     RUNNING = "RUNNING"
     PAUSING = "PAUSING"
@@ -22,10 +24,8 @@ class Phase(enum.Enum):
     STOPPED = "STOPPED"
     FAILED = "FAILED"
 
-    @property
-    def over(self) -> bool:
-        """Whether it holds nothing any more."""
-        return self in (Phase.COMPLETED, Phase.STOPPED, Phase.FAILED)
+    def __init__(self, name: str) -> None:
+        self.over = name in ("COMPLETED", "STOPPED", "FAILED")
 
 
 _PROGRESS = (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED, Phase.ENDING)

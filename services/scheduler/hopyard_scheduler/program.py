@@ -106,6 +106,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         low=spec.metric.min,
         high=spec.metric.max,
         max_seconds=spec.stop.max_time,
+        time_suspends=True,
         max_failures=spec.stop.max_failures,
         snapshot_every=spec.snapshot.every,
         keep_latest=spec.snapshot.keep_latest,

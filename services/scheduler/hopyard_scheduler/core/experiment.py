@@ -313,9 +313,8 @@ class Experiment:
 
     def asked(self, job: Job) -> set[int]:
         """Positions of a job that the policy may still fork from: it asked for them, and has not terminated the job."""
-        if self.phase is Phase.ENDING or self.phase.over or job.state is JobState.TERMINATED:
-            return set()
-        return job.asked
+        over = (self.phase is Phase.ENDING or self.phase.over) and not job.member.out_of_time
+        return set() if over or job.state is JobState.TERMINATED else job.asked
 
     def collect(self, job: Job) -> None:
         """Drops the snapshots of a job that nobody needs."""

@@ -53,6 +53,7 @@ class Member:
         winner: The job that it was for, by its target or its policy; empty: none so far.
         best: (job, position, value) of its best finite report.
         wound_up: Whether its jobs were seen to after its last run.
+        out_of_time: Whether it ends, or has ended, because its time was over, with jobs that go on when there is more.
         changed: Whether its terms are no longer those of its specification.
         deferred: Changes of its terms that wait for its end.
         withheld: Idle jobs that wait for it to be resumed, in the order in which they waited.
@@ -76,6 +77,7 @@ class Member:
     winner: str = ""
     best: tuple[str, int, float] | None = None
     wound_up: bool = False
+    out_of_time: bool = False
     changed: bool = False
     deferred: list[Updated] = field(default_factory=list)
     withheld: dict[str, None] = field(default_factory=dict)

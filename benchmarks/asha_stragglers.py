@@ -15,8 +15,9 @@ shown as `>`, and is too low.
   dropped trains again, from its last rung on.
 
 SHA and ASHA see the same values in the same repeat. The simulator reports where the rungs are only, which gives the same times as a
-report each second. A whole table is 3000 searches of some 100,000 events: hours on one processor; all are used. `--plot` draws
-both modes like Figure 7.
+report each second. A whole table is 3000 searches of some 100,000 events: hours on one processor; all are used. `--output` is written
+with each search, and what is there is not made again: the same command goes on where it was interrupted. All cells get their
+first repeat before any gets its second. `--plot` draws both modes like Figure 7.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
@@ -72,13 +73,17 @@ class RandomValues(Workload):
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
+        self._lessons: dict[int, Lesson] = {}
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
         return Numbers()
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        value = random.Random(f"{self._seed}/{hyperparameters['number']}").random()
-        return Lesson([value] * len(RUNGS), SECONDS, RUNGS)
+        number = hyperparameters["number"]
+        if number not in self._lessons:
+            value = random.Random(f"{self._seed}/{number}").random()
+            self._lessons[number] = Lesson([value] * len(RUNGS), SECONDS, RUNGS)
+        return self._lessons[number]
 
 
 class AshaApart(AshaPolicy):
@@ -105,6 +110,10 @@ ALGORITHMS = ("SHA", "ASHA")
 MODES = ("scratch", "resumed")
 
 
+Reached = tuple[int, float | None]
+"""How many configurations were trained to R, and when the first one was."""
+
+
 @dataclass(frozen=True)
 class Search:
     """One simulation."""
@@ -118,7 +127,7 @@ class Search:
     time: float
 
 
-def run(search: Search) -> tuple[int, float | None]:
+def run(search: Search) -> Reached:
     """How many configurations were trained to R, and when the first one was."""
     policy, parameters = POLICIES[search.algorithm, search.mode]
     result = simulate(
@@ -131,35 +140,59 @@ def run(search: Search) -> tuple[int, float | None]:
         faults=Faults(straggling=search.deviation, drop=search.drop),
         from_scratch=search.mode == "scratch",
     )
-    return len(result.jobs_at_R), result.first_at_R
+    times = [at for at, _ in result.jobs_at_R if at <= search.time]  # Runs that end with the search may report later.
+    return len(times), min(times, default=None)
 
 
-def run_all(searches: Sequence[Search], jobs: int) -> list[tuple[int, float | None]]:
-    """All searches, in their order, `jobs` at a time."""
-    began, results = time.monotonic(), dict[int, tuple[int, float | None]]()
+def run_all(searches: Sequence[Search], jobs: int, finished: Callable[[Search, Reached], None]) -> None:
+    """All searches, from the first on, `jobs` at a time; `finished` is told of each."""
+    began = time.monotonic()
     with ProcessPoolExecutor(jobs) as pool:
-        futures = {pool.submit(run, search): index for index, search in enumerate(searches)}
+        futures = {pool.submit(run, search): search for search in searches}
         try:
-            for future in as_completed(futures):
-                results[futures[future]] = future.result()
-                done, of = len(results), len(searches)
+            for done, future in enumerate(as_completed(futures), 1):
+                finished(futures[future], future.result())
+                of = len(searches)
                 if done == of or done * 20 // of > (done - 1) * 20 // of:
                     print(f"{done} of {of} searches, {time.monotonic() - began:.0f} s", file=sys.stderr)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return [results[index] for index in range(len(searches))]
 
 
-def cells(searches: Sequence[Search], results: Sequence[tuple[int, float | None]]) -> list[dict[str, Any]]:
+def document(results: Mapping[Search, Reached], settings: Mapping[str, Any]) -> str:
+    """The cells of what there is, and each search."""
+    searches = [[*astuple(search), *reached] for search, reached in results.items()]
+    return json.dumps({"settings": settings, "cells": cells(results), "searches": searches})
+
+
+def earlier(output: Path, settings: Mapping[str, Any]) -> dict[Search, Reached]:
+    """The searches that an output file has.
+
+    Raises:
+        ValueError: It is of something else.
+    """
+    if not output.exists():
+        return {}
+    try:
+        found = json.loads(output.read_text())
+        if found["settings"] != settings:
+            raise ValueError(f"it was made with {found['settings']}, and these are {dict(settings)}")
+        return {Search(*row[:-2]): (row[-2], row[-1]) for row in found["searches"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{output} is not of this benchmark; give another file: {error!r}") from error
+
+
+def cells(results: Mapping[Search, Reached]) -> list[dict[str, Any]]:
     """A cell for each mode, deviation, probability and algorithm."""
-    groups: dict[tuple[str, float, float, str], list[tuple[int, float | None]]] = {}
-    for search, result in zip(searches, results, strict=True):
-        groups.setdefault((search.mode, search.deviation, search.drop, search.algorithm), []).append(result)
+    groups: dict[tuple[str, float, float, str], list[tuple[Reached, float]]] = {}
+    for search, reached in results.items():
+        key = (search.mode, search.deviation, search.drop, search.algorithm)
+        groups.setdefault(key, []).append((reached, search.time))
     found = []
     for (mode, deviation, drop, algorithm), group in groups.items():
-        counts = [count for count, _ in group]
-        firsts = [first if first is not None else searches[0].time for _, first in group]
+        counts = [count for (count, _), _ in group]
+        firsts = [first if first is not None else limit for (_, first), limit in group]
         found.append(
             {
                 "mode": mode,
@@ -171,7 +204,7 @@ def cells(searches: Sequence[Search], results: Sequence[tuple[int, float | None]
                 "at_R_error": _error(counts),
                 "first": statistics.fmean(firsts),
                 "first_error": _error(firsts),
-                "never": sum(first is None for _, first in group),
+                "never": sum(first is None for (_, first), _ in group),
             }
         )
     return found
@@ -258,7 +291,7 @@ def main() -> None:
     add("--time", type=float, default=2000.0, metavar="SECONDS", help="virtual time [default: 2000]")
     add("--machines", type=int, default=25, metavar="N")
     add("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes [default: as many as CPUs]")
-    add("--output", type=Path, metavar="FILE", help="where the cells go, as JSON")
+    add("--output", type=Path, metavar="FILE", help="where the cells go, as JSON; goes on with what is there")
     add("--plot", type=Path, metavar="FOLDER", help="where plots go")
     add("--json", action="store_true", help="print the cells as JSON instead of the table")
     given = parser.parse_args()
@@ -266,21 +299,31 @@ def main() -> None:
         parser.error(f"--modes: there is no {', '.join(unknown)}; there are: {', '.join(MODES)}")
     searches = [
         Search(mode, deviation, drop, algorithm, seed, given.machines, given.time)
-        for mode, deviation, drop, seed, algorithm in product(
-            given.modes, given.deviations, given.drops, range(given.repeats), ALGORITHMS
+        for seed, mode, deviation, drop, algorithm in product(
+            range(given.repeats), given.modes, given.deviations, given.drops, ALGORITHMS
         )
     ]
-    found = cells(searches, run_all(searches, given.jobs))
     settings = {"eta": ETA, "r": RUNGS[0], "R": R, "n": N, "machines": given.machines, "time": given.time}
-    document = json.dumps({"settings": settings, "cells": found})
-    if given.output is not None:
-        given.output.write_text(document)
+    try:
+        known = earlier(given.output, settings) if given.output is not None else {}
+    except ValueError as error:
+        parser.error(f"--output: {error}")
+
+    def finished(search: Search, reached: Reached) -> None:
+        known[search] = reached
+        if given.output is not None:
+            partial = given.output.with_name(given.output.name + ".part")
+            partial.write_text(document(known, settings))
+            partial.replace(given.output)
+
+    run_all([search for search in searches if search not in known], given.jobs, finished)
+    results = {search: known[search] for search in searches}
     if given.json:
-        print(document)
+        print(document(results, settings))
     else:
-        show(found)
+        show(cells(results))
     if given.plot is not None:
-        plot(found, given.plot, given.time)
+        plot(cells(results), given.plot, given.time)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from hopyard_scheduler.core.effects import (
 from hopyard_scheduler.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import Job, Run
+from hopyard_scheduler.core.model import POLICY, Job, Run
 from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.core.snapshots import Entry
 from hopyard_scheduler.core.waiting import Waiting
@@ -109,8 +109,9 @@ class Invariants:
             if x.id not in touched and x.phase.over:
                 continue
             _check_runs(x, used)
-            before, self._live[x.id] = self._live.get(x.id, 0), len(x.live)
             may = x.concurrency if x.concurrency is not None else len(x.live)
+            # One of a group may end, and its limit with it, right after a job was started within that.
+            before, self._live[x.id] = self._live.get(x.id, 0), max(len(x.live), may)
             require(len(x.live) <= max(before, may), "{0.id} trains {0.live}, {1} jobs may at a time", x, may)
             if not core.thinks(x.id):  # Else it does not know yet what has happened to nodes and shares.
                 _check_shares(core, x)
@@ -227,15 +228,25 @@ class Invariants:
                 require(not m.deferred, f"{m.id} still has changes to make: {m.deferred}")
                 self._check_told(m, x)
             require(not x.machines and not x.live, f"{x.id} still holds {list(x.machines)} and runs {list(x.live)}")
-            require(not x.asks and not x.timers, f"{x.id} still waits for {list(x.asks)} {list(x.timers)}")
+            late = any(m.out_of_time for m in x.members.values())  # These may go on.
+            timers = [ticket for ticket in x.timers if not (late and ticket.startswith(POLICY))]
+            require(not x.asks and not timers, f"{x.id} still waits for {list(x.asks)} {timers}")
             for job in x.jobs.values():
-                require(job.state.ended, f"job {job.id} of {x.id} is {job.state.value}: {list(job.story)}")
-                kept, most = x.snapshots.of(job.id), max(job.terms.keep_latest, 1) + job.terms.keep_best
+                waits = job.member.out_of_time and (job.state.idle or job.state is JobState.HELD)
+                require(job.state.ended or waits, f"job {job.id} of {x.id} is {job.state.value}: {list(job.story)}")
+                require(not job.state.idle or job.id in job.member.withheld, f"job {job.id} of {x.id} would not go on")
+                kept, most = (
+                    [e for e in x.snapshots.of(job.id) if not e.pins],
+                    max(job.terms.keep_latest, 1) + job.terms.keep_best,
+                )
                 # One more: the newest that is STORED, where the newest is not.
-                require(len(kept) <= most + 1, f"job {job.id} of {x.id} still keeps {kept}")
+                asked = len(job.asked) if job.member.out_of_time else 0
+                require(len(kept) <= most + 1 + asked, f"job {job.id} of {x.id} still keeps {kept}")
                 self._check_curve(x, job)
+            forks = {job.fork_holder for job in x.jobs.values() if not job.state.ended}
             for entry in x.snapshots.entries():
-                require(not entry.pins, f"snapshot {entry.job}@{entry.info.position} is still pinned by {entry.pins}")
+                pins = entry.pins - forks
+                require(not pins, f"snapshot {entry.job}@{entry.info.position} is still pinned by {pins}")
                 known.add(entry.info.sha256)
         for x in core.experiments.values():  # All nodes have said hello since the faults stopped.
             local = [e for e in x.snapshots.entries() if not e.stored]
@@ -424,7 +435,8 @@ def _vital(x: Experiment, entry: Entry) -> bool:
         elsewhere = [e for e in others[:-1] if e.stored or e.nodes - later[-1].nodes]
         newest = newest or entry in elsewhere[-1:]
     running = x.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)
-    asked = position in job.asked and running and job.state is not JobState.TERMINATED
+    may_fork = running or job.member.out_of_time
+    asked = position in job.asked and may_fork and job.state is not JobState.TERMINATED
     best = job.member.best
     result = False
     if best is not None and best[0] == job.id:

@@ -83,6 +83,7 @@ class Schedule:
         )  # Its own, so that the other choices stay what they were.
         self._more = random.Random(f"people of {self.seed}")
         self._quiet = random.Random(f"quiet policies of {self.seed}")
+        self._late = random.Random(f"more time of {self.seed}")
         self.paused: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------------- run
@@ -125,6 +126,7 @@ class Schedule:
             self._make_room_again()
         if self._more.random() < 0.5:
             self.world.later(self._more.uniform(2.0, 10.0), self._hold_again)
+        self.world.later(self._late.uniform(2.0, 10.0), self._more_time_again)
         if self.probe == "tree":
             self.world.later(6.0, self._request)
         if PROBES[self.probe].evaluates:
@@ -212,6 +214,7 @@ class Schedule:
             concurrency=self._more.choice([None, None, None, 1, 2]),
             ship_every=self._more.choice([1, 1, 0, 3]),
             generator_reads=self._choices.choice(_READS),
+            time_suspends=True,
             every_iteration=policy.every_iteration or not quiet,
             ends_jobs=not (quiet and self.probe in CONTENT_AT_THE_END),
             requests=policy.on_request is not Policy.on_request,
@@ -370,6 +373,22 @@ class Schedule:
         self.world.fault("job paused by a person", f"{x.id} {job}")
         self.scheduler.handle(JobHeld(self.world.now, x.id, job, True, asks_anew=True))
         self.world.later(self._more.uniform(0.2, 20.0), self._let_go, x.id, job)
+
+    def _more_time_again(self) -> None:
+        """A person gives more time to what had to stop for want of it."""
+        if not self.world.faulty:
+            return
+        self.world.later(self._late.uniform(1.0, 15.0), self._more_time_again)
+        core = self.scheduler.core
+        streams = [x for x in core.experiments.values() if not core.thinks(x.id)] if core is not None else []
+        late = [(x, m) for x in streams for m in x.members.values() if m.phase.over and m.out_of_time]
+        if late and self.scheduler.crash is None:  # Else it would be lost, and nobody would know that it is over.
+            x, member = self._late.choice(late)
+            self.world.fault("more time by a person", member.id)
+            self.scheduler.reopened(x.id, member.id)
+            seconds = self._late.uniform(1.0, 60.0)
+            more = Updated(self.world.now, x.id, f"t{self.world.now}", more_seconds=seconds, member=member.id)
+            self.scheduler.handle(more)
 
     def _let_go(self, experiment: str, job: str) -> None:
         """The person resumes the job, and looks whether that was heard; sometimes ends it instead."""

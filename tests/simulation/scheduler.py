@@ -127,6 +127,11 @@ class Scheduler:
             return
         self._run(core, deque([event]), [], sender)
 
+    def reopened(self, stream: str, experiment: str) -> None:
+        """An experiment that is over goes on: its journal is read again."""
+        self.finished.discard(stream)
+        self.over.discard(experiment)
+
     def _run(self, core: Core, events: deque[Event], calls: list[UpCall], sender: Agent | None) -> None:
         batch: list[Effect] = []
         pending = deque(calls)

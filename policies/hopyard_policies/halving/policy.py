@@ -187,7 +187,8 @@ class HalvingPolicy(Policy):
 
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that jobs on their way or to be promoted need, and that new configurations will need."""
-        queued = sum(cluster.jobs[job].state.idle for job in (*self._queue, *self._started))
+        jobs = cluster.jobs
+        queued = sum(jobs[job].state.idle for job in (*self._queue, *self._started))
         new = self._ready(cluster) + cluster.experiment.jobs_left
         return cluster.busy_machines() + queued + self._promotable(cluster) + new
 
@@ -295,9 +296,11 @@ class HalvingPolicy(Policy):
 
     def _arrive(self, cluster: Cluster, job: JobView, finished: bool = False) -> bool:
         """Notes the result of a job that has come to its rung, or will never come; returns whether it has."""
-        if self._heading(job.id) is None:
+        home = self._home.get(job.id)
+        rung = None if home is None else self._brackets[home].heading(job.id)
+        if home is None or rung is None:
             return False
-        target = self._target(job.id)
+        target = self._ladder[self._stops[home] + rung]
         if finished:
             self._finished.add(job.id)
         ends = finished or job.state is JobState.COMPLETED
@@ -305,7 +308,7 @@ class HalvingPolicy(Policy):
             return False
         value = self._value(cluster, job.id, target, ends)
         cost = -value if cluster.experiment.mode == "max" else value
-        self._brackets[self._home[job.id]].report(job.id, value, cost)
+        self._brackets[home].report(job.id, value, cost)
         self._queue.pop(job.id, None)
         self._settle(cluster)
         return True
@@ -357,8 +360,7 @@ class HalvingPolicy(Policy):
             pass  # Some have trained so far already, or ended. What they bring may decide a rung, and queue others.
         if not self._queue:
             return 0
-        idle = {job.id for job in cluster.idle_jobs()}
-        ready = [job for job in self._queue if job in idle]
+        ready = [job for job in self._queue if cluster.waits(job)]
         for job, machine in zip(ready, list(machines), strict=False):
             self._start(cluster, job, machine)
             machines.popleft()
@@ -387,7 +389,8 @@ class HalvingPolicy(Policy):
 
     def _ready(self, cluster: Cluster) -> int:
         """New configurations that may begin, and those on their way; not the ones that a person has paused."""
-        return sum(cluster.jobs[job].state.idle for job in self._fresh) + cluster.count(JobState.CREATING)
+        jobs = cluster.jobs
+        return sum(jobs[job].state.idle for job in self._fresh) + cluster.count(JobState.CREATING)
 
     def _start(self, cluster: Cluster, job: str, machine: str) -> None:
         self._queue.pop(job, None)

@@ -137,6 +137,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         low=spec.metric.min,
         high=spec.metric.max,
         max_seconds=spec.stop.max_time,
+        time_suspends=True,
         max_failures=spec.stop.max_failures,
         snapshot_every=spec.snapshot.every,
         ship_every=1 if spec.snapshot.ship_every is None else spec.snapshot.ship_every,

@@ -61,12 +61,12 @@ def test_a_failed_migration_leaves_nothing(database: Database, monkeypatch: pyte
     upgrade(database.writer)
 
 
-def test_a_database_of_the_first_version_gets_the_search_plan_and_keeps_what_it_has(database: Database) -> None:
+def test_a_database_without_the_search_plan_gets_it_and_keeps_what_it_has(database: Database) -> None:
     migrate(database.writer)
     with database.writer.begin() as connection:
         for table in ("plan_snapshots", "plan_stretches", "plan_nodes"):
             connection.execute(text(f"drop table {table}"))
-        connection.execute(text("update alembic_version set version_num = '0001'"))
+        connection.execute(text("update alembic_version set version_num = '0002'"))
         connection.execute(text("insert into streams (name, length) values ('e1', 3)"))
     migrate(database.writer)
     with database.writer.connect() as connection:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 from asha_rivals import figures
-from asha_stragglers import RUNGS, Search, cells, run
+from asha_stragglers import RUNGS, Search, cells, document, earlier, run
 from rivals.task import loss
 
 
@@ -34,7 +35,26 @@ def test_the_first_at_R_comes_after_all_rungs_from_scratch_and_after_R_if_resume
     searches = [
         Search(mode, 0.0, 0.0, name, 0, 25, 400.0) for mode in ("scratch", "resumed") for name in ("SHA", "ASHA")
     ]
-    results = [run(search) if search.algorithm == "ASHA" else (0, None) for search in searches]
-    by = {(cell["mode"], cell["algorithm"]): cell for cell in cells(searches, results)}
+    results = {search: run(search) if search.algorithm == "ASHA" else (0, None) for search in searches}
+    by = {(cell["mode"], cell["algorithm"]): cell for cell in cells(results)}
     assert RUNGS[-1] <= by["resumed", "ASHA"]["first"] < sum(RUNGS) <= by["scratch", "ASHA"]["first"] < 400.0
     assert (by["resumed", "SHA"]["first"], by["resumed", "SHA"]["never"]) == (400.0, 1)
+    first = by["resumed", "ASHA"]["first"]
+    late = Search("resumed", 0.0, 0.0, "ASHA", 0, 25, first - 5.0)  # Its runs have 30 s to end.
+    assert run(late) == (0, None)
+
+
+def test_a_table_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    output, settings = tmp_path / "cells.json", {"R": 256, "time": 2000.0}
+    assert earlier(output, settings) == {}
+    done = {
+        Search("scratch", 0.1, 0.001, "SHA", 0, 25, 2000.0): (33, 719.25),
+        Search("resumed", 0.0, 0.005, "ASHA", 1, 25, 2000.0): (0, None),
+    }
+    output.write_text(document(done, settings))
+    assert earlier(output, settings) == done
+    with pytest.raises(ValueError, match=r"cells.json is not of this benchmark; give another file: .*'time': 2000.0"):
+        earlier(output, {"R": 256, "time": 100.0})
+    output.write_text("[]")
+    with pytest.raises(ValueError, match=r"cells.json is not of this benchmark"):
+        earlier(output, settings)

@@ -9,7 +9,7 @@ from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import AllocateJobs, CreateJob
 from hopyard_policies.default import DefaultPolicy
 from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
+from hopyard_scheduler.core.events import JobHeld, PolicyAnswered, PolicyFailed
 from hopyard_scheduler.policyhost import PolicyHost
 from tests.unit.core.rig import Rig
 
@@ -67,3 +67,29 @@ def test_an_answer_has_a_bounded_number_of_commands() -> None:
     failed = offered(Wants())
     assert isinstance(failed, PolicyFailed)
     assert "CreateJob: this answer may have at most 10000 commands" in failed.error
+
+
+class Waits(Policy):
+    """Notes which jobs wait, before and after it starts the first of them."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[bool]] = []
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        for machine in cluster.idle_machines()[:1]:
+            self._note(cluster)
+            cluster.start_job("1", machine.id)
+        self._note(cluster)
+
+    def _note(self, cluster: Cluster) -> None:
+        self.seen.append([cluster.waits(job) for job in cluster.jobs])
+        assert self.seen[-1] == [Cluster.waits(cluster, job) for job in cluster.jobs], "as all idle jobs say"
+
+
+def test_a_job_waits_until_it_is_started_and_not_while_it_is_paused() -> None:
+    rig, policy = Rig(jobs=3), Waits()
+    for _ in range(3):
+        rig.create()
+    rig.feed(JobHeld(rig.now, "x", "3", True))
+    PolicyHost(policy).answer(rig.x, UpCall("x", 1, rig.now, 1, AllocateJobs()))
+    assert policy.seen == [[True, True, False], [False, True, False]]

@@ -235,6 +235,10 @@ class Cluster(abc.ABC):
         Highest priority first, then FIFO.
         """
 
+    def waits(self, job: str) -> bool:
+        """Whether a job is one of `idle_jobs`, without looking at each."""
+        return any(idle.id == job for idle in self.idle_jobs())
+
     def count(self, *states: JobState) -> int:
         """How many jobs are in any of these states at the moment of the up-call, without looking at each."""
         return sum(job.state in states for job in self.jobs.values())

@@ -23,7 +23,16 @@ class JobState(enum.Enum):
     """Where a job stands. The legal changes between the states are a table in the core.
 
     A HELD job was paused by a person. To a policy it is not there until it is idle again: starting or ending it is refused.
+
+    Attributes:
+        idle: Whether the job waits for a machine.
+        live: Whether a run of the job holds machines.
+        ended: Whether the job will never run again.
     """
+
+    idle: bool
+    live: bool
+    ended: bool
 
     CREATING = "CREATING"
     PENDING = "PENDING"
@@ -39,20 +48,10 @@ class JobState(enum.Enum):
     # Jobs are counted by state all the time, and an enumeration's own hash is many times slower; nothing rests on its value.
     __hash__ = object.__hash__
 
-    @property
-    def idle(self) -> bool:
-        """Whether the job waits for a machine."""
-        return self in (JobState.PENDING, JobState.SUSPENDED)
-
-    @property
-    def live(self) -> bool:
-        """Whether a run of the job holds machines."""
-        return self in (JobState.STARTING, JobState.RUNNING, JobState.SUSPENDING)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the job will never run again."""
-        return self in (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED)
+    def __init__(self, name: str) -> None:
+        self.idle = name in ("PENDING", "SUSPENDED")
+        self.live = name in ("STARTING", "RUNNING", "SUSPENDING")
+        self.ended = name in ("COMPLETED", "TERMINATED", "FAILED")
 
 
 class RunMode(enum.Enum):

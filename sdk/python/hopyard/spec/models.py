@@ -182,7 +182,8 @@ class StopSpec(_Section):
     )
     max_time: Seconds | None = Field(
         None,
-        description="Time the experiment may run, pauses not counted: 30s, 15m, 2h, 1d or seconds; none: no limit.",
+        description="Time the experiment may run, pauses not counted: 30s, 15m, 2h, 1d or seconds; none: no limit. "
+        "What trains or waits then goes on after `hopyard extend --time`.",
     )
     iteration_timeout: Seconds | None = Field(
         None, description="Time one iteration may take before its run counts as hung and fails; none: no limit."

@@ -252,9 +252,7 @@ def _created(x: Experiment, member: Member, asked: dict[str, Any], event: Answer
 def _timer(x: Experiment, event: TimerElapsed) -> None:
     del x.timers[event.ticket]
     if event.ticket.startswith(lifecycle.END_TIMER):
-        member = x.members[event.ticket.removeprefix(lifecycle.END_TIMER)]
-        reason = f"its time of {member.settings.max_seconds:g} s is over"
-        lifecycle.begin_end(x, member, Phase.COMPLETED, reason, event.at)
+        lifecycle.run_out(x, x.members[event.ticket.removeprefix(lifecycle.END_TIMER)], event.at)
     elif event.ticket == preemption.DEADLINE:
         x.overdue = True
     elif event.ticket.startswith(HOLD):

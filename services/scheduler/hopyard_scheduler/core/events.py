@@ -56,6 +56,7 @@ class Settings:
         target_over: With more than 1, the mean of a job's last so many reports must be as good.
         kill_threshold: For policies.
         max_seconds: Unpaused seconds after which the experiment ends; None: no limit.
+        time_suspends: Whether its jobs are suspended then, and go on when there is more time; else they are terminated.
         max_failures: Failures of the user's code that a job survives (>= 0).
         max_losses: Losses without progress that a job survives (>= 0).
         snapshot_every: Units between periodic snapshots of a run; 0: none.
@@ -120,6 +121,7 @@ class Settings:
     ship_every: int = 1
     requests: bool = False
     plan: str = ""
+    time_suspends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,16 +107,12 @@ class Experiment:
     @property
     def phase(self) -> Phase:
         """Where the members stand together: RUNNING while one runs, over when all are."""
-        return self._foremost.phase
+        return self.founder.phase if len(self.members) == 1 else foremost(list(self.members.values())).phase
 
     @property
     def reason(self) -> str:
         """Why they stand there."""
-        return self._foremost.reason
-
-    @property
-    def _foremost(self) -> Member:
-        return self.founder if len(self.members) == 1 else foremost(list(self.members.values()))
+        return foremost(list(self.members.values())).reason
 
     @property
     def running(self) -> list[Member]:
@@ -159,7 +155,7 @@ class Experiment:
     @property
     def jobs_left(self) -> int:
         """Jobs that may be created now from generators or with given hyperparameters."""
-        return sum(m.jobs_left for m in self.running)
+        return sum([m.jobs_left for m in self.members.values() if m.running])
 
     @property
     def best(self) -> tuple[str, int, float] | None:
@@ -324,14 +320,15 @@ class Experiment:
 
     def asked(self, job: Job) -> set[int]:
         """Positions of a job that the policy may still fork from: it asked for them, and has not terminated the job."""
-        if self.phase is Phase.ENDING or self.phase.over or job.state is JobState.TERMINATED:
-            return set()
-        return job.asked
+        over = (self.phase is Phase.ENDING or self.phase.over) and not job.member.out_of_time
+        return set() if over or job.state is JobState.TERMINATED else job.asked
 
     def collect(self, job: Job) -> None:
         """Drops the snapshots of a job that nobody needs."""
         wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.member.best or ("",))[0] == job.id
         self.tidied = True
+        if self.snapshots.least(job.id) and wanted:
+            return
         before = self.snapshots.count(job.id)
 
         def value(position: int) -> float | None:

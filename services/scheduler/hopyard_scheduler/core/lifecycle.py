@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import commands, hops, preemption, quota, solved
+from hopyard_scheduler.core import commands, hops, losses, predicting, preemption, quota, solved
 from hopyard_scheduler.core.effects import (
     DemandChanged,
     ExperimentChanged,
@@ -23,6 +23,7 @@ from hopyard_scheduler.core.effects import (
     ExperimentRevived,
     MachineReturned,
     Noted,
+    SetTimer,
     TermsChanged,
     WithdrawQuestion,
 )
@@ -83,6 +84,8 @@ def revive(x: Experiment) -> None:
     x.demand = x.claimed = None
     x.gang = x.claimed_gang = 1
     x.terms_told = x.terms
+    for ticket, due in x.timers.items():
+        x.emit(SetTimer(x.id, ticket, due))
     x.emit(ExperimentRevived(x.id))
 
 
@@ -178,13 +181,34 @@ def end_by_policy(x: Experiment, command: EndExperiment, at: float) -> None:
         begin_end(x, member, Phase.COMPLETED, command.reason, at, winner)
 
 
-def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
-    """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone."""
+def run_out(x: Experiment, member: Member, at: float) -> None:
+    """Its time is over. Its jobs are suspended as in a pause, but within bounds, and go on if it gets more time."""
+    reason = f"its time of {member.settings.max_seconds:g} s is over"
+    if not member.settings.time_suspends:
+        begin_end(x, member, Phase.COMPLETED, reason, at)
+        return
+    member.out_of_time = True
+    _enter_end(x, member, Phase.COMPLETED, reason, at)
+    for run in runs_of(x, member):
+        commands.end_run(x, run, RunEndReason.SUSPENDED)
+        if commands.kill_timer(run) not in x.timers:
+            x.set_timer(commands.kill_timer(run), at + x.settings.kill_after)
+    for job in list(x.open.values()):
+        if job.member is member and job.state is JobState.CREATING:
+            x.move(job, JobState.TERMINATED, reason)
+
+
+def _enter_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: str = "") -> None:
     if member.running_since is not None:
         stop_clock(x, member, at)
     member.final = (phase, reason)
-    member.winner = winner.id if winner is not None else ""
+    member.winner = winner
     enter(x, member, Phase.ENDING, reason)
+
+
+def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
+    """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone."""
+    _enter_end(x, member, phase, reason, at, winner.id if winner is not None else "")
     for run in runs_of(x, member):
         keep = winner is not None and run.job == winner.id
         if keep and run.mode is RunMode.EVALUATE:
@@ -230,13 +254,18 @@ def _advance_member(x: Experiment, member: Member, at: float) -> None:
             member.wound_up = True
             _wind_up(x, member)
         hops.wound_up(x, member)
-        if _settled(x, member):  # What is kept must outlive the nodes.
+        if _settled(x, member) and not _untold(x, member):  # What is kept must outlive the nodes.
             _finish(x, member, at)
 
 
 def _settled(x: Experiment, member: Member) -> bool:
     """Whether everything that its jobs saved is in the store, or will never get there."""
     return x.snapshots.settled_of(lambda job: x.jobs[job].member is member)
+
+
+def _untold(x: Experiment, member: Member) -> bool:
+    """Whether its policy, which may go on with its jobs, has still to hear what became of them."""
+    return member.out_of_time and not x.unheard and (bool(x.calls) or x.in_flight is not None)
 
 
 def _verdict(x: Experiment, member: Member) -> tuple[Phase, str]:
@@ -282,10 +311,11 @@ def _wind_up(x: Experiment, member: Member) -> None:
         if reached or job.id == member.winner:
             job.position = job.high_water  # Also where a program without snapshots would begin again.
             x.move(job, JobState.COMPLETED, "reached the target" if reached else reason)
-    if phase is not Phase.COMPLETED:
-        for job in jobs:
-            if not job.state.ended:
-                x.move(job, JobState.TERMINATED, reason)
+    for job in jobs:
+        if phase is not Phase.COMPLETED and not job.state.ended:
+            x.move(job, JobState.TERMINATED, reason)
+        elif member.out_of_time:  # Nobody will answer.
+            predicting.withdraw(x, job)
     # The last one of a group leaves nobody who may fork from the others' jobs. Only what was asked for is needed no more by that.
     for job in x.jobs.values() if x.phase is Phase.ENDING else jobs:
         if job.asked:
@@ -311,13 +341,19 @@ def _finish(x: Experiment, member: Member, at: float) -> None:
 
 
 def _let_all_go(x: Experiment) -> None:
-    x.calls.clear()
+    may_go_on = any(member.out_of_time for member in x.members.values())
+    if not may_go_on:
+        x.calls.clear()
     for ticket in x.asks:
         x.emit(WithdrawQuestion(x.id, ticket))
     x.asks.clear()
     x.in_flight = None
-    for ticket in list(x.timers):
+    for ticket, due in list(x.timers.items()):
         x.set_timer(ticket, None)
+        if may_go_on and ticket.startswith(HOLD):
+            losses.let_go(x, x.jobs.get(ticket.removeprefix(HOLD)))
+        elif may_go_on and ticket.startswith(POLICY):
+            x.timers[ticket] = due  # It is set again when an experiment goes on.
     for machine in sorted(x.machines):
         x.give_up(machine)
         x.emit(MachineReturned(x.id, machine))
@@ -357,7 +393,7 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
         over = x.phase.over
         member.final = member.ended_at = None
         member.winner = ""
-        member.wound_up = False
+        member.wound_up = member.out_of_time = False
         enter(x, member, Phase.RUNNING, "")
         x.unheard = False
         if over:

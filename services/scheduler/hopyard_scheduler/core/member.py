@@ -12,7 +12,9 @@ from hopyard_scheduler.core.model import GeneratorCall
 
 
 class Phase(enum.Enum):
-    """Where an experiment stands."""
+    """Where an experiment stands; `over`: it holds nothing any more."""
+
+    over: bool
 
     RUNNING = "RUNNING"
     PAUSING = "PAUSING"
@@ -22,10 +24,8 @@ class Phase(enum.Enum):
     STOPPED = "STOPPED"
     FAILED = "FAILED"
 
-    @property
-    def over(self) -> bool:
-        """Whether it holds nothing any more."""
-        return self in (Phase.COMPLETED, Phase.STOPPED, Phase.FAILED)
+    def __init__(self, name: str) -> None:
+        self.over = name in ("COMPLETED", "STOPPED", "FAILED")
 
 
 _PROGRESS = (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED, Phase.ENDING)
@@ -53,6 +53,7 @@ class Member:
         winner: The job that it was for, by its target or its policy; empty: none so far.
         best: (job, position, value) of its best finite report.
         wound_up: Whether its jobs were seen to after its last run.
+        out_of_time: Whether it ends, or has ended, because its time was over, with jobs that go on when there is more.
         changed: Whether its terms are no longer those of its specification.
         deferred: Changes of its terms that wait for its end.
         withheld: Idle jobs that wait for it to be resumed, in the order in which they waited.
@@ -76,6 +77,7 @@ class Member:
     winner: str = ""
     best: tuple[str, int, float] | None = None
     wound_up: bool = False
+    out_of_time: bool = False
     changed: bool = False
     deferred: list[Updated] = field(default_factory=list)
     withheld: dict[str, None] = field(default_factory=dict)

@@ -151,6 +151,11 @@ class SnapshotBook:
         """How many snapshots a job has."""
         return len(self._entries.get(job, {}))
 
+    def least(self, job: str) -> bool:
+        """Whether a job has no more than the one snapshot that it goes on from: as long as it wants any, none is dropped."""
+        by_position = self._entries.get(job)
+        return not by_position or (len(by_position) == 1 and next(iter(by_position.values())).available)
+
     def of(self, job: str) -> list[Entry]:
         """A job's entries by position."""
         return [e for _, e in sorted(self._entries.get(job, {}).items())]

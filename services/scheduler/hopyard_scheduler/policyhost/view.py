@@ -37,6 +37,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard.space import Space
 from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import Settings
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
 from hopyard_scheduler.core.model import HeldMachine, Job, Run
@@ -76,6 +77,7 @@ class JobViews:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[JobView, Run | None, SnapshotId | None]] = {}
+        self._terms: dict[str, tuple[Settings, ExperimentView]] = {}
         self._spaces: dict[str, Space] = {}
 
     def space(self, member: Member) -> Space | None:
@@ -84,6 +86,31 @@ class JobViews:
         if written is not None and member.id not in self._spaces:
             self._spaces[member.id] = Space.from_dict(written).constrained(constraints)
         return self._spaces.get(member.id)
+
+    def terms(self, member: Member, jobs_left: int) -> ExperimentView:
+        """The terms of an experiment as they are now, with so many jobs left."""
+        settings, end_at, running = member.settings, member.end_at(), member.running
+        known = self._terms.get(member.id)
+        if known is not None and known[0] is settings:
+            view = known[1]
+            if view.jobs_left == jobs_left and view.end_at == end_at and view.running is running:
+                return view
+        view = ExperimentView(
+            metric=settings.metric,
+            mode=settings.mode,
+            max_position=settings.max_position,
+            target=settings.target,
+            kill_threshold=settings.kill_threshold,
+            jobs_left=jobs_left,
+            seed=settings.seed,
+            end_at=end_at,
+            id=member.id,
+            weight=settings.weight,
+            running=running,
+            space=self.space(member),
+        )
+        self._terms[member.id] = (settings, view)
+        return view
 
     def of(self, job: Job) -> JobView:
         """The view of a job as it is now."""
@@ -153,6 +180,8 @@ class CoreView(Cluster):
         self._views = views or JobViews()
         self._rng: random.Random | None = None
         self._data: Data | None = None
+        self._jobs = _Jobs(experiment.jobs, self._views)
+        self._terms: tuple[int, ExperimentView] | None = None
         self._created = 0
         self._tickets = 0
         self._used_machines: set[str] = set()
@@ -175,37 +204,26 @@ class CoreView(Cluster):
     @property
     @override
     def experiment(self) -> ExperimentView:
+        given = len(self.commands)  # Only they change anything in the course of an up-call.
+        if self._terms is None or self._terms[0] != given:
+            self._terms = given, self._experiment()
+        return self._terms[1]
+
+    def _experiment(self) -> ExperimentView:
         x = self._x
         created = sum(isinstance(c, CreateJob) and c.limit is None for c in self.commands)
         jobs_left = max(x.jobs_left - created, 0)
         if len(x.members) == 1:
-            return self._member(x.founder, jobs_left)
+            return self._views.terms(x.founder, jobs_left)
         live = [m for m in x.members.values() if not m.phase.over] or [x.founder]
         top = max(m.settings.max_position for m in live)
         running = any(m.running for m in live)
-        return replace(self._member(live[0], jobs_left), max_position=top, running=running)
+        return replace(self._views.terms(live[0], jobs_left), max_position=top, running=running)
 
     @property
     @override
     def experiments(self) -> Mapping[str, ExperimentView]:
-        return {m.id: self._member(m, m.jobs_left if m.running else 0) for m in self._x.members.values()}
-
-    def _member(self, member: Member, jobs_left: int) -> ExperimentView:
-        settings = member.settings
-        return ExperimentView(
-            metric=settings.metric,
-            mode=settings.mode,
-            max_position=settings.max_position,
-            target=settings.target,
-            kill_threshold=settings.kill_threshold,
-            jobs_left=jobs_left,
-            seed=settings.seed,
-            end_at=member.end_at(),
-            id=member.id,
-            weight=settings.weight,
-            running=member.running,
-            space=self._views.space(member),
-        )
+        return {m.id: self._views.terms(m, m.jobs_left if m.running else 0) for m in self._x.members.values()}
 
     @property
     @override
@@ -215,7 +233,7 @@ class CoreView(Cluster):
     @property
     @override
     def jobs(self) -> Mapping[str, JobView]:
-        return _Jobs(self._x.jobs, self._views)
+        return self._jobs
 
     @property
     @override
@@ -261,12 +279,16 @@ class CoreView(Cluster):
         return [self._views.of(job) for job in self._x.idle_jobs() if job.id not in self._started]
 
     @override
+    def waits(self, job: str) -> bool:
+        return job in self._x.idle and job not in self._started
+
+    @override
     def get_idle_job(self) -> str | None:
         return next((job for job in self._x.idle if job not in self._started), None)
 
     @override
     def count(self, *states: JobState) -> int:
-        return sum(self._x.states.get(state, 0) for state in states)
+        return sum([self._x.states.get(state, 0) for state in states])
 
     @override
     def busy_machines(self) -> int:

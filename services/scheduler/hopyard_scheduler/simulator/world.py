@@ -142,7 +142,7 @@ class World:
 
     def handle(self, event: Event) -> None:
         """The core takes an event, the policy answers, and the effects are carried out."""
-        core, host = self.core, self._host
+        core, host, carry = self.core, self._host, self._carry
         effects: list[Effect] = []
         calls: deque[UpCall] = deque()
         following: Event | None = event
@@ -151,7 +151,7 @@ class World:
             for effect in core.handle(following):
                 if type(effect) is UpCall:
                     calls.append(effect)
-                elif type(effect) in self._carry:
+                elif type(effect) in carry:
                     effects.append(effect)
             following = None
             while calls and following is None:
@@ -162,11 +162,11 @@ class World:
                     if type(following) is PolicyFailed:
                         raise SimulationError(f"after {self.timeline.now:g} s: {following.error}")
         x = self.experiment
-        if x.phase is Phase.PAUSED or x.phase is Phase.PAUSING:
+        if x.phase in (Phase.PAUSED, Phase.PAUSING):
             raise SimulationError(f"after {self.timeline.now:g} s: {x.reason}")
         self.measure.look(x, self.timeline.now, lambda: host.confidences(x, self.timeline.now))
         for effect in effects:
-            self._carry[type(effect)](effect)
+            carry[type(effect)](effect)
 
     def back(self, node: str) -> None:
         """A node that had failed is there again, with the partitions on its disk."""

@@ -102,7 +102,7 @@ def extend(
     """Give an experiment more jobs, iterations or time.
 
     --jobs and --time are added to what there is; --max-iterations is the new total. An experiment that has ended goes on, and
-    jobs that were trained to their end do with --max-iterations.
+    jobs that were trained to their end do with --max-iterations, those that the end of its time stopped with --time.
 
     **Examples:** `hopyard extend digits --jobs 10 --watch`, `hopyard extend digits --max-iterations 40 --time 10m`
     """

@@ -1,0 +1,51 @@
+"""A search whose time was over goes on when it gets more: with the jobs that had to stop, from where they stood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import ExperimentState, JobState
+from hopyard_scheduler.commands.replay import replay
+from tests.integration.scheduler.conftest import TRAINER, experiment
+
+ASHA = "policy: {name: asha, eta: 2, brackets: [0]}\ngenerator: {name: random, seed: 11}"
+
+
+@pytest.mark.timeout(240)
+async def test_an_extension_in_time_wakes_the_jobs_that_the_end_of_the_time_stopped(
+    client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = experiment(tmp_path / "e", jobs=8, length=64, pace=0.2, more=ASHA)
+    file.write_text(file.read_text().replace("stop: {", "stop: {max_time: 3s, "))
+    loaded = tmp_path / "loaded"
+    (tmp_path / "e" / "train.py").write_text(
+        TRAINER.replace('{"x": self.x}', '{"x": self.x, "position": self.position}').replace(
+            'json.loads((folder / "state.json").read_text())',
+            'state = json.loads((folder / "state.json").read_text())\n'
+            f'        print(state["x"], state["position"], file=open({str(loaded)!r}, "a"))',
+        )
+    )
+    created = await client.create(file)
+    ended = await client.wait(created.id, timeout=90)
+    while not any(job.state is JobState.SUSPENDED and job.position % 4 for job in await client.jobs(ended)):
+        await client.extend(ended, seconds=3)  # It had no time to train, or stood at rungs.
+        ended = await client.wait(created.id, timeout=90)
+        assert ended.reason.endswith("s is over")
+    stopped = {job.id: job for job in await client.jobs(ended) if job.state is JobState.SUSPENDED and job.position % 4}
+    assert not [job for job in await client.jobs(ended) if job.state is JobState.TERMINATED]
+
+    await client.extend(ended, seconds=600)
+    ended = await client.wait(created.id, timeout=120)
+    assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "the policy has nothing left to do")
+    jobs = {job.id: job for job in await client.jobs(ended)}
+    assert len(jobs) == 8
+    went_on = {tuple(line.split()) for line in loaded.read_text().splitlines()}
+    for name, before in stopped.items():
+        assert (str(before.hyperparameters["x"]), str(before.position)) in went_on
+        assert jobs[name].position > before.position
+    assert all(job.position in (4, 8, 16, 32, 64) for job in jobs.values()), "each stands at a rung"
+    capfd.readouterr()
+    assert await replay(created.id, None, address, None, False)

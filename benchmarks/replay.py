@@ -58,6 +58,7 @@ from hopyard_scheduler.core.events import (
     Started,
 )
 from hopyard_scheduler.journal import Entry, Journal
+from hopyard_scheduler.planned import PlanRows
 from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.policyhost import Host
 from hopyard_scheduler.program import program_of, settings_of
@@ -198,7 +199,7 @@ async def write(journal: Journal, world: World) -> None:
     entries = [Entry(r.stream, kind_of(r.event), encode(r.event)) for r in world.records]
     for begin in range(0, len(entries), BATCH):
         await journal.append(entries[begin : begin + BATCH], [], world.now)
-    rows = list(world.changes.rows(world.core, world.now))
+    rows = list(world.changes.rows(world.core, world.now, PlanRows()))
     for begin in range(0, len(rows), BATCH):
         await journal.append([], rows[begin : begin + BATCH], world.now)
     world.records, world.changes = [], Changes()

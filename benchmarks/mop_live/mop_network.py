@@ -65,5 +65,6 @@ def accuracy(model: nn.Module, data: Batch) -> float:
     """The share of images whose class the network says."""
     model.eval()
     with torch.no_grad():
-        right = [(model(x).argmax(dim=1) == y).sum() for x, y in zip(*(one.split(512) for one in data), strict=True)]
+        batches = zip(*(torch.split(one, 512) for one in data), strict=True)
+        right = [(model(x).argmax(dim=1) == y).sum() for x, y in batches]
     return int(torch.stack(right).sum()) / len(data[1])

@@ -60,6 +60,7 @@ class MopPolicy(Policy):
     """
 
     evaluates = True
+    ship_every = 0
 
     def __init__(self, scheduler: str = "longest", configurations: int | None = None, barrier: bool = False) -> None:
         if scheduler not in RULES:
@@ -196,7 +197,8 @@ class MopPolicy(Policy):
                 part = next((name for name in parts if machine.node in holders[name]), None)
                 if part is not None:
                     self._evaluating[job] = part
-                    cluster.start_job(job, machine.id, mode=RunMode.EVALUATE, inputs={machine.id: part})
+                    inputs, count = {machine.id: part}, len(data.evaluate)
+                    cluster.start_job(job, machine.id, mode=RunMode.EVALUATE, inputs=inputs, parts=count)
                     del waiting[job]
                     break
 

@@ -20,6 +20,7 @@ from hopyard_appstat.spool import Spool
 from hopyard_appstat.store import Store
 
 SERVICE: Final = "hopyard.v1.AppStatService"
+CATALOG: Final = "hopyard.v1.CatalogService"
 
 _HASHES: Final = 1000
 
@@ -142,6 +143,13 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         seconds = _seconds(request.older_than_seconds)
         swept = await self._blobs.sweep(dry_run=request.dry_run, older_than_seconds=seconds, foreign=request.foreign)
         return converters.swept_to_proto(swept)
+
+
+class CatalogServicer(appstat_pb2_grpc.CatalogServiceServicer):
+    """The wire's side of a store's catalog."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     async def PutDataSet(self, request: pb.PutDataSetRequest, context: Any) -> pb.PutDataSetResponse:
         """Keep a data set of the catalog."""

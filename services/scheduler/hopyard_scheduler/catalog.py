@@ -48,7 +48,7 @@ class Catalog:
         live: The shell, whose experiments hear of changes.
         sessions: The nodes that are connected.
         inspections: Asks them.
-        stub: AppStat.
+        stub: AppStat's catalog.
         background: Owns the questions.
         interval: Seconds between two looks at what nodes hold (> 0).
     """
@@ -58,7 +58,7 @@ class Catalog:
         live: Live,
         sessions: Sessions,
         inspections: Inspections,
-        stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+        stub: appstat_pb2_grpc.CatalogServiceAsyncStub,
         background: Background,
         interval: float = INTERVAL_SECONDS,
     ) -> None:

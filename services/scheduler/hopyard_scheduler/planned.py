@@ -20,7 +20,7 @@ class PlanRows:
 
     def row(self, x: Experiment, job: Job) -> appstat_pb2.Projection | None:
         """The row of a job; None: it is known, or its policy shares nothing."""
-        root, limit = job.member.settings.plan, job.terms.max_position
+        root, limit = job.member.settings.plan, job.max_position
         if not root or job.hyperparameters is None:
             return None
         stored = {

@@ -107,7 +107,12 @@ class SchedulerService:
         self._live = Live(journal, self._carrier, policy_seconds=policy_seconds)
         self._inspections = Inspections(self._sessions)
         self._catalog = Catalog(
-            self._live, self._sessions, self._inspections, self._appstat_stub, self._background, data_seconds
+            self._live,
+            self._sessions,
+            self._inspections,
+            appstat_pb2_grpc.CatalogServiceStub(self._appstat),
+            self._background,
+            data_seconds,
         )
         self._carrier.welcomed = self._catalog.joined
         self._door = FrontDoor(self._live, self._generators, predictors, self._catalog, self._appstat_stub, appstat)

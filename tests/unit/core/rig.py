@@ -67,7 +67,8 @@ def snapshot(position: int, name: str = "") -> SnapshotInfo:
 class Rig:
     """`script` is the policy and may be exchanged at any time; `effects` are those of the last event."""
 
-    def __init__(self, *, machines: int = 2, data: PlacedData | None = None, **terms: object) -> None:
+    def __init__(self, *, machines: int = 2, **terms: object) -> None:
+        data: PlacedData | None = terms.pop("data", None)  # type: ignore[assignment]
         earlier: tuple[EarlierTrial, ...] = terms.pop("earlier", ())  # type: ignore[assignment]
         self.core = Core()
         self.now = 100.0

@@ -52,10 +52,10 @@ class ScriptedStore(Store):
             raise DataLoss("not what its hash promises")
         self.blobs[sha256] = data
 
-    async def get(self, sha256: str, target: Path) -> None:
+    async def get(self, sha256: str, target: Path) -> int:
         if sha256 not in self.blobs:
             raise NotFound(f"no blob {sha256}")
-        await asyncio.to_thread(target.write_bytes, self.blobs[sha256])
+        return await asyncio.to_thread(target.write_bytes, self.blobs[sha256])
 
 
 class ScriptedExecutor(Executor):

@@ -297,55 +297,7 @@ _AppStatServiceSweepBlobsType = typing_extensions.TypeVar(
     ],
 )
 
-_AppStatServicePutDataSetType = typing_extensions.TypeVar(
-    '_AppStatServicePutDataSetType',
-    grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.PutDataSetRequest,
-        hopyard.v1.appstat_pb2.PutDataSetResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.PutDataSetRequest,
-        hopyard.v1.appstat_pb2.PutDataSetResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.PutDataSetRequest,
-        hopyard.v1.appstat_pb2.PutDataSetResponse,
-    ],
-)
-
-_AppStatServiceQueryDataSetsType = typing_extensions.TypeVar(
-    '_AppStatServiceQueryDataSetsType',
-    grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
-        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
-        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
-        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
-    ],
-)
-
-_AppStatServiceDeleteDataSetType = typing_extensions.TypeVar(
-    '_AppStatServiceDeleteDataSetType',
-    grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
-        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
-        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
-        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
-    ],
-)
-
-class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServiceListPlanNodesType, _AppStatServiceGetPlanNodeType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType, _AppStatServicePutDataSetType, _AppStatServiceQueryDataSetsType, _AppStatServiceDeleteDataSetType]):
+class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServiceListPlanNodesType, _AppStatServiceGetPlanNodeType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
     """Where everything that must survive lives. The scheduler is its only writer of the journal."""
 
     @typing.overload
@@ -417,18 +369,6 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.SweepBlobsRequest,
             hopyard.v1.appstat_pb2.SweepBlobsResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            hopyard.v1.appstat_pb2.PutDataSetRequest,
-            hopyard.v1.appstat_pb2.PutDataSetResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            hopyard.v1.appstat_pb2.QueryDataSetsRequest,
-            hopyard.v1.appstat_pb2.QueryDataSetsResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            hopyard.v1.appstat_pb2.DeleteDataSetRequest,
-            hopyard.v1.appstat_pb2.DeleteDataSetResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -502,18 +442,6 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
             hopyard.v1.appstat_pb2.SweepBlobsRequest,
             hopyard.v1.appstat_pb2.SweepBlobsResponse,
         ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            hopyard.v1.appstat_pb2.PutDataSetRequest,
-            hopyard.v1.appstat_pb2.PutDataSetResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            hopyard.v1.appstat_pb2.QueryDataSetsRequest,
-            hopyard.v1.appstat_pb2.QueryDataSetsResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            hopyard.v1.appstat_pb2.DeleteDataSetRequest,
-            hopyard.v1.appstat_pb2.DeleteDataSetResponse,
-        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     BeginEpoch: _AppStatServiceBeginEpochType
@@ -575,15 +503,6 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
 
     SweepBlobs: _AppStatServiceSweepBlobsType
     """Deletes what no index knows: bytes without an owner, and what uploads that were cut have left."""
-
-    PutDataSet: _AppStatServicePutDataSetType
-    """Keeps a data set of the catalog. ALREADY_EXISTS when another request kept one of this name. Idempotent by request_id."""
-
-    QueryDataSets: _AppStatServiceQueryDataSetsType
-    """The data sets by name, paged."""
-
-    DeleteDataSet: _AppStatServiceDeleteDataSetType
-    """Forgets a data set; one that is not there counts as forgotten."""
 
 AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -653,18 +572,6 @@ AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.SweepBlobsRequest,
         hopyard.v1.appstat_pb2.SweepBlobsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.PutDataSetRequest,
-        hopyard.v1.appstat_pb2.PutDataSetResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
-        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
-        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
     ],
 ]
 
@@ -816,6 +723,122 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[hopyard.v1.appstat_pb2.SweepBlobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.SweepBlobsResponse]]:
         """Deletes what no index knows: bytes without an owner, and what uploads that were cut have left."""
 
+def add_AppStatServiceServicer_to_server(servicer: AppStatServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+_CatalogServicePutDataSetType = typing_extensions.TypeVar(
+    '_CatalogServicePutDataSetType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.PutDataSetRequest,
+        hopyard.v1.appstat_pb2.PutDataSetResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.PutDataSetRequest,
+        hopyard.v1.appstat_pb2.PutDataSetResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.PutDataSetRequest,
+        hopyard.v1.appstat_pb2.PutDataSetResponse,
+    ],
+)
+
+_CatalogServiceQueryDataSetsType = typing_extensions.TypeVar(
+    '_CatalogServiceQueryDataSetsType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+    ],
+)
+
+_CatalogServiceDeleteDataSetType = typing_extensions.TypeVar(
+    '_CatalogServiceDeleteDataSetType',
+    grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
+    ],
+)
+
+class CatalogServiceStub(typing.Generic[_CatalogServicePutDataSetType, _CatalogServiceQueryDataSetsType, _CatalogServiceDeleteDataSetType]):
+    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService. (A service of its own: type checkers take
+    twice as long for each further method of a service's generated stub.)
+    """
+
+    @typing.overload
+    def __init__(self: CatalogServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.PutDataSetRequest,
+            hopyard.v1.appstat_pb2.PutDataSetResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+            hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+            hopyard.v1.appstat_pb2.DeleteDataSetResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: CatalogServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.PutDataSetRequest,
+            hopyard.v1.appstat_pb2.PutDataSetResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+            hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+            hopyard.v1.appstat_pb2.DeleteDataSetResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    PutDataSet: _CatalogServicePutDataSetType
+    """Keeps a data set of the catalog. ALREADY_EXISTS when another request kept one of this name. Idempotent by request_id."""
+
+    QueryDataSets: _CatalogServiceQueryDataSetsType
+    """The data sets by name, paged."""
+
+    DeleteDataSet: _CatalogServiceDeleteDataSetType
+    """Forgets a data set; one that is not there counts as forgotten."""
+
+CatalogServiceAsyncStub: typing_extensions.TypeAlias = CatalogServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.PutDataSetRequest,
+        hopyard.v1.appstat_pb2.PutDataSetResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryDataSetsRequest,
+        hopyard.v1.appstat_pb2.QueryDataSetsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.DeleteDataSetRequest,
+        hopyard.v1.appstat_pb2.DeleteDataSetResponse,
+    ],
+]
+
+class CatalogServiceServicer(metaclass=abc.ABCMeta):
+    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService. (A service of its own: type checkers take
+    twice as long for each further method of a service's generated stub.)
+    """
+
     @abc.abstractmethod
     def PutDataSet(
         self,
@@ -840,4 +863,4 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[hopyard.v1.appstat_pb2.DeleteDataSetResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.DeleteDataSetResponse]]:
         """Forgets a data set; one that is not there counts as forgotten."""
 
-def add_AppStatServiceServicer_to_server(servicer: AppStatServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+def add_CatalogServiceServicer_to_server(servicer: CatalogServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

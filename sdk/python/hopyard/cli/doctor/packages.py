@@ -21,6 +21,7 @@ _WHAT: Final = {
     "appstat": "AppStat",
     "hpgen": "the generator service",
     "torch": "TorchTrainer",
+    "sklearn": "models of scikit-learn that hop",
     "optuna": "the generators tpe, gp, cmaes and nsga2",
     "data": "partitions of Parquet files, and by URL",
     "pandas": "results as data frames",

@@ -28,11 +28,12 @@ import json
 import os
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ from figures.cluster import up
 from figures.frame import machine
 from stage_tree_live import CpuTime
 
-from hopyard.client import DataPartition, DataReplica
+from hopyard.client.datasets import DataPartition, DataReplica
 
 HERE: Final = Path(__file__).parent
 CODE: Final = HERE / "mop_live"
@@ -139,8 +140,14 @@ async def hopyard(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             curves.append(
                 [curve[units // given["epochs"] * epoch]["accuracy"] for epoch in range(1, given["epochs"] + 1)]
             )
-        hopped = (await client.get(created.id)).hopped
-    return {"train_seconds": seconds, "curves": curves, "data_bytes": data_bytes, "hopped_bytes": hopped}
+        hopped = (await client.get(created.id)).hops
+    return {
+        "train_seconds": seconds,
+        "curves": curves,
+        "data_bytes": data_bytes,
+        "hopped_bytes": hopped.direct_bytes,
+        "stored_bytes": hopped.stored_bytes,
+    }
 
 
 def _placed(file: Path, disk: Path) -> Path:
@@ -183,6 +190,7 @@ def parallel(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "curves": curves,
         "data_bytes": stored,
         "hopped_bytes": 0,
+        "stored_bytes": 0,
     }
 
 
@@ -260,18 +268,25 @@ def plot(rows: Sequence[Mapping[str, Any]], to: Path) -> None:
 
     from hopyard.plots.drawing import look
 
-    with look():
-        figure = Figure(figsize=(8, 3.4), layout="constrained")
-        for axes, title, of in zip(
-            figure.subplots(1, 2), ("mean", "best"), (lambda v: sum(v) / len(v), max), strict=True
-        ):
-            for row, marker in zip(rows, "osD^v", strict=False):
+    with look.applied():
+        figure = Figure(figsize=(8, 3.4))
+        kinds: dict[str, Callable[[Sequence[float]], float]] = {"mean": statistics.fmean, "best": max}
+        for axes, (title, of) in zip(figure.subplots(1, 2), kinds.items(), strict=True):
+            for number, row in enumerate(rows):
                 heights = [of(one) for one in zip(*row["curves"], strict=True)]
-                axes.plot(range(1, len(heights) + 1), heights, marker=marker, label=TITLES[row["contender"]])
-            axes.set(
-                xlabel="epoch", ylabel=f"accuracy, {title} of the configurations", xticks=range(1, len(heights) + 1)
-            )
-        axes.legend()
+                style = look.style_of(number)
+                axes.plot(
+                    range(1, len(heights) + 1),
+                    heights,
+                    color=style.color,
+                    linestyle=style.line,
+                    marker=style.marker,
+                    label=TITLES[row["contender"]],
+                )
+                axes.set_xticks(range(1, len(heights) + 1))
+            axes.set_xlabel("epoch")
+            axes.set_ylabel(f"accuracy, {title} of the configurations")
+            axes.legend()
         figure.savefig(to)
 
 

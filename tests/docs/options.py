@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Final, cast
@@ -43,8 +43,17 @@ def _of(line: str) -> Iterator[str]:
         if command is None:
             yield f"`{line}`: there is no command {name}"
             continue
+        rest = words[1:]
+        inside: Mapping[str, click.Command] = getattr(command, "commands", {})  # typer brings a click of its own
+        if inside and rest and not rest[0].startswith("-"):
+            inner = inside.get(rest[0])
+            if inner is None and "|" not in rest[0]:
+                yield f"`{line}`: {name} has no command {rest[0]}"
+            if inner is None:
+                continue
+            command, rest = inner, rest[1:]
         known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-        for word in words[1:]:
+        for word in rest:
             if (found := _OPTION.match(word)) and found[0] not in known | {"--help", "-h"}:
                 yield f"`{line}`: {name} has no option {found[0]}"
 

@@ -265,11 +265,12 @@ class Invariants:
     def _check_combined(self, x: Experiment, effect: ReportAccepted) -> None:
         """The last part, and no other, tells what all parts are together."""
         position = effect.report.position
+        count = _parts_of(x)
         parts = [part for *job, part, at in self._evaluated if (tuple(job), at) == ((x.id, effect.job), position)]
         if effect.combined is None:
-            require(len(parts) < PARTS, f"job {effect.job} of {x.id}: {PARTS} parts of {position} make no whole")
+            require(len(parts) < count, f"job {effect.job} of {x.id}: {count} parts of {position} make no whole")
             return
-        require(len(parts) == PARTS, f"job {effect.job} of {x.id}: {parts} count as all parts of {position}")
+        require(len(parts) == count, f"job {effect.job} of {x.id}: {parts} count as all parts of {position}")
         self._positions.setdefault((x.id, effect.job), []).append(position)
 
     def _check_told(self, member: Member, x: Experiment) -> None:
@@ -297,7 +298,7 @@ class Invariants:
                 state = self._state(x, job.id, point.position)
                 all_parts = [training.evaluation(state, part) for part in point.parts]
                 mean = sum(n * m["val"] for m, n in all_parts) / sum(n for _, n in all_parts)
-                if len(point.parts) < PARTS:
+                if len(point.parts) < _parts_of(x):
                     require(
                         "val" not in point.metrics, f"job {job.id} at {point.position}: {len(point.parts)} parts count"
                     )
@@ -306,6 +307,11 @@ class Invariants:
 
 
 # ------------------------------------------------------------------------------------------------------------ of the core
+
+
+def _parts_of(x: Experiment) -> int:
+    """How many parts an evaluation has."""
+    return PARTS if x.data is None else sum(name.startswith("eval/") for name in x.data.partitions)
 
 
 def _nobody_needs(core: Core, effect: ForgetSnapshot) -> None:

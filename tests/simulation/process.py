@@ -203,6 +203,8 @@ class Process:
     def _save(self) -> SnapshotInfo:
         blob = Blob(self.position, self.state)
         self.agent.disk[blob.sha256] = blob
+        if self.start.ships_by_order:
+            self.agent.only_here.add(blob.sha256)
         self.last_save = self.saved_at = self.position
         return SnapshotInfo(self.position, blob.sha256, 100)
 

@@ -45,7 +45,11 @@ class Visits:
         unit = self.running.pop(run.job, None)
         if unit is None or run.resume_position <= unit.position:
             return None
-        self._trained.setdefault(run.job, {})[unit.position] = unit.partition
+        trained = self._trained.setdefault(run.job, {})
+        if trained.get(unit.position) != unit.partition:
+            # Thrown back, it trained otherwise than the first time: what came behind that is no guide any more.
+            self._trained[run.job] = trained = {at: name for at, name in trained.items() if at < unit.position}
+        trained[unit.position] = unit.partition
         return unit
 
     def forget(self, job: str) -> None:

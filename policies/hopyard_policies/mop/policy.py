@@ -151,6 +151,8 @@ class MopPolicy(Policy):
         under_way = False
         for job in self._open(cluster):
             goal = self._goals.get(job.id, 0)
+            if job.position < goal:  # It may have been thrown back into an epoch before.
+                self._goals[job.id] = goal = min(goal, _end_of_epoch(job, epoch))
             if job.position < goal or job.state.live or self._parts_left(job, data):
                 under_way = True
             elif job.position >= job.max_position:
@@ -159,7 +161,7 @@ class MopPolicy(Policy):
             else:
                 (through if goal else new).append(job)
         for job in new if self._barrier and under_way else new + through:
-            self._goals[job.id] = min((job.position // epoch + 1) * epoch, job.max_position)
+            self._goals[job.id] = _end_of_epoch(job, epoch)
         return under_way
 
     def _open(self, cluster: Cluster) -> list[JobView]:
@@ -222,3 +224,8 @@ class MopPolicy(Policy):
     def _randomly(self, cluster: Cluster) -> Callable[[Problem], Rule]:
         rng = random.Random(f"{cluster.experiment.seed}/mop/{self._plans}")
         return lambda problem: Randomized(problem, rng)
+
+
+def _end_of_epoch(job: JobView, epoch: int) -> int:
+    """Where the epoch ends that a job is in."""
+    return min((job.position // epoch + 1) * epoch, job.max_position)

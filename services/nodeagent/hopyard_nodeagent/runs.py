@@ -114,7 +114,11 @@ class Runs:
         if run is not None:
             for message in run.outgoing.acknowledged(sequence):
                 snapshot = snapshot_of(message)
-                if snapshot is not None and self.shipper is not None and not run.start.ships_by_order:
+                if snapshot is None or self.shipper is None:
+                    continue
+                if run.start.ships_by_order:
+                    self.shipper.hold_back(snapshot.sha256)
+                else:
                     self.shipper.ship(Shipment(key, snapshot.position, snapshot.sha256))
             self._forget_if_done(run)
         if not self.unacknowledged():

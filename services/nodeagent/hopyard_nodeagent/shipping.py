@@ -81,6 +81,10 @@ class Shipper:
             self._wanted.add(shipment)
             self._queue.put_nowait(shipment)
 
+    def hold_back(self, sha256: str) -> None:
+        """A snapshot that the store gets by an order only, if at all: until then this copy makes no room."""
+        self._snapshots.shipped(sha256, taken=False)
+
     def pending(self, run: RunKey) -> bool:
         """Whether snapshots of a run are still on their way."""
         return any(shipment.run == run for shipment in self._wanted)

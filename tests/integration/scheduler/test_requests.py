@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,9 @@ async def test_what_is_known_is_answered_at_once_and_the_rest_trained_from_there
         client, name, lambda jobs: all(job.state is JobState.COMPLETED for job in jobs.values() if job.id != "1")
     )
     assert [(jobs[job.id].position, jobs[job.id].attempt) for job in (same, other, again)] == [(5, 0), (3, 1), (20, 0)]
+    async with asyncio.timeout(20):  # Statistics are there a little after the state.
+        while len(await client.statistics(name, other.id)) < 3:  # noqa: ASYNC110 - another process writes
+            await asyncio.sleep(0.02)
     curve = [s.report.metrics["accuracy"] for s in await client.statistics(name, other.id)]
     assert curve == pytest.approx([0.25, 0.5, 0.75])
     assert jobs["1"].state is JobState.RUNNING

@@ -123,7 +123,7 @@ def node_back(x: Experiment, event: NodeBack) -> None:
         if run is not None and run.attempt == key.attempt and not run.ranks[key.rank].gone:
             lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} does not run it any more")
             messages.rank_ended(x, x.jobs[run.job], run, run.ranks[key.rank], lost, event.at)
-    for snapshot in event.ship:
+    for snapshot in (*event.ship, *x.snapshots.left(event.node)):
         x.snapshots.order(snapshot, event.node)
     gone = tuple(m for m in event.gone if m in x.machines)
     for machine in gone:

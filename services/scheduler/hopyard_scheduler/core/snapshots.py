@@ -262,6 +262,14 @@ class SnapshotBook:
             and (e.shipper is None or (e.shipper.node == node and not shipping(e.job, e.shipper.attempt)))
         ]
 
+    def left(self, node: str) -> list[SnapshotId]:
+        """What a node has that only an order brings to the store, and nobody has one: whoever had is gone."""
+        return [
+            (e.job, e.info.position)
+            for e in self.entries()
+            if e.by_order and not e.stored and not e.held_back and e.shipper is None and node in e.nodes
+        ]
+
     def order(self, snapshot: SnapshotId, node: str) -> None:
         """A node that has a snapshot is told to bring it to the store; what is gone, stored or shipped by another meanwhile is not."""
         entry = self.get(*snapshot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -32,7 +33,7 @@ TAKEN = application_pb2.AttachRequest(snapshot_taken=wire.SnapshotTaken(snapshot
 class Node:
     """An agent's runs, snapshots and shipper, with one run; the test is its process and its scheduler."""
 
-    def __init__(self, folder: Path, background: Background) -> None:
+    def __init__(self, folder: Path, background: Background, start: wire.StartRun | None = None) -> None:
         self.store = ScriptedStore()
         self.snapshots = Snapshots(folder, self.store)
         self.executor = ScriptedExecutor()
@@ -43,7 +44,7 @@ class Node:
         )
         self.runs.shipper = self.shipper
         self.shipper.start(background)
-        start = wire.StartRun(machine="n/0")
+        start = start or wire.StartRun(machine="n/0")
         self.runs.command(wire.RunCommand(run=KEY.to_proto(), sequence=1, start=start))
         self.run = self.runs.all()[0]
 
@@ -101,6 +102,24 @@ async def test_the_last_snapshot_is_shipped_when_the_end_is_acknowledged_and_the
     assert (await node.next_message()).HasField("snapshot_stored")
     node.runs.acknowledged(KEY, 2)
     assert node.runs.all() == []
+
+
+async def test_a_copy_that_the_store_gets_by_order_only_makes_no_room_though_equal_bytes_are_stored(
+    tmp_path: Path,
+) -> None:
+    async with Background("test") as background:
+        node = Node(tmp_path, background, wire.StartRun(machine="n/0", ships_by_order=True))
+        await node.take()
+        await node.next_message()
+        node.runs.acknowledged(KEY, 1)
+        await node.idle()
+        assert node.store.asked == 0
+        os.utime(node.file, (0, 0))  # Long unused.
+        node.store.blobs[SHA256] = DATA  # Another experiment's; it may be deleted there at any time.
+        assert await node.snapshots.make_room(0) == ([], len(DATA))
+        node.snapshots.shipped(SHA256, taken=True)  # By an order.
+        assert await node.snapshots.make_room(0) == ([SHA256], 0)
+        await node.runs.stop()
 
 
 async def test_a_deletion_does_not_touch_what_an_unacknowledged_message_names(node: Node) -> None:

@@ -26,6 +26,7 @@ demo: $(VENV)/.demo-ready
 
 test:
 	@deploy/install-system-packages.sh
+	@deploy/install-criu.sh
 	@$(MAKE) --no-print-directory $(VENV)/.dev-ready
 	@VENV=$(VENV) scripts/check.sh
 

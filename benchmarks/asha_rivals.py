@@ -12,6 +12,8 @@ Ray Tune (`ASHAScheduler`) runs trials as actors; Optuna (`SuccessiveHalvingPrun
 file. Each is installed into a virtual environment of its own under `--environments`, once. All run in a network namespace with a
 loopback device only, because Ray listens on all interfaces: that takes util-linux's unshare and iproute2.
 
+Hopyard saves a configuration when it leaves its machine at a rung; the others save nothing, and could not go on after a crash.
+
 What is measured is the same for all: each iteration writes a line with its times, whoever asked for it.
 
 * wall s: from the beginning of the first iteration to the end of the last one; all s: of the whole command, services included;
@@ -75,6 +77,7 @@ def hopyard(python: str, folder: Path, given: argparse.Namespace) -> list[str]:
         "generator": {"name": "grid"},
         "policy": {"name": "asha", "r": given.r, "eta": given.eta, "brackets": [0]},
         "stop": {"jobs": given.configurations, "max_iterations": given.R},
+        "snapshot": {"every": given.R, "keep_best": 0},  # At rungs only. The others take none.
         "environment": {name: os.environ[name] for name in ("RIVALS_LOG", "RIVALS_PAUSE")},
     }
     (folder / "experiment.yaml").write_text(yaml.safe_dump(spec))

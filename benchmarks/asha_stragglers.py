@@ -261,8 +261,8 @@ def plot(found: Sequence[Mapping[str, Any]], folder: Path, limit: float) -> None
                         )  # fmt: skip
                 axes[0][column].set_title(f"std {deviation:g}")
                 axes[1][column].set_xlabel("drops in 1000 s")
-                axes[0][column].set_ylim(bottom=0.0)
-                axes[1][column].set_ylim(bottom=0.0)
+            for row in axes:
+                row[0].set_ylim(bottom=0.0)  # Of all, when all is drawn: a limit that is set is none that follows.
             axes[0][0].set_ylabel(f"trained to R in {limit:g} s")
             axes[1][0].set_ylabel("first trained to R [s]")
             axes[0][0].legend(loc="lower left")

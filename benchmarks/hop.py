@@ -1,6 +1,7 @@
 """What a hop costs: a model goes from agent to agent, one unit on each, beside what the disk alone takes for its bytes.
 
-    python benchmarks/hop.py [--sizes 4KB,50MB] [--kinds bytes,torch] [--units 20] [--jobs 1] [--folder DIR] [--output FILE.json]
+    python benchmarks/hop.py [--sizes 4KB,50MB] [--kinds bytes,torch] [--units 20] [--jobs 1] [--folder DIR] [--legs]
+                             [--output FILE.json]
 
 Two agents of one host with folders of their own, one machine each, run under `hopyard up`; the policy sends each job to the other node
 after every unit, and `ship_every` is 0, so that nothing goes to the store before the end. A hop lasts from the end of a unit
@@ -8,7 +9,8 @@ until the next one begins elsewhere, by the training processes' own clocks: savi
 unpacking, the new model's making and its loading. `bytes` is a model of bare bytes; `torch` one matrix with SGD, saved by the
 handler. The baseline is measured between the hops, by the same processes in the same place: writing the snapshot's bytes to a file,
 fsync, reading them and SHA-256. Target at 50 MB: the median at most 1.5 times the baseline's. The first hops, which start
-processes, are left out. Bytes that moved are compared with units x size (and one copy of each job in the store).
+processes, are left out. Bytes that moved are compared with units x size (and one copy of each job in the store). `--legs` adds the
+medians of what a hop consists of.
 """
 
 from __future__ import annotations
@@ -19,18 +21,42 @@ import json
 import os
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from figures.cluster import ended, up
 from figures.frame import machine
 
+from hopyard.client import AsyncClient
+from hopyard.client.types import Experiment, Statistic
+from hopyard.rpc import channel
+from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
+from hopyard_scheduler.codec import decode
+from hopyard_scheduler.core.events import Ended, RunMessage, SnapshotTaken
+
+Hop: TypeAlias = tuple[str, int]
+Times: TypeAlias = dict[str, float]
+
 PROGRAM: Final = Path(__file__).parent / "hop"
 SIZES: Final = {"4KB": 4096, "50MB": 50_000_000}
 TARGET: Final = 1.5
+LEGS: Final = {
+    "ended": "",
+    "saving": "the trainer's report",
+    "saved": "its `save`",
+    "taken": "naming it by its hash, and saying so",
+    "told": "the run's end",
+    "ordered": "the scheduler's decision, its journal, the order",
+    "building": "the transfer, and what precedes the trainer",
+    "loading": "making the model",
+    "loaded": "its `load`",
+    "began": "the rest",
+}
+"""What happens from the end of a unit to the beginning of the next, and what lies before it."""
 _WARM: Final = 4
 """Hops that are not counted: both nodes' processes are started, and import what they need."""
 
@@ -43,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--units", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where the agents keep their files; none: where temporary files go")
+    parser.add_argument("--legs", action="store_true", help="what the hops consist of")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args(arguments)
     rows = []
@@ -51,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with tempfile.TemporaryDirectory(prefix="hopyard-hop-", dir=given.folder) as folder:
                 rows.append(asyncio.run(measure(Path(folder), size, kind, given.units, given.jobs)))
             _say(rows[-1])
+            if given.legs:
+                _say_legs(rows[-1]["legs"])
     if given.output is not None:
         given.output.write_text(json.dumps({"machine": machine(), "hops": rows}, indent=2) + "\n")
     return 0 if all(row["met"] for row in rows) else 1
@@ -61,9 +90,9 @@ async def measure(folder: Path, size: str, kind: str, units: int, jobs: int) -> 
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PROGRAM), os.environ.get("PYTHONPATH", "")]))
     spec = {
         "name": f"hop-{kind}",
-        "trainer": "weights.py:TRAINER",
+        "trainer": "weights.py:Hop",
         "metric": {"name": "score", "mode": "max"},
-        "space": {"size": SIZES[size], "kind": kind, "x": {"uniform": [0.0, 1.0]}},
+        "space": {"size": SIZES[size], "kind": kind, "marks": str(folder / "marks"), "x": {"uniform": [0.0, 1.0]}},
         "policy": {"name": "tour:Tour"},
         "stop": {"jobs": jobs, "max_iterations": units},
         "snapshot": {"every": 1, "keep_best": 0},
@@ -74,6 +103,7 @@ async def measure(folder: Path, size: str, kind: str, units: int, jobs: int) -> 
         found = await ended(client, experiment)
         statistics = await client.statistics(found)
         snapshot = (await client.jobs(found))[0].snapshots[-1].size_bytes
+        told = await _told(client, found)
     hops, disk = [], []
     for job in {one.job for one in statistics}:
         units_of = [one.report.metrics for one in statistics if one.job == job]
@@ -91,6 +121,7 @@ async def measure(folder: Path, size: str, kind: str, units: int, jobs: int) -> 
         "disk_p50": median(disk),
         "disk_p90": quantiles(disk, n=10)[-1],
         "ratio": ratio,
+        "legs": _legs(_times(folder, statistics, told)),
         "direct": found.hops.direct,
         "direct_bytes": found.hops.direct_bytes,
         "fetched_bytes": found.hops.fetched_bytes,
@@ -98,6 +129,55 @@ async def measure(folder: Path, size: str, kind: str, units: int, jobs: int) -> 
         "bytes_against_expected": moved / expected,
         "met": (size != "50MB" or ratio <= TARGET) and abs(moved / expected - 1) <= 0.02 and not found.hops.fetched,
     }
+
+
+async def _told(client: AsyncClient, experiment: Experiment) -> dict[Hop, Times]:
+    """When the scheduler heard that a unit was saved, and that its run had ended."""
+    found: dict[Hop, Times] = defaultdict(dict)
+    async with channel((await client.cluster()).appstat_address) as opened:
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
+        async for response in stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=experiment.id)):
+            for record in response.records:
+                match decode(record.kind, record.payload):
+                    case RunMessage(at=at, job=job, body=SnapshotTaken(snapshot=snapshot)):
+                        found[job, snapshot.position]["taken"] = at
+                    case RunMessage(at=at, job=job, body=Ended(position=position)):
+                        found[job, position]["told"] = at
+                    case _:
+                        pass
+    return found
+
+
+def _times(folder: Path, statistics: Sequence[Statistic], told: dict[Hop, Times]) -> dict[Hop, Times]:
+    """When what happened, by the hop: a job and the position from which it hops."""
+    times = told
+    for one in statistics:
+        times[one.job, one.report.position]["ended"] = one.report.metrics["ended"]
+        times[one.job, one.report.position - 1]["began"] = one.report.metrics["began"]
+    for line in (folder / "marks").read_text().splitlines():
+        mark = json.loads(line)
+        times[mark.pop("job"), mark.pop("position")].update(mark)
+    starts: dict[str, list[float]] = defaultdict(list)
+    for record in folder.glob("cluster/agent-*/logs/commands.jsonl"):
+        for command in map(json.loads, record.read_text().splitlines()):
+            if command["kind"] == "start":
+                starts[command["run"][1]].append(command["at"])
+    for job, ordered in starts.items():
+        for position, at in enumerate(sorted(ordered)):
+            times[job, position]["ordered"] = at
+    return times
+
+
+def _legs(times: dict[Hop, Times]) -> dict[str, float]:
+    """The median of each leg in seconds, of the hops that are counted."""
+    whole = [one for (_, position), one in sorted(times.items()) if position > _WARM and one.keys() >= {*LEGS}]
+    return {f"{a} - {b}": median(one[b] - one[a] for one in whole) for a, b in pairwise(LEGS)}
+
+
+def _say_legs(legs: dict[str, float]) -> None:
+    for leg, seconds in legs.items():
+        sys.stdout.write(f"{leg:>22}: {1000 * seconds:7.1f} ms, {LEGS[leg.split(' - ')[1]]}\n")
+    sys.stdout.flush()
 
 
 def _say(row: dict[str, Any]) -> None:

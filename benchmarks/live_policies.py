@@ -7,7 +7,8 @@
    two short ones what starts, resumes, saves, suspends and decisions cost.
 2. Under each policy `--runs` live searches with the target, by the same generator seed: the same configurations in the same order.
 3. The same searches simulated on the traces of step 1, with these costs, and what an answer to a question about a curve took in this
-   policy's live searches (the median).
+   policy's live searches (the median). Policies that train other configurations than the recorded ones (`pbt`, which changes them on
+   the way, and `bohb`, whose generator `tpe` learns) run live only.
 
 Of each: the time to the target from the moment on when the first job begins to train, the reports (epochs) until then and in all,
 suspends, jobs ended early; of live ones also the load of predictions: how many, how long an answer took, and the CPU seconds of the
@@ -62,6 +63,12 @@ TERMS: Final = {"kill_threshold": "kill_threshold", "min": "low", "max": "high"}
 """Terms of the metric in an experiment file, and their names in the simulator."""
 
 ALL: Final = {**FIGURES, "epochs_to_target": "epochs to target"}
+LEARNING: Final = frozenset({"bohb"})
+"""Policies that bring a generator of their own."""
+
+UNRECORDED: Final = LEARNING | {"pbt"}
+"""Policies that train other configurations than those that were recorded."""
+
 _PATIENCE: Final = 3600.0
 
 
@@ -93,6 +100,8 @@ async def searched(
         "stop": stop,
         "snapshot": {"every": 1_000_000, "keep_best": 0},  # None while a job trains: they would be in its times.
     }
+    if policy.name in LEARNING:
+        spec["generator"] = {"seed": base["generator"]["seed"]}
     if policy.predictor is not None:
         spec["predictor"] = {"name": policy.predictor}
     with tempfile.TemporaryDirectory() as folder:
@@ -176,7 +185,8 @@ async def compare_in(code: Path, arguments: argparse.Namespace, base: Mapping[st
             loads.append(load)
             note(f"{policy.label}, live {number + 1} of {arguments.runs}: {_number(runs[-1]['time_to_target'])} s")
         rows.append(_row(policy, runs, loads, traces, costs, arguments, target))
-        note(f"{policy.label}, simulated: {_number(rows[-1]['simulated']['time_to_target'])} s")
+        if rows[-1]["simulated"] is not None:
+            note(f"{policy.label}, simulated: {_number(rows[-1]['simulated']['time_to_target'])} s")
     return document_of(arguments, target, costs, rows, seed=arguments.seed, terms=arguments.set)
 
 
@@ -193,14 +203,16 @@ def _row(
     prediction = median(load.seconds for load in loads)
     terms = {TERMS[name]: value for name, value in arguments.set.items()}
     costs = replace(costs, prediction=prediction)
-    found = with_epochs(simulated(traces, policy, arguments.slots, target, costs, terms))
+    found = None
+    if policy.name not in UNRECORDED:
+        found = with_epochs(simulated(traces, policy, arguments.slots, target, costs, terms))
     middle = {name: middle_of([run[name] for run in runs]) for name in ALL}
     return {
         "policy": policy.label,
         "live": list(runs),
         "median": middle,
         "simulated": found,
-        "error": {name: error_of(found[name], middle[name]) for name in ALL},
+        "error": {name: error_of(found[name] if found is not None else None, middle[name]) for name in ALL},
         "predictions": [asdict(load) for load in loads],
     }
 
@@ -223,7 +235,8 @@ def show(document: Mapping[str, Any]) -> None:
         f"{'answer s':>8}",
     )
     for row in document["policies"]:
-        pairs = (f"{_number(row['median'][name])} / {_number(row['simulated'][name])}" for name in names)
+        found = row["simulated"]
+        pairs = (f"{_number(row['median'][name])} / {_number(found[name]) if found else '-'}" for name in names)
         error, loads = row["error"]["time_to_target"], row["predictions"]
         off = f"{error:+.1%}" if error is not None else "-"
         load = (median(one[name] for one in loads) for name in ("asked", "cpu_seconds", "seconds"))

@@ -316,7 +316,8 @@ def plot(document: Mapping[str, Any], mode: str, path: Path) -> None:
         figure, axes = look.grid(len(document["policies"]), 3.4, 2.8)
         for ax, row in zip(axes, document["policies"], strict=True):
             drawn = [(run, look.style_of(0), f"live, {len(row['live'])} runs") for run in row["live"]]
-            for number, (run, style, label) in enumerate([*drawn, (row["simulated"], look.style_of(1), "simulated")]):
+            also = [(row["simulated"], look.style_of(1), "simulated")] if row["simulated"] is not None else []
+            for number, (run, style, label) in enumerate([*drawn, *also]):
                 times, values, so_far = [], [], None
                 for at, value in run["curve"]:
                     if value is not None:
@@ -327,7 +328,7 @@ def plot(document: Mapping[str, Any], mode: str, path: Path) -> None:
                 ax.step(times, values, where="post", color=style.color, linestyle=style.line, linewidth=1.0, label=name)
             ax.axhline(document["settings"]["target"], color=look.GREY, linewidth=0.6)
             error = row["error"]["time_to_target"]
-            ax.set_title(row["policy"] + (f" (error {error:+.1%})" if error is not None else ""))
+            ax.set_title(row["policy"].partition(":")[0] + (f" (error {error:+.1%})" if error is not None else ""))
             ax.set_xlabel("seconds since the first job began to train")
         axes[0].set_ylabel("best so far")
         axes[0].legend(loc="lower right" if best is max else "upper right")

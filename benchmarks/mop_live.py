@@ -16,8 +16,9 @@ Then `mop` on four agents of one machine each, with one and with two copies of e
 
 Each contender runs in a network namespace of its own with a loopback device only, so what its processes send each other is what that
 device has carried. Columns: all s, of the whole command, services and imports included; train s: from the first start of training to
-the last epoch's end; CPU s of all processes; moved MB over the wire, hopped MB: snapshots that went from agent to agent; data MB
-stored, over all machines; then, by epoch, the mean accuracy over the configurations and the best one.
+the last epoch's end; CPU s of all processes; moved MB over the wire; hopped MB: snapshots that went from agent to agent; paper MB:
+Cerebro's k x m x p x |S| + m x |S| for k epochs of |S| models of m bytes over p partitions, evaluations not counted; data MB stored,
+over all machines; then, by epoch, the mean accuracy over the configurations and the best one.
 """
 
 from __future__ import annotations
@@ -147,6 +148,8 @@ async def hopyard(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "data_bytes": data_bytes,
         "hopped_bytes": hopped.direct_bytes,
         "stored_bytes": hopped.stored_bytes,
+        # As many models as there are configurations came to the store, and each is hopped to each partition once an epoch.
+        "paper_bytes": (units + 1) * hopped.stored_bytes if hops else 0,
     }
 
 
@@ -191,6 +194,7 @@ def parallel(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "data_bytes": stored,
         "hopped_bytes": 0,
         "stored_bytes": 0,
+        "paper_bytes": 0,
     }
 
 
@@ -249,16 +253,16 @@ def run(
 def show(rows: Sequence[Mapping[str, Any]]) -> None:
     """The rows as a table."""
     print(
-        f"{'':28}{'agents':>7}{'copies':>7}{'all s':>8}{'train s':>8}{'CPU s':>8}{'moved MB':>10}{'hopped MB':>10}{'data MB':>9}"
-        "   mean (best) accuracy by epoch"
+        f"{'':28}{'agents':>7}{'copies':>7}{'all s':>8}{'train s':>8}{'CPU s':>8}{'moved MB':>10}{'hopped MB':>10}"
+        f"{'paper MB':>9}{'data MB':>9}   mean (best) accuracy by epoch"
     )
     for row in rows:
         by_epoch = list(zip(*row["curves"], strict=True))
         accuracies = "  ".join(f"{sum(one) / len(one):.4f} ({max(one):.4f})" for one in by_epoch)
         print(
             f"{TITLES[row['contender']]:28}{row['agents']:7}{row['copies']:7}{row['all_seconds']:8.1f}{row['train_seconds']:8.1f}"
-            f"{row['cpu_seconds']:8.1f}{row['moved_bytes'] / MB:10.1f}{row['hopped_bytes'] / MB:10.2f}{row['data_bytes'] / MB:9.1f}"
-            f"   {accuracies}"
+            f"{row['cpu_seconds']:8.1f}{row['moved_bytes'] / MB:10.1f}{row['hopped_bytes'] / MB:10.2f}"
+            f"{row['paper_bytes'] / MB:9.2f}{row['data_bytes'] / MB:9.1f}   {accuracies}"
         )
 
 

@@ -141,13 +141,14 @@ def online(problem: Problem, seed: int, figures: Figures) -> None:
         machines[machine] += actual(unit, machine)
     bound = max(configs + machines)
     chance = random.Random(seed)
-    ways: dict[str, tuple[Callable[[Problem], Rule], bool]] = {
-        "known": (dispatcher, False),
-        "learned": (dispatcher, True),
-        "randomized": (lambda left: Randomized(left, chance), False),
+    learned = Estimates()
+    ways: dict[str, tuple[Callable[[Problem], Rule], Estimates | None]] = {
+        "known": (lambda left: dispatcher(left, known=True), None),
+        "learned": (lambda left: dispatcher(left, learned.know(range(len(configs)), range(len(machines)))), learned),
+        "randomized": (lambda left: Randomized(left, chance), None),
     }
-    for name, (make, learns) in ways.items():
-        rule = Online(problem, make, Estimates() if learns else None)
+    for name, (make, estimates) in ways.items():
+        rule = Online(problem, make, estimates)
         schedule, seconds = timed(lambda rule=rule: carry_out_online(problem, rule, actual))  # type: ignore[misc]
         once(problem, schedule)
         figures.add(name, schedule.makespan / bound, seconds)
@@ -165,7 +166,7 @@ def death(problem: Problem, seed: int, figures: Figures) -> None:
     victim = random.Random(seed).randrange(len(problem.speeds))
     chance = random.Random(seed)
     makers: dict[str, Callable[[Problem], Rule]] = {
-        "longest": dispatcher,
+        "longest": lambda left: dispatcher(left, known=True),
         "randomized": lambda left: Randomized(left, chance),
     }
     moment = DIES_AT * longest(problem, random.Random(seed)).makespan

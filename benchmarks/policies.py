@@ -29,6 +29,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -302,7 +303,7 @@ def listed(kind: Callable[[str], T]) -> Callable[[str], list[T]]:
     """What reads values with commas between them."""
 
     def read(text: str) -> list[T]:
-        return [kind(part) for part in text.split(",")]
+        return [kind(part) for part in re.split(r",(?![^\[]*\])", text)]  # Not the commas of a list.
 
     read.__name__ = f"list of {kind.__name__}"
     return read

@@ -46,17 +46,15 @@ from hopyard_scheduler.core.events import (
     Ended,
     Event,
     ExperimentCreated,
-    MachineSpec,
     NodeJoined,
     Reports,
     RunBody,
-    RunKey,
     RunMessage,
-    SnapshotInfo,
     SnapshotStored,
     SnapshotTaken,
     Started,
 )
+from hopyard_scheduler.core.values import MachineSpec, RunKey, SnapshotInfo
 from hopyard_scheduler.journal import Entry, Journal
 from hopyard_scheduler.planned import PlanRows
 from hopyard_scheduler.policies import host_of

@@ -6,6 +6,16 @@ set -eu
 # One package a line: the package, and what needs it. Everything else comes from Python wheels.
 packages='
 python3-venv   # make demo and make test make a virtual environment
+nodejs   # the policy in JavaScript (examples/node_policy) and its tests
+npm   # its packages
+cmake   # the C++ library (sdk/cpp), its tests and its example
+g++   # the same
+libgrpc++-dev   # the same
+libprotobuf-dev   # the same
+protobuf-compiler   # the same; the stubs of examples/ruby_client
+protobuf-compiler-grpc   # the same
+ruby   # the protocol of training programs in Ruby (examples/ruby_client) and its tests
+ruby-grpc   # the same
 dataset-fashion-mnist   # the Fashion-MNIST examples and their tests
 '
 
@@ -16,6 +26,10 @@ for package in $list; do
     python3-venv)
       # Interpreters that do not come from Debian bring the module themselves.
       "${PYTHON:-python3}" -c 'import venv, ensurepip' 2>/dev/null && continue
+      ;;
+    nodejs | npm)
+      # Others' packages of Node bring npm along.
+      command -v "${package%js}" >/dev/null 2>&1 && continue
       ;;
   esac
   state=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)

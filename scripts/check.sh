@@ -46,6 +46,7 @@ step "ruff format" ruff format --check .
 step "mypy --strict" types
 step "import-linter" lint-imports --no-logo --no-cache
 step "buf lint" buf lint
+step "buf breaking" buf breaking --against protos/released.binpb
 step "generated code" python scripts/generate_protos.py --check
 if [ "$what" = all ]; then
   # Tests start hundreds of processes: none of them shall compile Hopyard again, where Python is told to keep no bytecode.

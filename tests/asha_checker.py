@@ -3,29 +3,40 @@
 It reads an experiment's journal and nothing else: what the policy was told, and which commands followed. Each promotion must have
 been what `get_job` returns at that moment: rungs are scanned from the top, of a rung's floor(|rung| / eta) best the first that
 was not promoted yet; equal values in the order in which they were completed; NaN and infinities worst, and never promoted. The
-bottom rung grows only when no rung has one to promote. A job that is sent to the same rung again, because its run was lost, is
-no decision of Algorithm 2. The commands of one answer are one decision.
+bottom rung grows only when no rung of any bracket has one to promote. Nobody is ended. A job that is sent to the same rung again,
+because its run was lost, is no decision of Algorithm 2. The commands of one answer are one decision.
 
 A worker calls `get_job` when its job completes. If another job is to be promoted then, that is decided, though the worker has to save
 and leave its own first: the command follows when it has. Workers on their way out are for those who wait for one already. A new
 job is drawn when it starts.
 
 Jobs whose own run is on its way out cannot be given to a worker: they are not promotable until it has left. So are those that have
-ended or are held by a person. A job whose run was lost again and again is not ready at once: the core lets it wait.
+ended, that are held by a person, that belong to an experiment which is paused, or that the core lets wait since their runs were
+lost again and again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hopyard.policy.vocabulary import Call, IterationFinish, JobState, RunEnd
+from hopyard.policy.vocabulary import (
+    Answer,
+    Call,
+    DecisionKind,
+    IterationFinish,
+    JobState,
+    RunEnd,
+    StartJob,
+    TerminateJob,
+)
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Amend, Send, Start, UpCall
-from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered, RunKey
+from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered
 from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.values import RunKey
 
 Available = Callable[[str], bool]
 """Whether a worker could be given this job now."""
@@ -105,7 +116,7 @@ class Bracket:
         """
         instead = self.get_job(available)
         if instead is not None:
-            raise Violation(f"job {job} grows the bottom rung, but {self._told(*instead)} is promotable")
+            raise Violation(f"job {job} grows the bottom rung, but {self.told(*instead)} is promotable")
         if self.width is not None and self.grown >= self.width:
             raise Violation(f"job {job} grows the bottom rung beyond {self.width} jobs")
         self.heading[job] = 0
@@ -127,7 +138,7 @@ class Bracket:
         instead = self.get_job(lambda other: other == job or available(other))
         if instead != (job, rung):
             assert instead is not None  # this job itself is promotable
-            raise Violation(f"{self._told(job, rung)} is promoted, but {self._told(*instead)} comes before it")
+            raise Violation(f"{self.told(job, rung)} is promoted, but {self.told(*instead)} comes before it")
         self.promoted[rung].append(job)
         self.heading[job] = rung + 1
 
@@ -140,7 +151,8 @@ class Bracket:
             return math.inf
         return -value if self.mode == "max" else value
 
-    def _told(self, job: str, rung: int) -> str:
+    def told(self, job: str, rung: int) -> str:
+        """How it names a job."""
         return f"job {job} ({self.values[rung][job]:g}) on rung {rung}"
 
 
@@ -194,10 +206,10 @@ class Judge:
                 self._take(event)
             except Violation as found:
                 raise Violation(f"event {self._number}: {found}") from None
+        jobs = self._experiment.jobs
+        idle = {job for job in self._of if jobs[job].state in (JobState.PENDING, JobState.SUSPENDED)}
         self.found.left = [
-            job
-            for bracket in self._bottoms.values()
-            for job, _ in filter(None, [bracket.get_job(self._idle().__contains__)])
+            job for bracket in self._bottoms.values() for job, _ in filter(None, [bracket.get_job(idle.__contains__)])
         ]
         return self.found
 
@@ -206,15 +218,20 @@ class Judge:
         asking = call.job if isinstance(call, IterationFinish) and call.at_until else None
         if call is not None:
             self._told(call)
-        idle = self._idle() if isinstance(event, PolicyAnswered) else set()  # as the policy saw it
         x = self._core.experiments.get(event.experiment)
-        ready = {job.id for job in x.idle_jobs()} & idle if x is not None else set()
+        ready = set[str]()
+        if isinstance(event, PolicyAnswered):
+            ready = self._ready()  # as the policy saw it
+            self._ended()
+            _ends_nobody(event.answer, asking)
         free = x is not None and asking is not None and x.busy <= x.share and x.founder.running
         leaving = x.states.get(JobState.SUSPENDING, 0) if x is not None else 0
         sent = list(self._commands(event))
+        if isinstance(event, PolicyAnswered):
+            sent += _refused(event.answer, {job for job, _ in sent})
 
         def available(job: str) -> bool:
-            return job in idle or job == asking
+            return job in ready or job == asking
 
         resumed = {job for job, _ in sent}
         while sent:
@@ -266,10 +283,9 @@ class Judge:
         (x,) = self._core.experiments.values()
         return x
 
-    def _idle(self) -> set[str]:
-        """Jobs that wait for a worker."""
-        x = self._experiment
-        return {job for job in self._of if x.jobs[job].state in (JobState.PENDING, JobState.SUSPENDED)}
+    def _ready(self) -> set[str]:
+        """Jobs that a worker could be given now."""
+        return {job.id for job in self._experiment.idle_jobs() if job.id in self._of}
 
     def _told(self, call: Call) -> None:
         """The policy has heard of something: has a job come to where it was sent?"""
@@ -278,6 +294,13 @@ class Judge:
             self._of[call.job].completed(call.job, call.position, value)
         elif isinstance(call, RunEnd) and call.job in self._of:
             self._left(call.job)
+
+    def _ended(self) -> None:
+        """Whoever was ended by a person while it had no run never comes to its rung, which is worst."""
+        for name, bracket in self._of.items():
+            job = self._experiment.jobs[name]
+            if job.run is None and bracket.on_its_way(name) and job.state in (JobState.FAILED, JobState.TERMINATED):
+                self._left(name)
 
     def _left(self, name: str) -> None:
         """A run is over: its job may have reported where it was sent, or never will, which is worst."""
@@ -302,6 +325,9 @@ class Judge:
             bracket = self._bottoms.get(until)
             if bracket is None:
                 raise Violation(f"job {job} starts towards {until}, the bottom rungs are at {sorted(self._bottoms)}")
+            for other in self._bottoms.values():
+                if (instead := other.get_job(available)) is not None and other is not bracket:
+                    raise Violation(f"job {job} grows the bottom rung, but {other.told(*instead)} is promotable")
             bracket.grows(job, available)
             self._of[job] = bracket
             self.found.grown.append(job)
@@ -315,3 +341,18 @@ class Judge:
             self.found.promotions.append((job, until))
             return True
         raise Violation(f"job {job} is sent to {until}; it was sent to rung {heading} of {list(bracket.positions)}")
+
+
+def _ends_nobody(answer: Answer, asking: str | None) -> None:
+    """Whoever waits at a rung may be promoted later."""
+    ended = [command.job for command in answer.commands if isinstance(command, TerminateJob)]
+    if answer.decision is not None and answer.decision.kind is DecisionKind.TERMINATE and asking is not None:
+        ended.append(asking)
+    if ended:
+        raise Violation(f"job {ended[0]} is ended, and may be promoted later")
+
+
+def _refused(answer: Answer, sent: Collection[str]) -> list[tuple[str, int]]:
+    """What an answer decided and the core could not do: the job has been given its rung, and is sent there later."""
+    starts = [command for command in answer.commands if isinstance(command, StartJob) and command.job not in sent]
+    return [(command.job, command.until) for command in starts if command.until is not None]

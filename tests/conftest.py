@@ -2,9 +2,15 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.cpp import Programs
 
 CI_VARIABLE = "HOPYARD_CI"
 
@@ -29,10 +35,50 @@ def require_system_package(name: str, wanted: str) -> str:
         wanted: A program to look for on PATH, or the absolute path of a file or folder.
     """
     path = wanted if os.path.isabs(wanted) and os.path.exists(wanted) else shutil.which(wanted)
-    if path is not None:
-        return path
-    place = "" if os.path.isabs(wanted) else " on PATH"
-    reason = f"no {wanted!r}{place}: install the system package {name!r} (deploy/install-system-packages.sh)"
+    if path is None:
+        place = "" if os.path.isabs(wanted) else " on PATH"
+        _give_up(f"no {wanted!r}{place}: install the system package {name!r} (deploy/install-system-packages.sh)")
+    return path
+
+
+def require_criu() -> Path:
+    """Return the CRIU that a test needs; without one that works here the test is skipped, with the reason; under CI it fails."""
+    from hopyard.criu import CriuUnavailableError
+    from hopyard.criu.tool import find, look
+
+    try:
+        found = look(find())
+        found.check()
+    except CriuUnavailableError as error:
+        _give_up(str(error))
+    return found.path
+
+
+@pytest.fixture(autouse=True)
+def _process_left_as_found() -> Iterator[None]:
+    """Give the working directory and the environment back.
+
+    A trainer loaded in the test's own process changes both, and what a later test starts would inherit them.
+    """
+    folder, variables = os.getcwd(), dict(os.environ)
+    yield
+    os.chdir(folder)
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update(variables)
+
+
+@pytest.fixture(scope="session")
+def cpp(tmp_path_factory: pytest.TempPathFactory) -> "Programs":
+    """The C++ library and its example, built once in a session, or kept from one to the next in $HOPYARD_CPP_BUILD."""
+    from tests.cpp import built
+
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cpp"
+    return built(Path(os.environ.get("HOPYARD_CPP_BUILD", shared)))
+
+
+def _give_up(reason: str) -> NoReturn:
     if os.environ.get(CI_VARIABLE):
         pytest.fail(f"{reason}; under {CI_VARIABLE} a missing system package is a failure", pytrace=False)
     pytest.skip(reason)

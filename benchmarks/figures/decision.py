@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +15,7 @@ import grpc.aio
 from figures.cluster import cpu_seconds, embedded, ended
 from figures.frame import Sample
 from figures.timing import TIMED, percentile, timed_spec
+from hopyard.client.address import find_server
 
 RUNNERS: Final = 8
 PACE: Final = 0.05
@@ -20,6 +23,9 @@ ITERATIONS: Final = 150
 BUSY_ITERATIONS: Final = 250
 WARM_UP: Final = 10
 """Iterations of each job that are not counted: everything is done for the first time in them."""
+
+POLICY: Final = "figures.policies:EachIteration"
+Serve = Callable[[str], AbstractContextManager[str]]
 
 _ECHO: Final = """
 import asyncio
@@ -44,8 +50,8 @@ asyncio.run(main())
 async def measure(folder: Path) -> list[Sample]:
     """One run: iterations of 25 to 75 ms, as training has them; and beside it iterations of no length at all."""
     call = await _unary(400, PACE / RUNNERS)
-    gaps, cpu = await _gaps(folder / "paced", PACE, ITERATIONS)
-    busy, _ = await _gaps(folder / "busy", 0.0, BUSY_ITERATIONS)
+    gaps, cpu = await gaps_of(folder / "paced", PACE, ITERATIONS)
+    busy, _ = await gaps_of(folder / "busy", 0.0, BUSY_ITERATIONS)
     beside = {"CPU ms a decision, all processes": cpu * 1e3} | {
         f"{RUNNERS} runners that train nothing, {name}": percentile(busy, part) for name, part in _PARTS
     }
@@ -66,10 +72,20 @@ async def measure(folder: Path) -> list[Sample]:
 _PARTS: Final = (("p50", 0.5), ("p99", 0.99))
 
 
-async def _gaps(data: Path, pace: float, iterations: int) -> tuple[list[float], float]:
-    """Milliseconds between the iterations of all jobs, and CPU seconds a decision."""
-    async with embedded(data, RUNNERS) as (_, client):
-        policy = {"name": "figures.policies:EachIteration"}
+async def gaps_of(data: Path, pace: float, iterations: int, serve: Serve | None = None) -> tuple[list[float], float]:
+    """Milliseconds between the iterations of all jobs, and CPU seconds a decision.
+
+    Args:
+        data: A folder for the cluster.
+        pace: Mean length of an iteration, in seconds.
+        iterations: Of each job.
+        serve: Serves the policy from a process of its own, to the cluster at this address, and names it; None: the scheduler has
+            it in its own.
+    """
+    async with AsyncExitStack() as stack:
+        _, client = await stack.enter_async_context(embedded(data, RUNNERS))
+        name = POLICY if serve is None else stack.enter_context(serve(find_server(None, data)))
+        policy = {"name": name}
         spec = timed_spec(RUNNERS, WARM_UP, pace, uneven=True, policy=policy)
         experiment = await client.create(spec, TIMED)
         await ended(client, experiment)

@@ -24,7 +24,8 @@ from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.generators.random import RandomGenerator
 from hopyard_scheduler.core.effects import AskOutside
-from hopyard_scheduler.core.events import MachineSpec, NodeJoined
+from hopyard_scheduler.core.events import NodeJoined
+from hopyard_scheduler.core.values import MachineSpec
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.program import program_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 import time
@@ -28,28 +29,49 @@ class Weights:
         self.values = np.fromfile(directory / "weights", dtype=np.uint8)
 
 
-def input_fn(path: Path) -> None:
-    return None
+class Hop(hopping.HoppingTrainer):
+    """Says in the file `marks`, too, when its state was saved and loaded."""
 
+    train_data = __file__
 
-def model_fn(config: Mapping[str, Any]) -> Any:
-    if config["kind"] == "bytes":
-        return Weights(config["size"])
-    import torch
+    def input_fn(self, path: Path) -> None:
+        return None
 
-    with torch.device("meta"):
-        model = torch.nn.Linear(config["size"] // 4096, 1024, bias=False)
-    model = model.to_empty(device="cpu")
-    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+    def model_fn(self, config: Mapping[str, Any]) -> Any:
+        if config["kind"] == "bytes":
+            return Weights(config["size"])
+        import torch
 
+        with torch.device("meta"):
+            model = torch.nn.Linear(config["size"] // 4096, 1024, bias=False)
+        model = model.to_empty(device="cpu")
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
-def train_fn(data: None, model: Any, optimizer: Any, config: Mapping[str, Any]) -> dict[str, float]:
-    began = time.time()
-    if isinstance(model, Weights):
-        model.values[:16] += 1  # another snapshot in each unit
-    else:
-        model.weight.data[0, :16] += 1
-    return {"score": 0.0, "began": began, "disk": _disk(config["size"]), "ended": time.time()}
+    def train_fn(self, data: None, model: Any, optimizer: Any, config: Mapping[str, Any]) -> dict[str, float]:
+        began = time.time()
+        if isinstance(model, Weights):
+            model.values[:16] += 1  # another snapshot in each unit
+        else:
+            model.weight.data[0, :16] += 1
+        return {"score": 0.0, "began": began, "disk": _disk(config["size"]), "ended": time.time()}
+
+    def build(self, hyperparameters: Mapping[str, Any]) -> None:
+        self._building = time.time()
+        super().build(hyperparameters)
+
+    def save(self, directory: Path) -> None:
+        began = time.time()
+        super().save(directory)
+        self._mark(saving=began, saved=time.time())
+
+    def load(self, directory: Path) -> None:
+        began = time.time()
+        super().load(directory)
+        self._mark(building=self._building, loading=began, loaded=time.time())
+
+    def _mark(self, **times: float) -> None:
+        with Path(self.hyperparameters["marks"]).open("a") as file:
+            file.write(json.dumps({"job": self.context.job, "position": self.position, **times}) + "\n")
 
 
 def _disk(size: int) -> float:
@@ -62,8 +84,3 @@ def _disk(size: int) -> float:
         os.fsync(file.fileno())
         hashlib.sha256(Path(file.name).read_bytes()).hexdigest()
         return time.monotonic() - began
-
-
-TRAINER = hopping.trainer(
-    input_fn=input_fn, model_fn=model_fn, train_fn=train_fn, train_data=str(Path(__file__).parent / "train.py")
-)

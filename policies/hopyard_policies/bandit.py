@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, JobState, JobView
 from hopyard_policies.default import DefaultPolicy
@@ -35,6 +37,7 @@ class BanditPolicy(DefaultPolicy):
             position on. The paper recommends 5 to 10 % of that.
         epsilon: How much better a job's best must become to beat the best of all, relative to itself; at least 0, finite.
         ahead: Jobs created beyond those that have a machine, in 0..10000.
+        elastic: As `default` has it.
 
     Raises:
         ValueError: An argument is out of range.
@@ -44,7 +47,13 @@ class BanditPolicy(DefaultPolicy):
     every_iteration = False
     ends_jobs = False
 
-    def __init__(self, evaluation_boundary: int = 10, epsilon: float = 0.5, ahead: int = 2) -> None:
+    def __init__(
+        self,
+        evaluation_boundary: int = 10,
+        epsilon: float = 0.5,
+        ahead: int = 2,
+        elastic: Mapping[str, Any] | None = None,
+    ) -> None:
         if not isinstance(evaluation_boundary, int) or evaluation_boundary < 1:
             raise ValueError(
                 f"evaluation_boundary is {evaluation_boundary!r}; it must be a whole number of at least 1, "
@@ -52,7 +61,7 @@ class BanditPolicy(DefaultPolicy):
             )
         if not isinstance(epsilon, int | float) or not (0 <= epsilon < math.inf):
             raise ValueError(f"epsilon is {epsilon!r}; it must be a finite number of at least 0")
-        super().__init__(ahead=ahead)
+        super().__init__(ahead=ahead, elastic=elastic)
         self._every = evaluation_boundary
         self._epsilon = epsilon
         self._passed: dict[str, int] = {}  # boundaries at which a job was judged

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hopyard.policy import (
     CONTINUE,
     PARK,
     AnswerReady,
+    ApplicationStat,
     Cluster,
     Decision,
     ExperimentChange,
@@ -23,6 +25,7 @@ from hopyard.policy import (
 )
 from hopyard.policy.vocabulary import AmendRun
 from hopyard_policies import creating
+from hopyard_policies.elastic import Elastic, made
 
 
 class DefaultPolicy(Policy):
@@ -49,6 +52,8 @@ class DefaultPolicy(Policy):
         epoch: Units in a round, at least 1; of no effect without `barrier`.
         width: Jobs in a cohort, at least 1; None: all. Needs `barrier`.
         ahead: Jobs created beyond those that have a machine, in 0..10000.
+        elastic: How jobs train on several machines each, and on how many (`hopyard_policies.elastic`); None: each on one.
+            Not with `barrier`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -57,7 +62,14 @@ class DefaultPolicy(Policy):
     every_iteration = False
     ends_jobs = False
 
-    def __init__(self, barrier: bool = False, epoch: int = 1, width: int | None = None, ahead: int = 2) -> None:
+    def __init__(
+        self,
+        barrier: bool = False,
+        epoch: int = 1,
+        width: int | None = None,
+        ahead: int = 2,
+        elastic: Mapping[str, Any] | None = None,
+    ) -> None:
         for name, value, least in (("epoch", epoch, 1), ("width", width, 1), ("ahead", ahead, 0)):
             if type(value) is not int and not (value is None and name == "width"):
                 raise ValueError(f"{name} is {value!r}; it must be a whole number")
@@ -66,11 +78,14 @@ class DefaultPolicy(Policy):
         creating.need_at_most("ahead", ahead)
         if width is not None and not barrier:
             raise ValueError("width is the number of jobs in a round; it needs barrier: true")
+        if elastic is not None and barrier:
+            raise ValueError("elastic is for jobs that train on by themselves; leave it out, or barrier")
         self._barrier = barrier
         self._epoch = epoch
         self._width = width
         self._ahead = ahead
         self._amended: dict[str, str] = {}
+        self._elastic = made(elastic)
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -78,6 +93,8 @@ class DefaultPolicy(Policy):
         """Starts idle jobs on idle machines and creates some ahead."""
         if self._barrier:
             self._advance(cluster)
+        elif self._elastic is not None:
+            self._fill_elastically(cluster, self._elastic)
         else:
             left = self._fill_greedily(cluster)
             self._create(cluster, cluster.experiment.jobs_left, len(cluster.idle_machines()), left)
@@ -105,9 +122,16 @@ class DefaultPolicy(Policy):
             return CONTINUE
         return PARK
 
+    def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        """How long a unit takes on some machines is known."""
+        if self._elastic is not None:
+            self._elastic.on_profile(stat)
+
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         """A job that ended may have been the last that the barrier waited for."""
         self._amended.pop(run.job, None)
+        if self._elastic is not None:
+            self._elastic.on_run_end(run)
         self._advance(cluster)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
@@ -132,7 +156,9 @@ class DefaultPolicy(Policy):
             self._amended.pop(verdict.command.job, None)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Parked jobs give up their machines first."""
+        """Parked jobs give up their machines first; on several machines, jobs make room for each other."""
+        if self._elastic is not None:
+            self._elastic.narrow(cluster, _left)
         self._advance(cluster)
 
     def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
@@ -145,12 +171,17 @@ class DefaultPolicy(Policy):
 
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""
+        if self._elastic is not None:
+            return self._elastic.demand(cluster, cluster.queued() + self._unmade(cluster), _left)
         busy = cluster.busy_machines()
         if not self._barrier:
-            waiting = cluster.count(JobState.PENDING, JobState.SUSPENDED, JobState.CREATING)
-            return busy + waiting + cluster.experiment.jobs_left
+            return busy + cluster.queued() + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         cohort = self._cohort(cluster)
         return busy + len(self._waiting(cluster, cohort, self._target(cluster, cohort))) + self._coming(cluster, cohort)
+
+    def gang(self, cluster: Cluster) -> int:
+        """The machines that a job needs at least."""
+        return self._elastic.least if self._elastic is not None else 1
 
     # ------------------------------------------------------------------------------------------------------------ rounds
 
@@ -234,7 +265,7 @@ class DefaultPolicy(Policy):
 
     def _fill_greedily(self, cluster: Cluster) -> int:
         """Starts idle jobs, first come first, on idle machines; returns how many still wait. Looks at no more than it starts."""
-        left = cluster.count(JobState.PENDING, JobState.SUSPENDED)
+        left = cluster.queued()
         for machine in cluster.idle_machines():
             job = cluster.get_idle_job()
             if job is None:
@@ -246,6 +277,27 @@ class DefaultPolicy(Policy):
             cluster.start_job(job, machine.id, until=view.max_position, allowed=self._undisturbed(view))
             left -= 1
         return left
+
+    def _fill_elastically(self, cluster: Cluster, elastic: Elastic) -> None:
+        """Starts idle jobs on gangs, first come first; when none waits and none is to come, those that train get what is idle."""
+        able = [job for job in cluster.idle_jobs() if job.position < job.max_position]
+        waiting = elastic.start(
+            cluster,
+            elastic.first(able),
+            self._unmade(cluster),
+            _left,
+            lambda job, gang: self._start(cluster, job, gang),
+        )
+        if not waiting and not self._unmade(cluster):
+            elastic.widen(cluster, _left)
+        self._create(cluster, cluster.experiment.jobs_left, len(elastic.slots(cluster)), len(waiting))
+
+    def _start(self, cluster: Cluster, job: JobView, gang: tuple[str, ...]) -> None:
+        cluster.start_job(job.id, gang, until=job.max_position, allowed=self._undisturbed(job))
+
+    def _unmade(self, cluster: Cluster) -> int:
+        """Jobs that are being created or will be."""
+        return cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
 
     def _create(self, cluster: Cluster, room: int, spare: int, waiting: int) -> None:
         """Creates at most `room` jobs, for machines to spare and some ahead; `waiting` are there already."""
@@ -260,3 +312,7 @@ class DefaultPolicy(Policy):
 def _counts(job: JobView) -> bool:
     """Whether a barrier waits for a job."""
     return not job.state.ended and job.state is not JobState.HELD
+
+
+def _left(job: JobView) -> int:
+    return job.max_position - job.position

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from hopyard.policy import (
     CONTINUE,
@@ -30,6 +32,7 @@ class EarlyTermPolicy(DefaultPolicy):
         evaluation_boundary: Distance of the boundaries, at least 1, in the experiment's unit.
         delta: A job with a smaller chance ends; in [0, 1].
         ahead: Jobs created beyond those that have a machine, in 0..10000.
+        elastic: As `default` has it.
 
     Raises:
         ValueError: An argument is out of range.
@@ -39,7 +42,13 @@ class EarlyTermPolicy(DefaultPolicy):
     every_iteration = False
     ends_jobs = False
 
-    def __init__(self, evaluation_boundary: int = 30, delta: float = 0.05, ahead: int = 2) -> None:
+    def __init__(
+        self,
+        evaluation_boundary: int = 30,
+        delta: float = 0.05,
+        ahead: int = 2,
+        elastic: Mapping[str, Any] | None = None,
+    ) -> None:
         if not isinstance(evaluation_boundary, int) or isinstance(evaluation_boundary, bool) or evaluation_boundary < 1:
             raise ValueError(
                 f"evaluation_boundary is {evaluation_boundary!r}; it must be a whole number of at least 1, "
@@ -47,7 +56,7 @@ class EarlyTermPolicy(DefaultPolicy):
             )
         if not isinstance(delta, int | float) or not 0 <= delta <= 1:
             raise ValueError(f"delta is {delta!r}; it must be a chance in 0..1")
-        super().__init__(ahead=ahead)
+        super().__init__(ahead=ahead, elastic=elastic)
         self._every = evaluation_boundary
         self._delta = delta
         self._passed: dict[str, int] = {}  # boundaries at which a job was looked at

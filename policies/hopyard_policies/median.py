@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, JobState, JobView
 from hopyard_policies.default import DefaultPolicy
@@ -31,6 +33,7 @@ class MedianPolicy(DefaultPolicy):
         grace: No job is judged below this position, at least 0; its average counts there all the same.
         least_jobs: So many others must have come as far before a job is judged, at least 1.
         ahead: Jobs created beyond those that have a machine, in 0..10000.
+        elastic: As `default` has it.
 
     Raises:
         ValueError: An argument is out of range.
@@ -40,14 +43,21 @@ class MedianPolicy(DefaultPolicy):
     every_iteration = False
     ends_jobs = False
 
-    def __init__(self, evaluation_boundary: int = 10, grace: int = 0, least_jobs: int = 5, ahead: int = 2) -> None:
+    def __init__(
+        self,
+        evaluation_boundary: int = 10,
+        grace: int = 0,
+        least_jobs: int = 5,
+        ahead: int = 2,
+        elastic: Mapping[str, Any] | None = None,
+    ) -> None:
         for name, value, least in (
             ("evaluation_boundary", evaluation_boundary, 1),
             ("grace", grace, 0),
             ("least_jobs", least_jobs, 1),
         ):
             need_whole(name, value, least)
-        super().__init__(ahead=ahead)
+        super().__init__(ahead=ahead, elastic=elastic)
         self._every = evaluation_boundary
         self._grace = grace
         self._least = least_jobs

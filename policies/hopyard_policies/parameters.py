@@ -11,3 +11,13 @@ def need_whole(name: str, value: object, least: int = 1) -> None:
     """
     if type(value) is not int or value < least:
         raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+
+
+def need_seconds(name: str, value: object, most: float) -> None:
+    """Refuses a parameter that is no number of seconds above 0.
+
+    Raises:
+        ValueError: It is not, or is above `most`; it says what it is and what it must be.
+    """
+    if type(value) not in (int, float) or not 0 < value <= most:  # type: ignore[operator]  # it is a number
+        raise ValueError(f"{name} is {value!r}; it must be a number of seconds above 0, up to {most:g}")

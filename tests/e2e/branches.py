@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from operator import eq
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,14 +57,21 @@ class States:
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._values = {job.id: tuple(_values(job.hyperparameters)) for job in jobs}
+        self._ends = {job.id: job.position for job in jobs}
 
     def of(self, job: str, position: int) -> State:
         """A trial's state at a position."""
         return self._values[job][:position]
 
     def all(self) -> set[State]:
-        """Each state that some trial passes: what must be trained, once each."""
-        return {values[:p] for values in self._values.values() for p in range(1, LENGTH + 1)}
+        """Each state that some trial has passed: what must be trained, once each."""
+        return {self.of(job, p) for job, end in self._ends.items() for p in range(1, end + 1)}
+
+    def partings(self, job: str) -> set[int]:
+        """How far a trial is the same as each other one."""
+        mine = self._values[job]
+        others = (values for other, values in self._values.items() if other != job)
+        return {sum(1 for _ in takewhile(bool, map(eq, mine, values))) for values in others}
 
     def executed(self, runs: Sequence[Trained]) -> Counter[State]:
         """How often runs came to each state."""

@@ -54,9 +54,11 @@ class Processes:
         self.running: dict[str, ServiceProcess] = {}
         self.scheduler = ""
 
-    async def start_scheduler(self) -> str:
-        """Starts AppStat, generators and scheduler."""
-        process = self.running["scheduler"] = ServiceProcess(scheduler_service(self.data), self.data / "logs")
+    async def start_scheduler(self, *options: str) -> str:
+        """Starts AppStat, generators and scheduler, with further options."""
+        service = scheduler_service(self.data)
+        service = replace(service, arguments=(*service.arguments, *options))
+        process = self.running["scheduler"] = ServiceProcess(service, self.data / "logs")
         await process.start()
         self.scheduler = await process.ready()
         return self.scheduler
@@ -77,12 +79,12 @@ class Processes:
 
 
 @asynccontextmanager
-async def cluster(data: Path, nodes: Mapping[str, int]) -> AsyncIterator[tuple[Processes, AsyncClient]]:
-    """A cluster with these nodes and slots, and a client of it."""
+async def cluster(data: Path, nodes: Mapping[str, int], *options: str) -> AsyncIterator[tuple[Processes, AsyncClient]]:
+    """A cluster with these nodes and slots, and a client of it; the options are the scheduler's."""
     os.environ["PYTHONPATH"] = str(REPOSITORY)
     processes = Processes(data)
     try:
-        await processes.start_scheduler()
+        await processes.start_scheduler(*options)
         for node, slots in nodes.items():
             await processes.start_agent(node, slots)
         async with AsyncClient(server=processes.scheduler) as client:

@@ -22,7 +22,7 @@ from hopyard.client.types import Experiment
 from hopyard_scheduler.commands.source import opened
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Send
-from hopyard_scheduler.core.events import RunKey
+from hopyard_scheduler.core.values import RunKey
 from tests.e2e.harness import REPOSITORY, Curve
 from tests.e2e.up import IS_UP, Up
 

@@ -17,6 +17,7 @@ import yaml
 from hopyard.client import Client
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.spec import configuration_seed
+from tests.conftest import require_criu
 from tests.e2e.harness import REPOSITORY
 
 pytestmark = pytest.mark.timeout(240)
@@ -123,22 +124,26 @@ def alone(folder: Path, job: Job) -> list[str]:
     return [line.split()[2] for line in done.stdout.splitlines() if line.startswith("trained")]
 
 
-@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize(("provider", "checkpoint"), [("auto", True), ("framework", False), ("auto", False)])
 def test_a_script_that_is_suspended_and_resumed_trains_the_same_bits(
-    client: Client, tmp_path: Path, checkpoint: bool
+    client: Client, tmp_path: Path, provider: str, checkpoint: bool
 ) -> None:
+    if provider == "auto" and not checkpoint:
+        require_criu()
     command = ["python", "train.py", *(["--checkpoint"] if checkpoint else [])]
     policy = {"name": "tests.e2e.policies:Interrupter", "at": [2, 4]}
     stop = {"jobs": 2, "max_iterations": 6, "max_failures": 0}
-    ended, jobs = train(client, tmp_path / "code", WALK, command=command, policy=policy, stop=stop)
+    snapshot = {"provider": provider}
+    ended, jobs = train(client, tmp_path / "code", WALK, command=command, policy=policy, stop=stop, snapshot=snapshot)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     assert [(job.state, job.position, job.attempt, job.suspends) for job in jobs] == [(JobState.COMPLETED, 6, 3, 2)] * 2
     for job in jobs:
         assert curve(client, job) == alone(tmp_path / "code", job)
         log = b"".join(chunk.data for chunk in client.logs(job.experiment, job.id)).decode()
         trained = [int(line.split()[1]) for line in log.splitlines() if line.startswith("trained")]
-        # Without a checkpoint it begins again each time.
-        assert trained == ([1, 2, 3, 4, 5, 6] if checkpoint else [1, 2, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6])
+        # Without a checkpoint its processes go on, or it begins again each time.
+        assert trained == ([1, 2, 3, 4, 5, 6] if provider == "auto" else [1, 2, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6])
+        assert log.count("hopyard: restored at") == (0 if checkpoint or provider != "auto" else 2)
 
 
 def test_a_program_in_another_language_is_tuned_by_what_it_prints(client: Client, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ async def test_data_is_cut_registered_trained_on_and_dropped(tmp_path: Path) -> 
         register = shlex.split(cut)
         assert register[0] == "hopyard"
         refused = await command(*(word.replace("train-2", "gone") for word in register[1:]), *at, code=2)
-        assert refused.strip() == f"error: train/2: on g3: {tmp_path}/parts/gone.npz: there is nothing"
+        assert refused.strip() == f"error: train/2: on g3: {tmp_path}/parts/gone.npz: there is no such file or folder"
         assert "SHA-256" in await command(*register[1:], *at)
         assert await states(processes.scheduler) == dict.fromkeys(
             ("train/0@g1", "train/1@g2", "train/2@g3", "eval/0@g1"), "PRESENT"
@@ -131,7 +131,7 @@ async def test_data_is_cut_registered_trained_on_and_dropped(tmp_path: Path) -> 
         events = await command("events", found.id, *at)
         assert "no live node holds partition train/2" in events
         assert "partition train/2 is on g3" in events
-        assert "with train/1 on g2/0" in events
+        assert "starts job 1 on g2/0 up to 2 without a decision before 2 with train/1" in events
         assert str(tmp_path) not in "\n".join(line for line in events.splitlines() if "starts job" in line)
         await command("data", "drop", "numbers", *at)
         assert json.loads(await command("data", "list", "--json", *at)) == []

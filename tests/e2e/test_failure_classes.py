@@ -198,7 +198,9 @@ def test_a_snapshot_with_a_flipped_bit_is_never_trained_from(cluster: Cluster, t
     assert len(snapshots) == 3
     hit = snapshots if damaged == "all" else snapshots[-1:]
     for snapshot in hit:
-        copies = [cluster.data / "agent" / "snapshots" / snapshot.sha256]
+        # On the node it is the folder that the trainer saved; in the store it is packed.
+        saved = cluster.data / "agent" / "snapshots" / snapshot.sha256 / "state"
+        copies = [max(saved.iterdir(), key=lambda file: file.stat().st_size)]
         copies.append(cluster.data / "store" / snapshot.sha256[:2] / snapshot.sha256)
         for copy in copies:
             content = bytearray(copy.read_bytes())

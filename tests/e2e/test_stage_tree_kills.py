@@ -7,8 +7,10 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -31,6 +33,14 @@ SPACE = {
 }
 TRIALS = 8
 UNIQUE = 15 + 2 * 3 + 4 * 6 + 8 * 12
+
+DRAWN = {
+    "optimizer": "adam",
+    "lr": {"sequence": {"multi_step": {"milestones": [{"int": [6, 30]}], "values": [0.02, 0.004]}}},
+    "momentum": 0.9,
+    "batch_size": 32,
+}
+SAVE_EVERY = 5
 
 Kill = Callable[[Up, Path], list[Trained]]
 """Kills somebody; answers the runs that may have been lost with it."""
@@ -152,3 +162,55 @@ async def test_only_what_a_killed_run_had_not_saved_is_trained_again(
     )
     # What an agent had not brought to the store may be there when it is back, so less than that may be trained again.
     assert again == expected if exact else again <= expected
+
+
+def asked(milestone: int) -> dict[str, Any]:
+    """A trial of the space `DRAWN`."""
+    return {**DRAWN, "lr": {"sequence": {"multi_step": {"milestones": [milestone], "values": [0.02, 0.004]}}}}
+
+
+def ask_one_by_one(server: str, experiment: Experiment, milestones: Sequence[int]) -> None:
+    """Requests, each when the one before has been taken, whatever becomes of the scheduler meanwhile."""
+    with Client(server=server, patience=90) as client:
+        for milestone in milestones:
+            client.request(experiment, asked(milestone), LENGTH - 6, request_id=f"at {milestone}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_requests_that_arrive_while_processes_are_killed_train_nothing_twice(tmp_path: Path) -> None:
+    """What had been passed before anybody asked for it is counted apart, and is less than what lies between two snapshots."""
+    data, log = tmp_path / "data", tmp_path / "log"
+    policy = {"name": "stage_tree", "save_every": SAVE_EVERY}
+    terms = {"generator": {"name": "random", "seed": 3}, "stop": {"jobs": 3, "max_iterations": LENGTH}}
+    file = branching_file(tmp_path / "e", log, pace=0.06, space=DRAWN, policy=policy, snapshot={"every": 100}, **terms)
+    with cluster(data) as (up, server), Client(server=server, patience=90) as client:
+        experiment = client.create(file)
+        when_trained(log, 13)
+        client.request(experiment, asked(8), 20)
+        lost = kill_runner(up, log)
+        client.request_all(experiment, [(asked(24), LENGTH), (asked(17), 18)])
+        when_trained(log, 30)
+        with ThreadPoolExecutor(1) as thread:
+            asking = thread.submit(ask_one_by_one, server, experiment, (28, 14, 26, 10))
+            kill_scheduler(up, log)
+            asking.result(timeout=120)
+        experiment = client.wait(experiment.id, timeout=200, until={*ENDED, ExperimentState.PAUSED})
+        assert experiment.state is ExperimentState.COMPLETED, experiment.reason
+        jobs, curves = client.jobs(experiment.id), whole_curves(client, experiment)
+        events = await journal(server, experiment)
+        assert kills.replayed(server, experiment)["decisions_equal"] is True
+    assert [job.state for job in jobs] == [JobState.COMPLETED] * 10
+    assert sorted(job.position for job in jobs) == [18, 20, *[LENGTH - 6] * 4, *[LENGTH] * 4]
+    alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], LENGTH, "Branching")
+    for job, curve in zip(jobs, alone, strict=True):
+        assert curves[job.id] == {position: curve[position] for position in range(1, job.position + 1)}, job.id
+    states = States(jobs)
+    executed = states.executed(trained(log))
+    assert set(executed) == states.all()
+    again = executed - Counter(states.all())
+    expected = Counter(states.of(run.job, p) for run in lost for p in unsaved(run, events, stored=False))
+    for job in jobs:
+        passed = {p for at in states.partings(job.id) for p in range(max(at - SAVE_EVERY, 0) + 1, at + 1)}
+        expected.update(states.of(job.id, p) for p in passed)
+    assert again <= expected

@@ -9,15 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hopyard_scheduler.core.effects import CommandBody, ShipmentOrder, Start
-from hopyard_scheduler.core.events import (
-    MachineSpec,
-    NodeJoined,
-    RunBody,
-    RunKey,
-    RunMessage,
-    SnapshotShipped,
-    SnapshotStored,
-)
+from hopyard_scheduler.core.events import NodeJoined, RunBody, RunMessage, SnapshotShipped, SnapshotStored
+from hopyard_scheduler.core.values import MachineSpec, RunKey
 from tests.simulation.faults import LEASE, Rates
 from tests.simulation.process import Process
 from tests.simulation.training import Blob, Store
@@ -46,7 +39,7 @@ class Agent:
         self.life = 1
         self.disk: dict[str, Blob] = {}
         self.evicted: set[str] = set()  # Deleted to make room; the scheduler may have yet to hear of it.
-        self.only_here: set[str] = set()  # What the store did not take: no copy to make room with.
+        self.needed_by: dict[str, set[str]] = {}  # Experiments whose runs took or got a copy that is here.
         self.channels: dict[RunKey, Process] = {}
         self.on_machine: dict[str, Process] = {}
         self.session: int | None = None
@@ -99,7 +92,7 @@ class Agent:
         for key in unknown:
             process = self.channels.get(key)
             if process is not None:
-                process.alive = False
+                process.kill()
                 self.left(process)
                 self._orphans(process)
                 self.forget(key)
@@ -166,18 +159,31 @@ class Agent:
             process.acknowledge(sequence)
 
     def make_room(self) -> None:
-        """Deletes copies of what the store has, but for what is on its way there or not told of yet."""
+        """Deletes copies of what the store has for all that need them here, but for what is not told of yet."""
         if not self.alive:
             return
-        busy = {sha256 for process in self.channels.values() for sha256 in process.shipping} | self.only_here
-        gone = [s for s in self.disk if s in self.store and s not in busy and not self._reported(s)]
+        busy = {sha256 for process in self.channels.values() for sha256 in process.shipping}
+        gone = [s for s in self.disk if self._stored(s) and s not in busy and not self._reported(s)]
         for sha256 in gone:
-            del self.disk[sha256]
+            self.lose(sha256)
         self.evicted.update(gone)
         if gone and self.welcomed:
             assert self.scheduler is not None
             self.world.fault("copies evicted", self.node)
             self._post(self.scheduler.evicted, self, self.session, tuple(gone))
+
+    def keep(self, blob: Blob, experiment: str) -> None:
+        """A run of an experiment took or got a snapshot."""
+        self.disk[blob.sha256] = blob
+        self.needed_by.setdefault(blob.sha256, set()).add(experiment)
+
+    def lose(self, sha256: str) -> None:
+        """A copy is gone."""
+        self.disk.pop(sha256, None)
+        self.needed_by.pop(sha256, None)
+
+    def _stored(self, sha256: str) -> bool:
+        return sha256 in self.store and self.needed_by.get(sha256, set()) <= self.store.owners[sha256]
 
     def _reported(self, sha256: str) -> bool:
         return any(process.reported(sha256) for process in self.channels.values())
@@ -185,8 +191,7 @@ class Agent:
     def delete(self, session: int, sha256: str) -> None:
         """Nobody needs a snapshot any more, unless the scheduler has yet to hear that it was taken."""
         if session == self.session and not self._reported(sha256):
-            self.disk.pop(sha256, None)
-            self.only_here.discard(sha256)
+            self.lose(sha256)
 
     def ship(self, session: int, order: ShipmentOrder) -> None:
         """The scheduler wants a snapshot in the store that no process here knows of any more."""
@@ -203,14 +208,13 @@ class Agent:
         if life != self.life or not self.alive:
             return
         blob = self.disk.get(order.sha256)
-        error = "" if blob is not None else "it is not on this node any more"
+        stored = order.experiment in self.store.owners.get(order.sha256, ())
+        error = "" if blob is not None or stored else "it is not on this node any more"
         if blob is not None and self.world.happens(self.rates.not_stored):
             self.world.fault("snapshot not stored", order.sha256)
             error = "the store is full"
-            self.only_here.add(order.sha256)
         elif blob is not None:
             self.store.put(blob, order.experiment)
-            self.only_here.discard(order.sha256)
             self.world.note(self.node, "stores", order.sha256, "by order", order.number)
         answer = SnapshotShipped(
             0.0, order.experiment, self.node, order.number, order.job, order.position, order.sha256, error
@@ -230,8 +234,8 @@ class Agent:
 
     # ---------------------------------------------------------------------------------------------------------- machine
 
-    def fetch(self, sha256: str, peers: tuple[str, ...]) -> Blob | None:
-        """Gets a snapshot onto the disk: from the disk, a peer or the store."""
+    def fetch(self, sha256: str, peers: tuple[str, ...], experiment: str) -> Blob | None:
+        """Gets a snapshot onto the disk for a run of an experiment: from the disk, a peer or the store."""
         blob = self.disk.get(sha256)
         for peer in peers:
             other = self.agents[peer]
@@ -239,7 +243,7 @@ class Agent:
                 blob = other.disk.get(sha256)
         blob = blob or self.store.get(sha256)
         if blob is not None:
-            self.disk[sha256] = blob
+            self.keep(blob, experiment)
         return blob
 
     def left(self, process: Process) -> None:
@@ -265,7 +269,7 @@ class Agent:
     def die(self, disk_lost: bool) -> None:
         """The agent and its processes are gone, perhaps with the disk."""
         for process in self.channels.values():
-            process.alive = False
+            process.kill()
             self._orphans(process)
         for answer in self.orders.values():
             if answer is not None and not answer.error and not self._known(answer.experiment, answer.sha256):
@@ -275,6 +279,7 @@ class Agent:
         self.on_machine.clear()
         if disk_lost:
             self.disk.clear()
+            self.needed_by.clear()
         self.drop()
         self.alive = False
 

@@ -11,7 +11,7 @@ from unittest import mock
 from hopyard.policy.vocabulary import StartJob
 from hopyard_scheduler.core import (
     Core,
-    commands,
+    checks,
     dispatch,
     learning,
     losses,
@@ -20,6 +20,7 @@ from hopyard_scheduler.core import (
     predicting,
     preemption,
     quota,
+    running,
     thinking,
 )
 from hopyard_scheduler.core.channels import Channel
@@ -97,9 +98,9 @@ def _gang_on_busy_machine() -> list[Patch]:
         if len(found) > 1 or any(m.idle for m in found):
             busy = [m for m in x.machines.values() if not m.idle and m not in found]
             return found if len(found) == 1 else [found[0], *(busy or found[1:])[:1]]
-        raise commands.RefusedError("no machine")
+        raise checks.RefusedError("no machine")
 
-    return [(commands, "_gang", gang)]
+    return [(running, "_gang", gang)]
 
 
 def _local_snapshot_outlives_its_node() -> list[Patch]:
@@ -255,7 +256,7 @@ def _believed_machine_granted() -> list[Patch]:
 
 
 def _started_in_vain() -> list[Patch]:
-    return [(thinking, "in_vain", lambda x, effect: False)]
+    return [(thinking, "in_vain", lambda x, send: False)]
 
 
 def _generator_not_told() -> list[Patch]:
@@ -282,9 +283,9 @@ BUGS: dict[str, Bug] = {
     "share ignored at the deadline": Bug(_share_ignored, ("predict", "rungs", "tree"), first=27),
     "fork from a lost snapshot starts anew": Bug(_fork_from_lost_snapshot_starts_anew),
     "snapshot collected that is needed": Bug(_newest_stored_not_retained),
-    "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for, first=137),
+    "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for, first=217),
     "local snapshots left on their node": Bug(_local_snapshots_left_on_their_node, first=15),
-    "policy not asked when a wait is over": Bug(_not_asked_after_a_wait, ("barrier",), first=24),
+    "policy not asked when a wait is over": Bug(_not_asked_after_a_wait, ("barrier",), first=89),
     "lives of agents forgotten": Bug(_lives_forgotten, first=10),
     "bytes deleted that another experiment needs": Bug(_bytes_of_another_experiment_deleted),
     "snapshot quota ignored": Bug(_quota_ignored),

@@ -24,6 +24,7 @@ from hopyard.policy import (
     TimerFired,
 )
 from hopyard_policies.default import DefaultPolicy
+from hopyard_policies.stages.policy import StageTreePolicy
 
 
 def create_enough(cluster: Cluster, wanted: int) -> None:
@@ -358,6 +359,15 @@ class Barrier(DefaultPolicy):
         super().__init__(barrier=True, epoch=2)
 
 
+class Stages(StageTreePolicy):
+    """Trains common beginnings of sequences once; clients' requests come in between."""
+
+    ends_jobs = False
+
+    def __init__(self) -> None:
+        super().__init__(save_every=2)
+
+
 PROBES: dict[str, type[Policy]] = {
     "predict": Predict,
     "rungs": Rungs,
@@ -365,6 +375,7 @@ PROBES: dict[str, type[Policy]] = {
     "hops": Hops,
     "pairs": Pairs,
     "barrier": Barrier,
+    "stages": Stages,
 }
 
 CONTENT_AT_THE_END = frozenset({"predict", "pairs", "barrier"})

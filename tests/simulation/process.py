@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING
 
 from hopyard.policy.vocabulary import DecisionKind, Report, RunEndReason, RunMode
 from hopyard_scheduler.core.effects import Amend, CommandBody, Decide, Kill, Start
-from hopyard_scheduler.core.events import (
-    Amended,
-    Ended,
-    Reports,
-    RunBody,
-    RunKey,
-    SnapshotInfo,
-    SnapshotStored,
-    SnapshotTaken,
-    Started,
-)
+from hopyard_scheduler.core.events import Amended, Ended, Reports, RunBody, SnapshotStored, SnapshotTaken, Started
+from hopyard_scheduler.core.values import RunKey, SnapshotInfo
 from tests.simulation import training
 from tests.simulation.training import Blob
 
@@ -52,7 +43,8 @@ class Process:
         self.saved_at: int | None = None
         self.ending: DecisionKind | None = None
         self.parked_by_decision = False
-        self.lr = int(start.hyperparameters["lr"])
+        self.rates = training.Rates(start.hyperparameters)
+        self.unsaved: list[int] = []  # States since it has loaded or saved one.
 
     # ---------------------------------------------------------------------------------------------------------- channel
 
@@ -79,11 +71,9 @@ class Process:
         blob = self.agent.disk.get(taken.sha256)
         if blob is not None and self.agent.world.happens(self.agent.rates.not_stored):
             self.agent.world.fault("snapshot not stored", taken.sha256)
-            self.agent.only_here.add(taken.sha256)
             self.say(SnapshotStored(taken.position, taken.sha256, "the store is full"))
         elif blob is not None:  # Otherwise nobody needs it any more.
             self.agent.store.put(blob, self.key.experiment)
-            self.agent.only_here.discard(taken.sha256)
             self.agent.world.note(self.agent.node, "stores", taken.sha256, "for", self.key)
             self.say(SnapshotStored(taken.position, taken.sha256))
         self._maybe_forget()
@@ -110,18 +100,18 @@ class Process:
         world = self.agent.world
         blob: Blob | None = None
         if self.start.snapshot is not None:
-            blob = self.agent.fetch(self.start.snapshot.sha256, self.start.snapshot_nodes)
+            blob = self.agent.fetch(self.start.snapshot.sha256, self.start.snapshot_nodes, self.key.experiment)
             if blob is None:
                 self.finish(Ended(RunEndReason.LOST, 0, message="no copy of the snapshot can be had"))
                 return
         self.loaded = True
         self.position = self.last_save = blob.position if blob is not None else 0
-        self.state = blob.state if blob is not None else training.initial(self.lr)
+        self.state = blob.state if blob is not None else training.initial(self.rates.before(1))
         self.say(Started(self.position))
         if self.key.rank != 0:
             self._follow()
             return
-        if self.start.mode is RunMode.EVALUATE:
+        if self.start.mode is not RunMode.TRAIN:
             world.later(world.rng.uniform(0.1, 0.6), self._evaluated)
         else:
             self._go()
@@ -130,6 +120,8 @@ class Process:
         if not self.alive:
             return
         values, examples = training.evaluation(self.state, self.start.input)
+        if self.start.mode is RunMode.PROFILE:
+            values = {"seconds": 1.0 + self.rates.before(1) % 5}
         self.parked = True
         self.say(Reports((Report(self.position, values, 0.1, self.start.input, examples, at_until=True),)))
         if self.ending is not None:
@@ -180,10 +172,13 @@ class Process:
             return
         if world.happens(agent.rates.crash):
             world.fault("runner crash", self.key)
+            self._lose()
             self.finish(Ended(RunEndReason.LOST, self.position, message="killed by signal 9"))
             return
         self.position += 1
-        self.state = training.train(self.state, self.lr, self.position)
+        self.state = training.train(self.state, self.rates.before(self.position), self.position)
+        self.unsaved.append(self.state)
+        world.trained[self.key.experiment, self.key.job, self.state] += 1
         self.saved_at = None
         self.parked = self.position >= self.until
         self.say(Reports((Report(self.position, training.metrics(self.state), 0.5, at_until=self.parked),)))
@@ -202,10 +197,9 @@ class Process:
 
     def _save(self) -> SnapshotInfo:
         blob = Blob(self.position, self.state)
-        self.agent.disk[blob.sha256] = blob
-        if self.start.ships_by_order:
-            self.agent.only_here.add(blob.sha256)
+        self.agent.keep(blob, self.key.experiment)
         self.last_save = self.saved_at = self.position
+        self.unsaved.clear()
         return SnapshotInfo(self.position, blob.sha256, 100)
 
     def _leave(self) -> None:
@@ -214,6 +208,17 @@ class Process:
         else:
             training_run = self.start.mode is RunMode.TRAIN
             self.finish(Ended(RunEndReason.SUSPENDED, self.position, self._save() if training_run else None))
+
+    def _lose(self) -> None:
+        """What it has trained and not saved is lost."""
+        self.agent.world.lost.update((self.key.experiment, self.key.job, state) for state in self.unsaved)
+        self.unsaved.clear()
+
+    def kill(self) -> None:
+        """The process is gone, without a word."""
+        if self.alive:
+            self._lose()
+        self.alive = False
 
     def finish(self, ended: Ended) -> None:
         """The process leaves its machine."""
@@ -285,7 +290,7 @@ class Process:
             self._go()
 
     def _released(self) -> None:
-        if self.start.mode is RunMode.EVALUATE:
+        if self.start.mode is not RunMode.TRAIN:
             self.finish(Ended(RunEndReason.UNTIL, self.position))
         elif self.until > self.position:
             self._go()

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import TerminateJob
+from hopyard.policy.vocabulary import Report, TerminateJob
+from hopyard_policies.stages.policy import StageTreePolicy
 from hopyard_scheduler.core.events import (
     DataChanged,
     ExperimentCreated,
@@ -19,16 +20,15 @@ from hopyard_scheduler.core.events import (
     MemberJoined,
     NodeDrained,
     Operated,
-    PlacedData,
-    PlacedPartition,
     Requested,
-    Settings,
     Updated,
 )
 from hopyard_scheduler.core.member import Phase
-from tests.simulation import faults
+from hopyard_scheduler.core.values import EarlierTrial, PlacedData, PlacedPartition, Settings
+from tests.simulation import faults, training
 from tests.simulation.agent import Agent
-from tests.simulation.invariants import InvariantError, Invariants
+from tests.simulation.invariants import Invariants
+from tests.simulation.legal import InvariantError
 from tests.simulation.probes import CONTENT_AT_THE_END, PROBES
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.training import Store
@@ -70,13 +70,15 @@ class Schedule:
         self.wanted = events
         self.world = World(self.seed, trace)
         rng = self.world.rng
-        self.rates = faults.draw(rng)
+        self.rates = self.tempered(faults.draw(rng))
         self.store = Store()
         self.agents: dict[str, Agent] = {}
         for name, machines in (("n1", 2), ("n2", 1), ("n3", rng.choice([1, 2]))):
             self.agents[name] = Agent(self.world, self.rates, name, machines, self.store, self.agents)
         self.invariants = Invariants(self.agents, self.store)
-        self.scheduler = Scheduler(self.world, self.rates, self.agents, self.store, PROBES[probe], self.invariants)
+        policy = PROBES[probe]
+        propose = training.sequenced if issubclass(policy, StageTreePolicy) else training.proposed
+        self.scheduler = Scheduler(self.world, self.rates, self.agents, self.store, policy, self.invariants, propose)
         self.created = 0
         self._choices = random.Random(
             f"snapshots of {self.seed}"
@@ -85,6 +87,10 @@ class Schedule:
         self._quiet = random.Random(f"quiet policies of {self.seed}")
         self._late = random.Random(f"more time of {self.seed}")
         self.paused: set[str] = set()
+
+    def tempered(self, rates: faults.Rates) -> faults.Rates:
+        """Which of the faults that were drawn strike: all."""
+        return rates
 
     # ------------------------------------------------------------------------------------------------------------- run
 
@@ -127,7 +133,7 @@ class Schedule:
         if self._more.random() < 0.5:
             self.world.later(self._more.uniform(2.0, 10.0), self._hold_again)
         self.world.later(self._late.uniform(2.0, 10.0), self._more_time_again)
-        if self.probe == "tree":
+        if PROBES[self.probe].on_request is not Policy.on_request:
             self.world.later(6.0, self._request)
         if PROBES[self.probe].evaluates:
             self.world.later(1.0, self._announce)
@@ -220,10 +226,18 @@ class Schedule:
             requests=policy.on_request is not Policy.on_request,
             space={"lr": {"int": [0, 1_000_003]}},
             evaluates=policy.evaluates,
+            forks=policy.forks,
+            forks_newest=policy.forks_newest,
+            whole=True,
+            plan="root" if issubclass(policy, StageTreePolicy) else "",
+            lasting=issubclass(policy, StageTreePolicy),
         )
         data = None
-        if policy.evaluates:  # It needs machines on nodes that hold all the data between them.
-            data, settings = DATA, replace(settings, slots=None, concurrency=None)
+        settings = self.adapted(settings)
+        if policy.evaluates:
+            data = DATA
+            if policy.nodes is Policy.nodes:  # It needs machines on nodes that hold all the data between them.
+                settings = replace(settings, slots=None, concurrency=None)
         name = f"x{self.created + 1}"
         core = self.scheduler.core
         live = [x for x in core.experiments.values() if not x.phase.over and not core.thinks(x.id)]
@@ -233,8 +247,33 @@ class Schedule:
             own = replace(settings, metric=group.settings.metric, mode=group.settings.mode)
             self.scheduler.handle(MemberJoined(self.world.now, group.id, name, own))
         else:
-            self.scheduler.handle(ExperimentCreated(self.world.now, name, settings, data=data))
+            earlier = self._earlier(name) if settings.plan else ()
+            self.scheduler.handle(ExperimentCreated(self.world.now, name, settings, data=data, earlier=earlier))
+            if not self.scheduler.journalled(name):
+                for info in (info for trial in earlier for info in trial.snapshots):
+                    self.store.drop(info.sha256, name)
         self.created += self.scheduler.journalled(name)  # It is not there if the scheduler crashed over it.
+
+    def _earlier(self, name: str) -> tuple[EarlierTrial, ...]:
+        """What all experiments have trained so far; what the store has of it is the new one's, too."""
+        assert self.scheduler.core is not None
+        found = []
+        for x in self.invariants.streams(self.scheduler.core).values():
+            for job in (job for job in x.jobs.values() if job.hyperparameters is not None):
+                reports = tuple(Report(point.position, point.metrics, point.seconds) for point in x.curve(job))
+                saved = [e.info for e in x.snapshots.of(job.id) if e.stored and reports]
+                there = tuple(i for i in saved if i.sha256 in self.store and i.position <= reports[-1].position)
+                for info in there:
+                    self.store.put(self.store[info.sha256], name)
+                if reports:
+                    found.append(
+                        EarlierTrial(f"{x.id}/{job.id}", dict(job.hyperparameters or {}), reports, None, there)
+                    )
+        return tuple(found)
+
+    def adapted(self, settings: Settings) -> Settings:
+        """The terms of an experiment that is about to be created: as they were drawn."""
+        return settings
 
     def _announce(self) -> None:
         """Says which nodes hold what: all that are there hold what they always did."""
@@ -406,7 +445,7 @@ class Schedule:
     def _request(self) -> None:
         core = self.scheduler.core
         if core is not None and "x1" in core.experiments and not core.experiments["x1"].phase.over:
-            self.scheduler.handle(Requested(self.world.now, "x1", "r1", {"lr": 4242}, 4))
+            self.scheduler.handle(Requested(self.world.now, "x1", "r1", self.scheduler.propose(4242), 4))
 
 
 def run(probe: str, seed: int, events: int = 200, trace: bool = False) -> Outcome:

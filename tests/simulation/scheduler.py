@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hopyard.policy import Policy
 from hopyard.predictor import LEVELS, Curve, Prediction
 from hopyard.predictor.wire import prediction_to_wire
+from hopyard_policies.mop.exact import KIND, from_plain
+from hopyard_policies.mop.planning import longest
 from hopyard_scheduler.core import CLUSTER_STREAM, Core
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -36,12 +38,12 @@ from hopyard_scheduler.core.events import (
     Operated,
     PolicyAnswered,
     PolicyFailed,
-    RunKey,
     RunMessage,
     SnapshotShipped,
     TimerElapsed,
 )
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.values import RunKey
 from hopyard_scheduler.policyhost import PolicyHost
 from tests.simulation import dump, training
 from tests.simulation.agent import unreliable
@@ -93,6 +95,7 @@ class Scheduler:
         store: Store,
         new_policy: Callable[[], Policy],
         watcher: Watcher,
+        propose: Callable[[int], dict[str, Any]] = training.proposed,
     ) -> None:
         self.world = world
         self.rates = rates
@@ -100,6 +103,7 @@ class Scheduler:
         self.store = store
         self.new_policy = new_policy
         self.watcher = watcher
+        self.propose = propose
         self.core: Core | None = Core()
         self.hosts: dict[str, PolicyHost] = {}
         self.given_up: set[str] = set()  # Policies that took too long: to be made again from the journal.
@@ -316,10 +320,13 @@ class Scheduler:
         error = ""
         if ask.kind == "create_job":
             seed = training.mix(int(ask.payload["job"]), 77)  # Two experiments train the same, and share bytes.
-            result = {"lr": seed % 1_000_003}
+            result = self.propose(seed)
         elif self.world.happens(self.rates.failed_answer):
             self.world.fault("failed answer", ask.kind)
             error = "the predictor failed"
+        elif ask.kind == KIND:
+            plan = longest(from_plain(ask.payload), self.world.rng)
+            result = {"placed": [[*placed.unit, placed.machine] for placed in plan.placed]}
         else:
             result = prediction_to_wire(_predicted(ask.payload["question"]))
         answered = Answered(0.0, ask.experiment, ask.ticket, result, error)

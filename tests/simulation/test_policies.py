@@ -1,14 +1,19 @@
 """Built-in policies under the same faults as the probes, in a few schedules each."""
 
+from typing import Any
+
 import pytest
 
-from hopyard.policy import ApplicationStat, Cluster, Policy, RunEnd, RunMode
+from hopyard.policy import ApplicationStat, Cluster, Data, JobState, Policy, RunEnd, RunMode
 from hopyard_policies.bandit import BanditPolicy
+from hopyard_policies.halving import AshaPolicy, ShaPolicy
 from hopyard_policies.median import MedianPolicy
 from hopyard_policies.mop import MopPolicy
 from hopyard_policies.pbt import PbtPolicy
+from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined
+from tests.asha_checker import Bracket, Judge, Violation, positions
 from tests.simulation.probes import PROBES, Predict
-from tests.simulation.schedule import run
+from tests.simulation.schedule import Schedule, run
 
 
 class Bandit(BanditPolicy):
@@ -46,15 +51,32 @@ class Pbt(PbtPolicy):
         super().__init__(population=3, interval=2, truncation=0.5)
 
 
+class Asha(AshaPolicy):
+    """Rungs at 1, 2, 4 and on, in two brackets, so that short jobs are promoted again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(eta=2, brackets=[0, 1])
+
+
+class Sha(ShaPolicy):
+    """The same rungs, and brackets that are decided with the few jobs that there are."""
+
+    def __init__(self) -> None:
+        super().__init__(eta=2, brackets=[0, 1], width=3)
+
+
 class Mop(MopPolicy):
     """Holds every epoch that a job has been through against what it was trained on, and when."""
 
-    def __init__(self) -> None:
-        super().__init__(barrier=True)
+    def __init__(self, **parameters: Any) -> None:
+        super().__init__(**{"barrier": True, **parameters})
         self.trained: dict[str, dict[int, str]] = {}
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         unit = self._visits.running.get(run.job)
+        if unit is not None and run.mode is RunMode.TRAIN:
+            # What is lost may be found again, with its node.
+            self.trained.setdefault(run.job, {}).setdefault(unit.position, unit.partition)
         if unit is not None and run.mode is RunMode.TRAIN and run.resume_position > unit.position:
             assert run.resume_position == unit.position + 1
             units = self.trained.setdefault(run.job, {})
@@ -67,9 +89,63 @@ class Mop(MopPolicy):
         super().on_run_end(cluster, run)
 
 
+class Planned(Mop):
+    """With pilots, and plans that come late."""
+
+    def __init__(self) -> None:
+        super().__init__(scheduler="milp", pilot=True)
+
+
+class Tuned(Mop):
+    """Ends the jobs that its tuner leaves waiting, when that wants nothing more: here everything must end."""
+
+    def _turn(self, cluster: Cluster, data: Data) -> None:
+        super()._turn(cluster, data)
+        coming = cluster.experiment.jobs_left or cluster.count(JobState.CREATING)
+        if not coming and not self._search.busy:
+            for job in cluster.idle_jobs():
+                cluster.terminate_job(job.id)
+
+
+class MopAsha(Tuned):
+    """Promotes after one epoch and after two."""
+
+    def __init__(self) -> None:
+        super().__init__(tuner={"name": "asha", "eta": 2, "r": 1}, barrier=False, configurations=3)
+
+
+class MopHyperband(Tuned):
+    """Loops through brackets in rounds."""
+
+    def __init__(self) -> None:
+        super().__init__(tuner={"name": "hyperband", "eta": 2})
+
+
+class MopPbt(Tuned):
+    """Copies members after each epoch."""
+
+    forks_newest = True
+
+    def __init__(self) -> None:
+        super().__init__(tuner={"name": "pbt", "population": 3, "interval": 1, "truncation": 0.5}, barrier=False)
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize(("name", "policy"), [("bandit", Bandit), ("median", Median), ("pbt", Pbt), ("mop", Mop)])
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        ("bandit", Bandit),
+        ("median", Median),
+        ("pbt", Pbt),
+        ("mop", Mop),
+        ("mop planned", Planned),
+        ("sha", Sha),
+        ("mop with asha", MopAsha),
+        ("mop with hyperband", MopHyperband),
+        ("mop with pbt", MopPbt),
+    ],
+)
 def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, name, policy)
     outcomes = [run(name, seed) for seed in range(20)]
@@ -82,3 +158,27 @@ def test_experiments_that_their_policies_end_survive_all_faults(monkeypatch: pyt
     monkeypatch.setitem(PROBES, "ends", Ends)
     outcomes = [run("ends", seed) for seed in range(20)]
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_every_promotion_under_all_faults_is_that_of_algorithm_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An independent judge reads the journals of all searches that are no groups: their ladders are known."""
+    monkeypatch.setitem(PROBES, "asha", Asha)
+    promotions = again = 0
+    for seed in range(20):
+        schedule = Schedule("asha", seed, 200, False)
+        assert schedule.run().error == "", seed
+        for stream, events in schedule.scheduler.journal.items():
+            created = events[0]
+            if not isinstance(created, ExperimentCreated) or any(isinstance(event, MemberJoined) for event in events):
+                continue
+            R, mode = created.settings.max_position, created.settings.mode
+            judge = Judge([Bracket(positions(1, R, 2, s), 2, mode) for s in (0, 1)], "score")
+            try:
+                found = judge.follow(events)
+            except Violation as violation:
+                pytest.fail(f"asha:{seed} {stream}: {violation}")
+            promotions, again = promotions + len(found.promotions), again + len(found.again)
+    assert promotions > 100
+    assert again > 20

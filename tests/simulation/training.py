@@ -6,7 +6,10 @@ Whoever trains from a wrong or stale snapshot therefore reports metrics that dif
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from hopyard.sequences import as_sequence
 
 _MASK = (1 << 64) - 1
 
@@ -51,6 +54,32 @@ def mix(*values: int) -> int:
         h = ((h ^ (value & _MASK)) * 0xBF58476D1CE4E5B9) & _MASK
         h ^= h >> 29
     return h
+
+
+class Rates:
+    """A configuration's `lr`, a number or a sequence of numbers, by position."""
+
+    def __init__(self, hyperparameters: Mapping[str, Any]) -> None:
+        self._lr = as_sequence(hyperparameters["lr"])
+
+    def before(self, position: int) -> int:
+        """What is in force in the unit that ends at a position (>= 1)."""
+        found = self._lr.value(position - 1)
+        assert isinstance(found, int)
+        return found
+
+
+def proposed(seed: int) -> dict[str, Any]:
+    """A configuration of its own for each seed."""
+    return {"lr": seed % 1_000_003}
+
+
+def sequenced(seed: int) -> dict[str, Any]:
+    """A configuration that has its beginning in common with others."""
+    first, second = 1 + seed % 6, 1 + seed // 6 % 6
+    if first >= second:
+        return {"lr": {"sequence": {"multi_step": {"milestones": [first], "values": [1, 2 + seed // 36 % 2]}}}}
+    return {"lr": {"sequence": {"multi_step": {"milestones": [first, second], "values": [1, 2, 3]}}}}
 
 
 def initial(lr: int) -> int:

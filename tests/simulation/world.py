@@ -19,6 +19,10 @@ class World:
         self.faults: Counter[str] = Counter()
         self.faulty = True
         self.orphans: set[str] = set()  # Blobs that came to the store when nobody was left to say so.
+        self.trained: Counter[tuple[str, str, int]] = (
+            Counter()
+        )  # How often runs came to a state, by experiment and job.
+        self.lost: Counter[tuple[str, str, int]] = Counter()  # What runs that crashed had not saved.
         self.story: list[str] | None = [] if trace else None
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = itertools.count()

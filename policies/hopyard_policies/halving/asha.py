@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from hopyard.policy import Cluster, JobState
 from hopyard_policies.halving.bracket import Bracket
@@ -22,29 +23,30 @@ class AsynchronousPolicy(HalvingPolicy):
         """How many configurations each bracket gets of all."""
 
     def _set_up(self) -> None:
-        if not self._brackets:
-            for s in self._rates_here():
-                self._open(Bracket(self._eta, len(self._ladder) - s), s)
+        ladder = self._ladder
+        if not ladder.brackets:
+            for s in ladder.rates(self._standard):
+                ladder.open(Bracket(ladder.eta, len(ladder.positions) - s), s)
         self._widths = self._divided()
 
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
-        return self._widths, [len(self._ladder) - s for s in self._stops]
+        return self._widths, self._ladder.lengths
 
     def _promotion(self, cluster: Cluster, staying: str) -> tuple[str, int] | None:
         for bracket, job, rung in self._candidates():
             state = cluster.jobs[job].state
-            if job == staying or state.idle or state is JobState.COMPLETED:
+            if job == staying or cluster.waits(job) or state is JobState.COMPLETED:
                 return job, rung
             if state.ended:
                 bracket.give_up(job, rung)
         return None
 
     def _promotable(self, cluster: Cluster) -> int:
-        states = (cluster.jobs[job].state for _, job, _ in self._candidates())
-        return sum(state.idle or state is JobState.COMPLETED for state in states)
+        jobs = (job for _, job, _ in self._candidates())
+        return sum(cluster.waits(job) or cluster.jobs[job].state is JobState.COMPLETED for job in jobs)
 
     def _candidates(self) -> Iterator[tuple[Bracket, str, int]]:
-        for bracket in self._brackets:
+        for bracket in self._ladder.brackets:
             for job, rung in bracket.promotable():
                 yield bracket, job, rung
 
@@ -70,6 +72,8 @@ class AshaPolicy(AsynchronousPolicy):
         brackets: By early-stopping rate: bracket s begins at rung s of the ladder. None: 0, 1 and 2, as far as they have two rungs.
         infinite: The infinite horizon, with bracket 0 alone by default.
         ahead: Jobs created beyond those that have a machine, in 0..10000.
+        elastic: How jobs train on several machines each, and on how many (`hopyard_policies.elastic`): those with the longest way to
+            their rungs get most. None: each on one.
 
     Raises:
         ValueError: An argument is out of range, or two do not go together.
@@ -83,6 +87,7 @@ class AshaPolicy(AsynchronousPolicy):
         brackets: Sequence[int] | None = None,
         infinite: bool = False,
         ahead: int = 2,
+        elastic: Mapping[str, Any] | None = None,
     ) -> None:
         if type(infinite) is not bool:
             raise ValueError(f"infinite is {infinite!r}; it must be true or false")
@@ -93,22 +98,22 @@ class AshaPolicy(AsynchronousPolicy):
         self._infinite = infinite
         if infinite:
             r, brackets = r if r is not None else 1, brackets if brackets is not None else [0]
-        super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead)
+        super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead, elastic=elastic)
 
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
         widths, rungs = super()._beginnings()
         return widths, [] if self._infinite else rungs
 
-    def _standard(self) -> tuple[int, ...]:
-        return standard(len(self._ladder))
+    def _standard(self, rungs: int) -> tuple[int, ...]:
+        return standard(rungs)
 
     def _divided(self) -> tuple[int, ...]:
-        begun = [bracket.size for bracket in self._brackets]
-        return divided(self._configurations, [len(self._ladder) - s for s in self._stops], self._eta, begun)
+        begun = [bracket.size for bracket in self._ladder.brackets]
+        return divided(self._configurations, self._ladder.lengths, self._ladder.eta, begun)
 
     def _growing(self, cluster: Cluster) -> int | None:
         """The bracket that is furthest behind its part: the smallest (size + 1) / width, the first of several."""
-        sizes = [bracket.size for bracket in self._brackets]
+        sizes = [bracket.size for bracket in self._ladder.brackets]
         room = [((sizes[i] + 1) / width, i) for i, width in enumerate(self._widths) if sizes[i] < width]
         return min(room)[1] if room else None
 
@@ -123,13 +128,14 @@ class AsyncHyperbandPolicy(AsynchronousPolicy):
     Its parameters are those of `HalvingPolicy`; without `brackets` it loops through all of them.
     """
 
-    def _standard(self) -> tuple[int, ...]:
-        return tuple(range(len(self._ladder)))
+    def _standard(self, rungs: int) -> tuple[int, ...]:
+        return tuple(range(rungs))
 
     def _turns(self) -> list[int]:
         """How many configurations each bracket gets in a loop."""
-        counts = hyperband(len(self._ladder), self._eta)
-        return [counts[s] for s in self._stops]
+        rungs = len(self._ladder.positions)
+        counts = hyperband(rungs, self._ladder.eta)
+        return [counts[rungs - length] for length in self._ladder.lengths]
 
     def _divided(self) -> tuple[int, ...]:
         turns = self._turns()
@@ -139,5 +145,5 @@ class AsyncHyperbandPolicy(AsynchronousPolicy):
 
     def _growing(self, cluster: Cluster) -> int | None:
         turns = self._turns()
-        begun = sum(bracket.size for bracket in self._brackets) % sum(turns)
+        begun = sum(bracket.size for bracket in self._ladder.brackets) % sum(turns)
         return next(index for index in range(len(turns)) if begun < sum(turns[: index + 1]))

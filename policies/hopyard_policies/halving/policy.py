@@ -5,12 +5,13 @@ from __future__ import annotations
 import abc
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hopyard.policy import (
     CONTINUE,
-    ENDLESS,
     AnswerReady,
+    ApplicationStat,
     Cluster,
     Decision,
     ExperimentChange,
@@ -22,14 +23,15 @@ from hopyard.policy import (
     JobView,
     Policy,
     RunEnd,
+    ShareChange,
     Verdict,
 )
-from hopyard.policy.rungs import Rung, Standing
+from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import AmendRun, StartJob
 from hopyard_policies.creating import need_at_most, room
-from hopyard_policies.halving.bracket import Bracket
+from hopyard_policies.elastic import Elastic, made
 from hopyard_policies.halving.brackets import shortage
-from hopyard_policies.halving.rungs import LIMIT, MOST_RUNGS, extended, least, positions
+from hopyard_policies.halving.ladder import Ladder
 from hopyard_policies.parameters import need_whole
 
 
@@ -51,6 +53,8 @@ class HalvingPolicy(Policy):
         brackets: The brackets by their early-stopping rates, not how many they are: the paper's bracket s begins at rung s of the
             ladder, so [0] is the one that stops earliest, and [0, 1, 2] are three. None: the policy's own.
         ahead: Jobs created beyond those that have a machine, in 0..10000.
+        elastic: How jobs train on several machines each, and on how many (`hopyard_policies.elastic`): those with the longest way to
+            their rungs get most. None: each on one.
 
     Raises:
         ValueError: An argument is out of range, or two do not go together.
@@ -66,24 +70,16 @@ class HalvingPolicy(Policy):
         r: int | None = None,
         brackets: Sequence[int] | None = None,
         ahead: int = 2,
+        elastic: Mapping[str, Any] | None = None,
     ) -> None:
-        need_whole("eta", eta, 2)
         need_whole("ahead", ahead, 0)
-        for name, value in (("rungs", rungs), ("r", r)):
-            if value is not None:
-                need_whole(name, value)
-        need_at_most("rungs", rungs or 1, LIMIT)
         need_at_most("ahead", ahead)
-        if rungs is not None and r is not None:
-            raise ValueError(f"rungs is {rungs} and r is {r}; give one of them: the other follows")
-        self._eta, self._most, self._r, self._ahead = eta, rungs or MOST_RUNGS, r, ahead
-        self._rates = _rates(brackets)
-        self._ladder: tuple[int, ...] = ()
-        self._configurations = 0
-        self._brackets: list[Bracket] = []
-        self._stops: list[int] = []
-        """Of each bracket its early-stopping rate s: its bottom rung is rung s of the ladder."""
-        self._home: dict[str, int] = {}
+        self._ladder = Ladder(eta, rungs, r, brackets)
+        self._ahead = ahead
+        self._elastic = made(elastic)
+        self._gangs: list[JobView] = []
+        """Jobs that this answer starts once it is known who they are: elastic ones."""
+        self._configurations = -1
         self._queue: dict[str, None] = {}
         """Jobs on their way to a rung that have no run."""
         self._fresh: deque[str] = deque()
@@ -105,8 +101,8 @@ class HalvingPolicy(Policy):
         """How many configurations the first brackets get, and how many rungs they have."""
 
     @abc.abstractmethod
-    def _standard(self) -> tuple[int, ...]:
-        """The early-stopping rates of the brackets if none are given, rising."""
+    def _standard(self, rungs: int) -> tuple[int, ...]:
+        """The early-stopping rates of the brackets on so many rungs if none are given, rising."""
 
     @abc.abstractmethod
     def _growing(self, cluster: Cluster) -> int | None:
@@ -125,6 +121,8 @@ class HalvingPolicy(Policy):
         """Gives idle machines what comes next."""
         self._look(cluster)
         self._fill(cluster)
+        if self._elastic is not None and not self._others(cluster):
+            self._elastic.widen(cluster, self._left)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """A run has come to its rung: its job goes on in memory if it is promoted at once, and otherwise leaves its machine."""
@@ -140,30 +138,40 @@ class HalvingPolicy(Policy):
         self._amended[job.id] = cluster.amend_run(job.id, until=until)
         return Decision.proceed(until)
 
+    def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        """How long a unit takes on some machines is known."""
+        if self._elastic is not None:
+            self._elastic.on_profile(stat)
+
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         """A job that has not come to its rung is queued for it again; one that never will has the worst result there."""
+        if self._elastic is not None:
+            self._elastic.on_run_end(run)
         self._look(cluster)
         self._amended.pop(run.job, None)
         job = cluster.jobs[run.job]
-        if self._heading(job.id) is None:
+        if self._ladder.goal(job.id) is None:
             return
         self._queue[job.id] = None
         self._arrive(cluster, job)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
         """A new configuration waits for a bracket."""
-        self._look(cluster)
         self._fresh.append(created.job)
+        self._look(cluster)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
         """There will be fewer configurations than was thought."""
         self._look(cluster)
-        self._settle(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
         """More configurations or longer training may make promotions possible that were not."""
         self._look(cluster)
-        self._settle(cluster)
+
+    def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
+        """Elastic jobs make room for each other."""
+        if self._elastic is not None:
+            self._elastic.narrow(cluster, self._left)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
         """A run that was to go on and could not leaves its machine."""
@@ -179,18 +187,22 @@ class HalvingPolicy(Policy):
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
         """What could not be started is queued; a refused amendment ends the run, and its end queues the job."""
         command = verdict.command
-        if isinstance(command, StartJob) and self._heading(command.job) is not None:
+        if isinstance(command, StartJob) and self._ladder.goal(command.job) is not None:
             self._queue[command.job] = None
-            self._started.pop(command.job, None)
         elif isinstance(command, AmendRun):
             self._amended.pop(command.job, None)
 
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that jobs on their way or to be promoted need, and that new configurations will need."""
-        jobs = cluster.jobs
-        queued = sum(jobs[job].state.idle for job in (*self._queue, *self._started))
-        new = self._ready(cluster) + cluster.experiment.jobs_left
-        return cluster.busy_machines() + queued + self._promotable(cluster) + new
+        queued = sum(map(cluster.waits, {**self._queue, **self._started}))
+        waiting = queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
+        if self._elastic is not None:
+            return self._elastic.demand(cluster, waiting, self._left)
+        return cluster.busy_machines() + waiting
+
+    def gang(self, cluster: Cluster) -> int:
+        """The machines that a job needs at least."""
+        return self._elastic.least if self._elastic is not None else 1
 
     def _promotable(self, cluster: Cluster) -> int:
         """Jobs that could be promoted now if there were machines."""
@@ -203,28 +215,17 @@ class HalvingPolicy(Policy):
             ValueError: There can be no such brackets.
         """
         R = terms.max_position
-        if self._r is not None and self._r > R:
+        if self._ladder.r is not None and self._ladder.r > R:
             raise ValueError(
-                f"r is {self._r}, which is beyond stop.max_iterations, {R}: no rung would come before the end; "
+                f"r is {self._ladder.r}, which is beyond stop.max_iterations, {R}: no rung would come before the end; "
                 f"give an r below {R}, or more iterations"
             )
         self._plan(R, terms.jobs_left)
-        return shortage(*self._beginnings(), self._eta)
+        return shortage(*self._beginnings(), self._ladder.eta)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
         """Who stands where, by bracket, from the bottom."""
-        return tuple(
-            Rung(
-                bracket=index,
-                number=number,
-                position=self._ladder[self._stops[index] + number],
-                standings=tuple(Standing(job, rung.values[job], job in rung.promoted) for _, _, job in rung.results),
-                awaited=tuple(rung.awaited),
-                width=self._width(index, number),
-            )
-            for index, bracket in enumerate(self._brackets)
-            for number, rung in enumerate(bracket.rungs)
-        )
+        return self._ladder.shown(self._width)
 
     def _width(self, bracket: int, rung: int) -> int | None:
         """The most jobs that may ever stand at a rung; None: any number."""
@@ -233,74 +234,38 @@ class HalvingPolicy(Policy):
     # ------------------------------------------------------------------------------------------------------------- rungs
 
     def _look(self, cluster: Cluster) -> None:
-        """Begins an up-call: takes note of the terms as they are now."""
+        """Begins an up-call: takes note of the terms as they are now, and of who is at a rung or has ended though no run tells."""
         self._started = {}
         terms = cluster.experiment
-        if terms.running and self._plan(terms.max_position, terms.jobs_left + len(cluster.jobs)):
-            self._settle(cluster)
+        if terms.running:
+            self._plan(terms.max_position, terms.jobs_left + len(cluster.jobs))
+        self._settle(cluster)
+        self._take_in(cluster)
 
-    def _plan(self, R: int, n: int) -> bool:
-        """Sets up rungs and brackets for n configurations and R, as far as they have changed; returns whether they have.
+    def _plan(self, R: int, n: int) -> None:
+        """Sets up rungs and brackets for n configurations and R, as far as they have changed.
 
         Raises:
             ValueError: There can be no such brackets.
         """
-        if not self._ladder:
-            if self._r is None and R >= ENDLESS:
-                raise ValueError("the rungs follow from stop.max_iterations, which is not given: give it, or r")
-            r = least(R, self._eta, self._most) if self._r is None else min(self._r, R)
-            self._ladder = positions(R, r, self._eta)
-        elif self._ladder[-1] >= R and n == self._configurations:
-            return False
-        self._ladder = extended(self._ladder, R, self._eta)
-        self._configurations = n
-        self._set_up()
-        for bracket, s in zip(self._brackets, self._stops, strict=True):
-            bracket.heighten(len(self._ladder) - s)
-        return True
-
-    def _rates_here(self) -> tuple[int, ...]:
-        """The early-stopping rates of the brackets on this ladder.
-
-        Raises:
-            ValueError: The ladder has not so many rungs.
-        """
-        rates, most = self._rates or self._standard(), len(self._ladder) - 1
-        if rates[-1] > most:
-            at = ", ".join(map(str, self._ladder))
-            raise ValueError(
-                f"brackets is {list(rates)}, but the rungs are at {at}: bracket s begins at rung s, so the largest is {most}"
-            )
-        return rates
-
-    def _open(self, bracket: Bracket, s: int) -> None:
-        self._brackets.append(bracket)
-        self._stops.append(s)
-
-    def _heading(self, job: str) -> int | None:
-        home = self._home.get(job)
-        return None if home is None else self._brackets[home].heading(job)
-
-    def _target(self, job: str) -> int:
-        """The position of the rung that a job is on its way to."""
-        home, rung = self._home[job], self._heading(job)
-        assert rung is not None
-        return self._ladder[self._stops[home] + rung]
+        if self._ladder.reach(R) or n != self._configurations:
+            self._configurations = n
+            self._set_up()
 
     def _completes(self, job: JobView) -> bool:
         """Whether a job has nothing more to train: it is complete, or its run is about to make it so."""
         return job.high_water >= job.max_position or job.id in self._finished
 
     def _until(self, job: JobView) -> int:
-        return min(self._target(job.id), job.max_position)
+        goal = self._ladder.goal(job.id)
+        assert goal is not None
+        return min(goal, job.max_position)
 
     def _arrive(self, cluster: Cluster, job: JobView, finished: bool = False) -> bool:
         """Notes the result of a job that has come to its rung, or will never come; returns whether it has."""
-        home = self._home.get(job.id)
-        rung = None if home is None else self._brackets[home].heading(job.id)
-        if home is None or rung is None:
+        target = self._ladder.goal(job.id)
+        if target is None:
             return False
-        target = self._ladder[self._stops[home] + rung]
         if finished:
             self._finished.add(job.id)
         ends = finished or job.state is JobState.COMPLETED
@@ -308,10 +273,18 @@ class HalvingPolicy(Policy):
             return False
         value = self._value(cluster, job.id, target, ends)
         cost = -value if cluster.experiment.mode == "max" else value
-        self._brackets[home].report(job.id, value, cost)
+        self._ladder.home(job.id).report(job.id, value, cost)
         self._queue.pop(job.id, None)
         self._settle(cluster)
         return True
+
+    def _take_in(self, cluster: Cluster) -> None:
+        """Notes who of those that are queued has trained so far already, or has ended.
+
+        What they bring may decide a rung, and queue others.
+        """
+        while any(self._arrive(cluster, cluster.jobs[job]) for job in list(self._queue)):
+            pass
 
     def _value(self, cluster: Cluster, job: str, target: int, ends: bool) -> float:
         """The first value at or beyond a position; of a job that ends before, the last value; NaN without one."""
@@ -329,8 +302,12 @@ class HalvingPolicy(Policy):
 
         The machine of `staying` is free, too. If another job is to be promoted on it, that one is queued until it is left.
         """
-        machines = deque(machine.id for machine in cluster.idle_machines())
-        self._settle(cluster)
+        # Elastic jobs are found first, as many as can start, and get their machines then.
+        idle = cluster.idle_machines()
+        machines = (
+            deque(machine.id for machine in idle) if self._elastic is None else deque(self._elastic.slots(cluster))
+        )
+        self._take_in(cluster)
         waiting = self._resume(cluster, machines)
         stays = staying in self._queue
         self._queue.pop(staying, None)
@@ -340,7 +317,7 @@ class HalvingPolicy(Policy):
             job, rung = promotion
             if not free and (not machines or job == staying):
                 break
-            self._brackets[self._home[job]].promote(job, rung)
+            self._ladder.home(job).promote(job, rung)
             if self._arrive(cluster, cluster.jobs[job]):
                 continue  # It has trained so far already.
             if job == staying:
@@ -352,15 +329,15 @@ class HalvingPolicy(Policy):
                 free = False
         else:
             self._grow(cluster, machines)
+        if self._elastic is not None:
+            self._begin(cluster, self._elastic)
         return stays
 
     def _resume(self, cluster: Cluster, machines: deque[str]) -> int:
         """Sends on those on their way that have no run, first come first; returns how many still wait for a machine."""
-        while any(self._arrive(cluster, cluster.jobs[job]) for job in list(self._queue)):
-            pass  # Some have trained so far already, or ended. What they bring may decide a rung, and queue others.
-        if not self._queue:
-            return 0
         ready = [job for job in self._queue if cluster.waits(job)]
+        if self._elastic is not None:
+            ready = [view.id for view in self._elastic.first([cluster.jobs[job] for job in ready])]
         for job, machine in zip(ready, list(machines), strict=False):
             self._start(cluster, job, machine)
             machines.popleft()
@@ -371,16 +348,14 @@ class HalvingPolicy(Policy):
         waiting: list[str] = []
         while self._fresh and machines:
             job = self._fresh.popleft()
-            state = cluster.jobs[job].state
-            if not state.idle:
-                waiting += [] if state.ended else [job]  # Paused by a person.
+            if not cluster.waits(job):
+                waiting += [] if cluster.jobs[job].state.ended else [job]  # It, or its experiment, is paused.
                 continue
             home = self._growing(cluster)
             if home is None:
                 waiting.append(job)
                 break
-            self._home[job] = home
-            self._brackets[home].add(job)
+            self._ladder.enter(job, home)
             self._start(cluster, job, machines.popleft())
         self._fresh.extendleft(reversed(waiting))
         wanted = len(machines) + self._ahead - self._ready(cluster)
@@ -388,25 +363,36 @@ class HalvingPolicy(Policy):
             cluster.create_job()
 
     def _ready(self, cluster: Cluster) -> int:
-        """New configurations that may begin, and those on their way; not the ones that a person has paused."""
-        jobs = cluster.jobs
-        return sum(jobs[job].state.idle for job in self._fresh) + cluster.count(JobState.CREATING)
+        """New configurations that may begin, and those on their way; not the ones that are paused."""
+        return sum(map(cluster.waits, self._fresh)) + cluster.count(JobState.CREATING)
 
     def _start(self, cluster: Cluster, job: str, machine: str) -> None:
         self._queue.pop(job, None)
-        self._started[job] = None
-        until = self._until(cluster.jobs[job])
-        cluster.start_job(job, machine, until=until, allowed=until)
+        if self._elastic is not None:
+            self._gangs.append(cluster.jobs[job])
+        else:
+            self._start_on(cluster, cluster.jobs[job], (machine,))
 
+    def _start_on(self, cluster: Cluster, job: JobView, machines: tuple[str, ...]) -> None:
+        self._started[job.id] = None
+        until = self._until(job)
+        cluster.start_job(job.id, machines, until=until, allowed=until)
 
-def _rates(given: Sequence[int] | None) -> tuple[int, ...] | None:
-    if given is None:
-        return None
-    if not isinstance(given, list | tuple) or not given or any(type(s) is not int or s < 0 for s in given):
-        raise ValueError(
-            f"brackets is {given!r}; it must be a list of early-stopping rates, not how many brackets there are: [0] is the "
-            "one that stops earliest, [0, 1, 2] are three"
-        )
-    if len(set(given)) < len(given):
-        raise ValueError(f"brackets is {given!r}; an early-stopping rate can be there once")
-    return tuple(sorted(given))
+    def _begin(self, cluster: Cluster, elastic: Elastic) -> None:
+        """Starts those that are to start on gangs; who gets none is queued."""
+        jobs, self._gangs = self._gangs, []
+        coming = self._others(cluster)
+        for job in elastic.start(
+            cluster, jobs, coming, self._left, lambda job, gang: self._start_on(cluster, job, gang)
+        ):
+            self._queue[job.id] = None
+
+    def _others(self, cluster: Cluster) -> int:
+        """Jobs that wait for machines, or will, beside those that this answer starts."""
+        queued = sum(cluster.waits(job) for job in self._queue)
+        return queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
+
+    def _left(self, job: JobView) -> int:
+        """Units to the rung that a job is on its way to."""
+        goal = self._ladder.goal(job.id)
+        return max(min(goal, job.max_position) - job.position, 0) if goal is not None else 0

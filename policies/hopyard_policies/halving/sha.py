@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hopyard.policy import Cluster, JobState, Verdict
 from hopyard.policy.vocabulary import TerminateJob
@@ -16,6 +17,8 @@ from hopyard_policies.parameters import need_whole
 class SynchronousPolicy(HalvingPolicy):
     """Algorithm 1 of the ASHA paper in brackets that begin one after the other. How wide they are, subclasses say."""
 
+    _rates: Sequence[int] = ()
+    """The early-stopping rates of the brackets that begin one after the other, again and again."""
     _open_ones: tuple[SynchronousBracket, ...] = ()
     _spared: tuple[str, ...] = ()
     """Jobs that are to end and could not be ended, since a person has paused them."""
@@ -25,27 +28,27 @@ class SynchronousPolicy(HalvingPolicy):
         """Configurations of a whole bracket."""
 
     def _set_up(self) -> None:
-        self._rates_here()
+        self._rates = self._ladder.rates(self._standard)
         # Brackets that are decided are decided again when jobs may train further.
-        self._open_ones = tuple(bracket for bracket in self._brackets if isinstance(bracket, SynchronousBracket))
+        self._open_ones = tuple(bracket for bracket in self._ladder.brackets if isinstance(bracket, SynchronousBracket))
 
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
         left, widths, rungs = self._configurations, [], []
-        for s in self._rates_here():
+        for s in self._rates:
             widths.append(min(self._size(s), left))
-            rungs.append(len(self._ladder) - s)
+            rungs.append(len(self._ladder.positions) - s)
             left -= widths[-1]
         return widths, rungs
 
     def _growing(self, cluster: Cluster) -> int:
         newest = self._open_ones[-1] if self._open_ones else None
         if newest is None or newest.size >= newest.width:
-            rates = self._rates_here()
-            s = rates[len(self._brackets) % len(rates)]
-            newest = SynchronousBracket(self._eta, len(self._ladder) - s, self._size(s))
-            self._open(newest, s)
+            ladder = self._ladder
+            s = self._rates[len(ladder.brackets) % len(self._rates)]
+            newest = SynchronousBracket(ladder.eta, len(ladder.positions) - s, self._size(s))
+            ladder.open(newest, s)
             self._open_ones = (*self._open_ones, newest)
-        return len(self._brackets) - 1
+        return len(self._ladder.brackets) - 1
 
     def _settle(self, cluster: Cluster) -> None:
         """Decides the rungs that are complete: who goes on is queued, and the others end."""
@@ -91,12 +94,11 @@ class SynchronousPolicy(HalvingPolicy):
         terms = cluster.experiment
         if not terms.running or terms.jobs_left or cluster.count(JobState.CREATING):
             return False
-        states = (cluster.jobs[job].state for job in self._fresh)
-        return not any(state.idle for state in states)
+        return all(self._ladder.knows(job.id) for job in cluster.idle_jobs())
 
     def _width(self, bracket: int, rung: int) -> int | None:
-        found: Bracket = self._brackets[bracket]
-        return found.width // self._eta**rung if isinstance(found, SynchronousBracket) else None
+        found: Bracket = self._ladder.brackets[bracket]
+        return found.width // found.eta**rung if isinstance(found, SynchronousBracket) else None
 
 
 class ShaPolicy(SynchronousPolicy):
@@ -114,6 +116,7 @@ class ShaPolicy(SynchronousPolicy):
         brackets: By early-stopping rate, looped through in rising order: bracket s begins at rung s of the ladder. None: 0.
         width: Configurations of a bracket, at least 1; None: as many as bring one to R, eta^(its rungs - 1).
         ahead: Jobs created beyond those that have a machine, in 0..10000.
+        elastic: As `HalvingPolicy` has it.
 
     Raises:
         ValueError: An argument is out of range, or two do not go together.
@@ -127,17 +130,18 @@ class ShaPolicy(SynchronousPolicy):
         brackets: Sequence[int] | None = None,
         width: int | None = None,
         ahead: int = 2,
+        elastic: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead)
+        super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead, elastic=elastic)
         if width is not None:
             need_whole("width", width)
         self._given_width = width
 
-    def _standard(self) -> tuple[int, ...]:
+    def _standard(self, rungs: int) -> tuple[int, ...]:
         return (0,)
 
     def _size(self, s: int) -> int:
-        return self._given_width or needed(len(self._ladder) - s, self._eta)
+        return self._given_width or needed(len(self._ladder.positions) - s, self._ladder.eta)
 
 
 class HyperbandPolicy(SynchronousPolicy):
@@ -149,11 +153,11 @@ class HyperbandPolicy(SynchronousPolicy):
     Its parameters are those of `HalvingPolicy`; without `brackets` it loops through all of them.
     """
 
-    def _standard(self) -> tuple[int, ...]:
-        return tuple(range(len(self._ladder)))
+    def _standard(self, rungs: int) -> tuple[int, ...]:
+        return tuple(range(rungs))
 
     def _size(self, s: int) -> int:
-        return hyperband(len(self._ladder), self._eta)[s]
+        return hyperband(len(self._ladder.positions), self._ladder.eta)[s]
 
 
 class BohbPolicy(ShaPolicy):

@@ -1,8 +1,8 @@
-"""Which partitions a job has visited: in which order it trained on them, position by position."""
+"""Which partitions a job has visited: in which order it trained on them, position by position, and where it was evaluated."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hopyard.policy import JobView, Partition, RunEnd
@@ -26,7 +26,7 @@ class Running:
 
 
 class Visits:
-    """What each job was trained on, by the position at which the unit began, and what is under way.
+    """What each job was trained on, by the position at which the unit began, what it was evaluated on, and what is under way.
 
     All of it follows from what the policy started and from the ends of runs. A job that goes back to an earlier snapshot needs
     nothing here: only what lies before its position counts, and what lies behind tells what it trained there the first time.
@@ -35,6 +35,7 @@ class Visits:
     def __init__(self) -> None:
         self.running: dict[str, Running] = {}
         self._trained: dict[str, dict[int, str]] = {}
+        self._evaluated: dict[str, dict[int, set[str]]] = {}
 
     def start(self, job: str, unit: Running) -> None:
         """A unit begins."""
@@ -43,18 +44,32 @@ class Visits:
     def end(self, run: RunEnd) -> Running | None:
         """A training run is over. Answers its unit if that was trained and its result kept."""
         unit = self.running.pop(run.job, None)
-        if unit is None or run.resume_position <= unit.position:
+        if unit is None:
             return None
         trained = self._trained.setdefault(run.job, {})
+        if run.resume_position <= unit.position:
+            trained.setdefault(unit.position, unit.partition)  # Its snapshot may be found again, with its node.
+            return None
         if trained.get(unit.position) != unit.partition:
-            # Thrown back, it trained otherwise than the first time: what came behind that is no guide any more.
+            # Thrown back, it trained otherwise than the first time: what came behind that is no guide any more, and what was
+            # evaluated there was another model.
             self._trained[run.job] = trained = {at: name for at, name in trained.items() if at < unit.position}
+            evaluated = self._evaluated.pop(run.job, {})
+            self._evaluated[run.job] = {at: parts for at, parts in evaluated.items() if at <= unit.position}
         trained[unit.position] = unit.partition
         return unit
 
     def forget(self, job: str) -> None:
         """The job will never run again, or its unit never began."""
         self.running.pop(job, None)
+
+    def evaluate(self, job: str, position: int, part: str) -> None:
+        """A job was evaluated on a part at a position."""
+        self._evaluated.setdefault(job, {}).setdefault(position, set()).add(part)
+
+    def evaluated(self, job: JobView) -> Collection[str]:
+        """The parts on which a job was evaluated as it stands now."""
+        return self._evaluated.get(job.id, {}).get(job.position, ())
 
     def visited(self, job: JobView, epoch: int) -> set[str]:
         """What a job has visited since its present epoch began, at a position."""

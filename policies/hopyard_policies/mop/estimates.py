@@ -25,7 +25,7 @@ class Estimates:
 
     def learn(self, config: Hashable, machine: Hashable, size: float, seconds: float) -> None:
         """Takes account of a unit that ended: a partition of a size (> 0), in so many seconds."""
-        if seconds <= 0:
+        if not 0 < seconds < math.inf:
             return
         pace = math.log(seconds / size)
         units = self._by_config.setdefault(config, [])
@@ -35,6 +35,10 @@ class Estimates:
         speeds, costs = self._speeds, self._costs
         costs[config] = math.fsum(pace + speeds.get(where, 0.0) for where, pace in units) / len(units)
         speeds[machine] = math.fsum(costs[which] - pace for which, pace in others) / (len(others) + DOUBT)
+
+    def know(self, configs: Iterable[Hashable], machines: Iterable[Hashable]) -> bool:
+        """Whether all of these have shown something."""
+        return all(each in self._costs for each in configs) and all(each in self._speeds for each in machines)
 
     def of(self, configs: Iterable[Hashable], machines: Iterable[Hashable]) -> tuple[list[float], list[float]]:
         """What some configurations cost, and how fast some machines are."""

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any, Final
 
 import numpy as np
 
+from hopyard.extras import need
+from hopyard.solver import Solver
+from hopyard_policies.mop.bounds import lower_bound
+from hopyard_policies.mop.exact import from_plain
 from hopyard_policies.mop.hosting import host, loads
 from hopyard_policies.mop.problem import Placed, Problem, Schedule
+
+MOST_PAIRS: Final = 200_000
+"""Orders that a program may decide about: beyond that it takes very much memory, and finds nothing in hours."""
 
 
 class NoPlanError(RuntimeError):
@@ -34,11 +42,15 @@ def solve(problem: Problem, seconds: float) -> Schedule:
     if not units:
         return Schedule(())
     times = [problem.time(*unit, machine) for unit, machine in zip(units, hosting, strict=True)]
-    pairs = [
-        (a, b)
-        for a, b in combinations(range(len(units)), 2)
-        if hosting[a] == hosting[b] or units[a].config == units[b].config
-    ]
+    together: dict[tuple[str, int], list[int]] = {}
+    for number, (unit, machine) in enumerate(zip(units, hosting, strict=True)):
+        together.setdefault(("machine", machine), []).append(number)
+        together.setdefault(("config", unit.config), []).append(number)
+    pairs = sorted({pair for numbers in together.values() for pair in combinations(numbers, 2)})
+    if len(pairs) > MOST_PAIRS:
+        raise NoPlanError(
+            f"{len(units)} units are too many to plan exactly: {len(pairs)} orders, at most {MOST_PAIRS} can be decided"
+        )
     count = len(units)  # Variables: a start for each unit, the makespan, an order for each pair.
     large = sum(times) + max([0.0, *problem.config_free, *problem.machine_free])
     rows: list[int] = []
@@ -90,3 +102,29 @@ def _tidied(problem: Problem, hosting: list[int], times: list[float], starts: np
         configs[unit.config] = machines[machine] = start + times[number]
         placed.append(Placed(unit, machine, start, start + times[number]))
     return Schedule(tuple(placed))
+
+
+class MilpSolver(Solver):
+    """Plans an epoch of model hopper parallelism exactly (Cerebro, section 5.1), by a mixed integer linear program on HiGHS.
+
+    What it is asked is a problem (`hopyard_policies.mop.exact.to_plain`), what it answers the units in order of start: `placed`, each
+    [configuration, partition, machine], the `makespan`, and how that compares to what no plan can beat (`bound`).
+    """
+
+    def solve(self, payload: Any, seconds: float) -> Any:
+        """See `hopyard.solver.Solver`."""
+        need("scipy.optimize", "mop")
+        problem = from_plain(payload)
+        try:
+            plan = solve(problem, seconds)
+        except NoPlanError as error:
+            raise ValueError(str(error)) from error
+        bound = lower_bound(problem)
+        units = f"{len(plan.placed)} units on {len(problem.speeds)} machines"
+        ratio = f", {plan.makespan / bound:.3f} x the bound" if bound else ""
+        return {
+            "placed": [[*placed.unit, placed.machine] for placed in plan.placed],
+            "makespan": plan.makespan,
+            "bound": bound,
+            "said": f"a plan of {units} that takes {plan.makespan:.3g} s{ratio}",
+        }

@@ -55,6 +55,7 @@ class Online:
         self.running = dict(running or {})
         self._ends = {machine: problem.free_machine(machine) for machine in self.running}  # When each should be over.
         self._rule: Rule | None = None
+        self._given: Rule | None = None
 
     def free(self, config: int) -> None:
         """See `Rule`."""
@@ -65,7 +66,7 @@ class Online:
     def start(self, machines: Sequence[int], now: float = 0.0) -> list[tuple[int, Unit]]:
         """See `Rule`; `now` is counted as `ended` and `died` do."""
         if self._rule is None:
-            self._rule = self._make(self._left(now))
+            self._rule = self._make(self.left(now))
             for config in sorted(self.idle):
                 self._rule.free(config)
         started = self._rule.start(machines)
@@ -97,7 +98,19 @@ class Online:
         if _spread(costs, self._problem.costs) > limit or _spread(speeds, self._problem.speeds) > limit:
             self._problem, self._rule = replace(self._problem, costs=costs, speeds=speeds), None
 
-    def _left(self, now: float) -> Problem:
+    @property
+    def follows(self) -> bool:
+        """Whether the rule is the one that `follow` was given."""
+        return self._rule is not None and self._rule is self._given
+
+    def follow(self, rule: Rule) -> None:
+        """Goes by a rule for what is left now, until that has changed."""
+        self._rule = self._given = rule
+        for config in sorted(self.idle):
+            rule.free(config)
+
+    def left(self, now: float) -> Problem:
+        """What is still to be started, counted from now."""
         configs, machines = [0.0] * len(self.visited), [0.0] * len(self._problem.speeds)
         for machine, unit in self.running.items():
             configs[unit.config] = machines[machine] = max(self._ends[machine] - now, 0.0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from hopyard_policies.mop.carrying import carry_out
 from hopyard_policies.mop.dispatch import Following, Longest, Randomized, Rule
 from hopyard_policies.mop.hosting import host, loads
-from hopyard_policies.mop.problem import Problem, Schedule
+from hopyard_policies.mop.problem import Hosting, Problem, Schedule
 
 RESTARTS: Final = 30
 """Passes of the default scheduler at most: the first as its rule says, the others perturbed."""
@@ -21,18 +21,28 @@ CLOSE: Final = 1.001
 """A schedule within this factor of what cannot be beaten is good enough to look no further."""
 
 
+UNITS: Final = 4_000
+"""Units that all passes of a decision that cannot wait may place together, after the first one."""
+
+
 def longest(problem: Problem, rng: random.Random, restarts: int = RESTARTS) -> Schedule:
     """The default: the best of some passes of `Longest`, each with remaining times weighted at random anew."""
-    hosting = host(problem)
+    return _best(problem, host(problem), rng, restarts)[0]
+
+
+def _best(problem: Problem, hosting: Hosting, rng: random.Random, restarts: int) -> tuple[Schedule, Sequence[float]]:
+    """The best pass, and the weights that it had."""
     configs, machines = loads(problem, hosting)
     enough = CLOSE * max(configs + machines, default=0.0)
-    best = carry_out(problem, Longest(problem, hosting))
+    best: tuple[Schedule, Sequence[float]] = carry_out(problem, Longest(problem, hosting)), ()
     for number in range(1, restarts):
-        if best.makespan <= enough:
+        if best[0].makespan <= enough:
             break
         spread = 0.02 * 1.3 ** (number % 12)
         weights = [1.0 + spread * rng.random() for _ in problem.costs]
-        best = min(best, carry_out(problem, Longest(problem, hosting, weights)), key=lambda schedule: schedule.makespan)
+        found = carry_out(problem, Longest(problem, hosting, weights))
+        if found.makespan < best[0].makespan:
+            best = found, weights
     return best
 
 
@@ -59,15 +69,23 @@ SCHEDULERS: Final[Mapping[str, Callable[[Problem, random.Random], Schedule]]] = 
 }
 
 
-def dispatcher(problem: Problem) -> Rule:
+def dispatcher(problem: Problem, known: bool = False) -> Rule:
     """The default scheduler's rule where times are known roughly only: `Longest`, or a plan that is followed.
 
     As many equal configurations as equal machines leave no slack on either side: each of both must always be at work. Then
     whoever takes what is idle first takes it from those that cannot do without, and following a plan is better.
+
+    Args:
+        problem: What is left to do.
+        known: Its times were measured, so that perturbed restarts are worth their while: the rule then has the weights of the best
+            of them, as many as a decision can wait for.
     """
     hosting = host(problem)
     configs, machines = ([end for end in ends if end > 0] for ends in loads(problem, hosting))
     bound = max(configs + machines, default=0.0)
     if all(sum(ends) >= TIGHT * bound * len(ends) for ends in (configs, machines)):
         return Following(problem, longest(problem, random.Random(0)))
-    return Longest(problem, hosting)
+    if not known:
+        return Longest(problem, hosting)
+    restarts = min(RESTARTS, 1 + UNITS // max(len(problem.units), 1))
+    return Longest(problem, hosting, _best(problem, hosting, random.Random(0), restarts)[1])

@@ -7,10 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from hopyard.policy import Cluster, Data, JobView
 from hopyard_policies.mop.books import Visits, size
-from hopyard_policies.mop.dispatch import Rule
+from hopyard_policies.mop.dispatch import Following, Rule
 from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.online import Online
-from hopyard_policies.mop.problem import Problem, Unit
+from hopyard_policies.mop.problem import Placed, Problem, Schedule, Unit
+
+Step = tuple[str, str, str]
+"""A unit of a plan: machine, job, partition."""
 
 
 class Round:
@@ -21,9 +24,15 @@ class Round:
         data: Which of them hold what.
         jobs: Those that have units left.
         goals: Where the present epoch of each ends.
+        wanted: Where each is to get in the end, as far as is known.
         visits: What they have visited, and what they are trained on now.
         estimates: What is known of costs and speeds; the round adds what it sees.
         make: Makes the scheduler.
+
+    Attributes:
+        jobs: The names of those that have units left, by number.
+        machines: The same of machines.
+        partitions: The same of partitions.
     """
 
     def __init__(
@@ -32,15 +41,17 @@ class Round:
         data: Data,
         jobs: Sequence[JobView],
         goals: Mapping[str, int],
+        wanted: Mapping[str, int],
         visits: Visits,
         estimates: Estimates,
         make: Callable[[Problem], Rule],
     ) -> None:
         self._visits = visits
-        self._names = [each.name for each in data.train]
-        self._partitions = {name: number for number, name in enumerate(self._names)}
-        self._machines = list(cluster.machines)
-        self._jobs = [job.id for job in jobs]
+        self._estimates = estimates
+        self.partitions = [each.name for each in data.train]
+        self._numbers = {name: number for number, name in enumerate(self.partitions)}
+        self.machines = list(cluster.machines)
+        self.jobs = [job.id for job in jobs]
         self._goals = [goals[job.id] for job in jobs]
         self._held = {each.name for each in data.train if each.nodes}
         sizes = [size(each, data.train) for each in data.train]
@@ -50,14 +61,14 @@ class Round:
             [number for number, machine in enumerate(cluster.machines.values()) if machine.node in each.nodes]
             for each in data.train
         ]
-        costs, speeds = estimates.of(self._jobs, self._machines)
+        costs, speeds = estimates.of(self.jobs, self.machines)
         usual = math.fsum(1.0 / speed for speed in speeds) / max(len(speeds), 1)
         configs, machines = [0.0] * len(jobs), [0.0] * len(speeds)
         running: dict[int, Unit] = {}
-        for number, job in enumerate(self._jobs):
+        for number, job in enumerate(self.jobs):
             unit = visits.running.get(job)
             if unit is not None and unit.machine in cluster.machines:
-                machine, partition = self._machines.index(unit.machine), self._partitions[unit.partition]
+                machine, partition = self.machines.index(unit.machine), self._numbers[unit.partition]
                 running[machine] = Unit(number, partition)
                 end = unit.began + costs[number] * sizes[partition] / speeds[machine]
                 configs[number] = machines[machine] = max(end - cluster.now, 0.0)
@@ -70,11 +81,11 @@ class Round:
             config_free=configs,
             machine_free=machines,
             config_after=[
-                cost * usual * (job.max_position - goal)
+                cost * usual * max(wanted[job.id] - goal, 0)
                 for cost, job, goal in zip(costs, jobs, self._goals, strict=True)
             ],
         )
-        self._online = Online(problem, make, estimates, self._jobs, self._machines, running)
+        self._online = Online(problem, make, estimates, self.jobs, self.machines, running)
 
     def goes_on(
         self, machines: Collection[str], jobs: Sequence[JobView], goals: Mapping[str, int], able: Collection[str]
@@ -87,7 +98,7 @@ class Round:
             goals: Where the present epoch of each ends.
             able: Those that may start one.
         """
-        if list(machines) != self._machines or [job.id for job in jobs] != self._jobs:
+        if list(machines) != self.machines or [job.id for job in jobs] != self.jobs:
             return False
         if [goals[job.id] for job in jobs] != self._goals:
             return False
@@ -109,17 +120,46 @@ class Round:
             idle: Machines that may start something.
             now: The time.
         """
-        numbers = [number for number, machine in enumerate(self._machines) if machine in idle]
+        numbers = [number for number, machine in enumerate(self.machines) if machine in idle]
         for machine, unit in self._online.start(numbers, now) if numbers else ():
-            yield self._machines[machine], self._jobs[unit.config], self._names[unit.partition]
+            yield self.machines[machine], self.jobs[unit.config], self.partitions[unit.partition]
 
     def ended(self, machine: str, seconds: float) -> bool:
         """Takes note of a unit that ended after so many seconds; whether it was expected to."""
-        number = self._machines.index(machine) if machine in self._machines else -1
+        number = self.machines.index(machine) if machine in self.machines else -1
         if number not in self._online.running:
             return False
         self._online.ended(number, seconds)
         return True
+
+    @property
+    def known(self) -> bool:
+        """Whether the costs and speeds of all that takes part have been seen."""
+        return self._estimates.know(self.jobs, self.machines)
+
+    @property
+    def follows(self) -> bool:
+        """Whether it follows a plan that was given to it."""
+        return self._online.follows
+
+    def left(self, now: float) -> Problem:
+        """What is still to be started."""
+        return self._online.left(now)
+
+    def schedule(self, steps: Sequence[Step]) -> Schedule:
+        """A plan in the round's numbers, without what the round has not; times are no more than the order."""
+        jobs, machines = ({name: number for number, name in enumerate(names)} for names in (self.jobs, self.machines))
+        return Schedule(
+            tuple(
+                Placed(Unit(jobs[job], self._numbers[partition]), machines[machine], float(order), float(order))
+                for order, (machine, job, partition) in enumerate(steps)
+                if job in jobs and machine in machines
+            )
+        )
+
+    def follow(self, plan: Schedule, now: float) -> None:
+        """Follows a plan that has all that is left, until times turn out to be quite others than expected."""
+        self._online.follow(Following(self._online.left(now), plan))
 
     def _done(self, job: JobView, goal: int) -> frozenset[int]:
         """The partitions that a job is not to be trained on any more in its epoch, or that it is trained on now.
@@ -127,9 +167,9 @@ class Round:
         One that was thrown back is to train what it trained there before, if that can be.
         """
         running = self._visits.running.get(job.id)
-        done = self._visits.visited(job, (goal - 1) // len(self._names) * len(self._names))
+        done = self._visits.visited(job, (goal - 1) // len(self.partitions) * len(self.partitions))
         again = self._visits.again(job)
         if again in self._held and running is None:
-            return frozenset(range(len(self._names))) - {self._partitions[again]}
+            return frozenset(range(len(self.partitions))) - {self._numbers[again]}
         done |= {running.partition} if running is not None else set()
-        return frozenset(self._partitions[name] for name in done)
+        return frozenset(self._numbers[name] for name in done)

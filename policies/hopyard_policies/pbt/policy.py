@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -29,6 +30,8 @@ from hopyard_policies.pbt.explore import closure, explored
 from hopyard_policies.pbt.population import Population
 
 _ROUNDS: Final = 30
+_DRAWS: Final = 16
+"""How often a copy is drawn until it is another one than all before."""
 
 
 class PbtPolicy(Policy):
@@ -72,6 +75,7 @@ class PbtPolicy(Policy):
     # Runs end at boundaries, and all that it has to say it says there.
     every_iteration = False
     ends_jobs = False
+    copies = True
 
     def __init__(
         self,
@@ -104,6 +108,7 @@ class PbtPolicy(Policy):
         self._populations: list[Population] = []
         self._seats: dict[str, Population] = {}
         self._barren: set[tuple[str, int]] = set()  # snapshots that no fork could be made of
+        self._made: set[tuple[int, str, int, str]] = set()  # copies so far: population, snapshot, configuration
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -296,7 +301,8 @@ class PbtPolicy(Policy):
             anew: Whether it is made once more.
 
         Returns:
-            Whether there is one; if not, no such member has a snapshot.
+            Whether there is one; if not, no such member has a snapshot, or only copies come of it that were made before: they would
+            train what those have trained.
         """
         sources = [
             (better, source)
@@ -310,7 +316,14 @@ class PbtPolicy(Policy):
         space = cluster.experiments[population.experiment].space
         assert space is not None  # Or the population had not begun.
         inherited = cluster.jobs[better].hyperparameters
-        changed = explored(space, inherited, population.frozen, self._resample, cluster.rng)
+        for _ in range(_DRAWS):
+            changed = explored(space, inherited, population.frozen, self._resample, cluster.rng)
+            copy = (population.number, parent, position, json.dumps(changed, sort_keys=True))
+            if anew or copy not in self._made:
+                break
+        else:
+            return False
+        self._made.add(copy)
         child = cluster.fork_job(parent, position, changed)
         del self._seats[replaced]
         self._seats[child] = population

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, Final
 
 from hopyard.policy import (
@@ -11,6 +12,7 @@ from hopyard.policy import (
     ENDLESS,
     SUSPEND,
     TERMINATE,
+    ApplicationStat,
     Cluster,
     Decision,
     IterationFinish,
@@ -18,11 +20,14 @@ from hopyard.policy import (
     JobView,
     Policy,
     PredictionReady,
+    RunEnd,
+    ShareChange,
     Verdict,
 )
 from hopyard.policy.vocabulary import Predict
 from hopyard.predictor import Prediction
 from hopyard_policies.creating import need_at_most, room
+from hopyard_policies.elastic import Elastic, made
 from hopyard_policies.parameters import need_whole
 
 FRACTION: Final = 15
@@ -42,13 +47,14 @@ class LookingPolicy(Policy):
     every_iteration = False
     ends_jobs = False
 
-    def __init__(self, step: float, ahead: int) -> None:
+    def __init__(self, step: float, ahead: int, elastic: Mapping[str, Any] | None = None) -> None:
         need_whole("ahead", ahead)
         need_at_most("ahead", ahead)
         if not isinstance(step, int | float) or isinstance(step, bool) or not 0 <= step < math.inf:
             raise ValueError(f"step is {step!r}; it must be a finite number of at least 0")
         self._step = step
         self._ahead = ahead
+        self._elastic = made(elastic)
         self._passed: dict[str, int] = {}  # the boundary up to which a job was looked at
         self._asked: dict[str, str] = {}  # the ticket that a job's answer is awaited with
         self._undecided: dict[str, None] = {}  # jobs that trained on past a boundary, for want of their answer
@@ -71,6 +77,10 @@ class LookingPolicy(Policy):
     def _waiting(self, cluster: Cluster) -> list[JobView]:
         """Jobs that wait for a machine, in the order in which they get one."""
 
+    def _worth(self, job: JobView) -> float:
+        """What a second that a job is done sooner is worth, > 0, beside the others': of elastic ones."""
+        return 1.0
+
     def _books(self) -> tuple[dict[str, Any], ...]:
         """What is known by job."""
         return self._passed, self._asked, self._undecided
@@ -81,10 +91,14 @@ class LookingPolicy(Policy):
         """Idle machines go to waiting jobs, and some jobs are created ahead."""
         self._forget(cluster)
         waiting = self._waiting(cluster)
+        if self._elastic is not None:
+            self._start_elastically(cluster, self._elastic, waiting)
+            self._create(cluster)
+            return
         for machine in cluster.idle_machines():
             if not waiting:
                 break
-            self._start(cluster, waiting.pop(0), machine.id)
+            self._start(cluster, waiting.pop(0), (machine.id,))
         self._create(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
@@ -121,10 +135,31 @@ class LookingPolicy(Policy):
         if isinstance(verdict.command, Predict) and self._asked.get(verdict.command.job) == verdict.command.ticket:
             del self._asked[verdict.command.job]
 
+    def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        """How long a unit takes on some machines is known."""
+        if self._elastic is not None:
+            self._elastic.on_profile(stat)
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        """A run is over: perhaps one that only measured."""
+        if self._elastic is not None:
+            self._elastic.on_run_end(run)
+
+    def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
+        """Elastic jobs make room for each other."""
+        if self._elastic is not None:
+            self._elastic.narrow(cluster, _way)
+
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""
-        waiting = cluster.count(JobState.PENDING, JobState.SUSPENDED, JobState.CREATING)
-        return cluster.busy_machines() + waiting + cluster.experiment.jobs_left
+        waiting = cluster.queued() + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
+        if self._elastic is not None:
+            return self._elastic.demand(cluster, waiting, _way)
+        return cluster.busy_machines() + waiting
+
+    def gang(self, cluster: Cluster) -> int:
+        """The machines that a job needs at least."""
+        return self._elastic.least if self._elastic is not None else 1
 
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
@@ -155,8 +190,20 @@ class LookingPolicy(Policy):
             return min(job.position + 1, job.max_position)
         return min(self._boundary(cluster, self._passed.get(job.id, 0)), job.max_position)
 
-    def _start(self, cluster: Cluster, job: JobView, machine: str) -> None:
-        cluster.start_job(job.id, machine, until=job.max_position, allowed=self._allowed(cluster, job))
+    def _start(self, cluster: Cluster, job: JobView, machines: tuple[str, ...]) -> None:
+        cluster.start_job(job.id, machines, until=job.max_position, allowed=self._allowed(cluster, job))
+
+    def _start_elastically(self, cluster: Cluster, elastic: Elastic, waiting: list[JobView]) -> None:
+        """Starts as many jobs as there are machines for, on gangs; what nobody waits for goes to those that train."""
+        unmade = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
+        able = elastic.first(waiting)
+        now = able[: len(elastic.slots(cluster))]
+        coming = len(able) - len(now) + unmade
+        refused = elastic.start(
+            cluster, now, coming, _way, lambda job, gang: self._start(cluster, job, gang), self._worth
+        )
+        if not refused and not coming:
+            elastic.widen(cluster, _way, self._worth)
 
     def _create(self, cluster: Cluster) -> None:
         new = sum(job.attempt == 0 for job in cluster.idle_jobs()) + cluster.count(JobState.CREATING)
@@ -168,6 +215,11 @@ class LookingPolicy(Policy):
         for book in self._books():
             for name in [name for name in book if cluster.jobs[name].state.ended]:
                 del book[name]
+
+
+def _way(job: JobView) -> int:
+    """Units that a job has left."""
+    return job.max_position - job.position
 
 
 def left(cluster: Cluster, job: JobView) -> float:

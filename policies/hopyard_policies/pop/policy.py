@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hopyard.policy import Cluster, JobState, JobView
@@ -44,6 +44,8 @@ class PopPolicy(LookingPolicy):
         slots_per_job: k, the slots that one promising job counts for, at least 1.
         step: How much better than the best the dynamic target is, at least 0, in the metric's unit.
         ahead: Jobs created beyond those that have a machine, in 1..10000.
+        elastic: How jobs train on several machines each, and on how many (`hopyard_policies.elastic`); None: each on one. Free
+            machines go to the jobs with the largest p first. What a promising job counts for is `slots_per_job` all the same.
 
     Raises:
         ValueError: An argument is out of range.
@@ -56,8 +58,9 @@ class PopPolicy(LookingPolicy):
         slots_per_job: int = 1,
         step: float = 0.0,
         ahead: int = 2,
+        elastic: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(step, ahead)
+        super().__init__(step, ahead, elastic)
         need_whole("evaluation_boundary", evaluation_boundary if evaluation_boundary is not None else 1)
         need_whole("slots_per_job", slots_per_job)
         if not isinstance(least_confidence, int | float) or not 0 <= least_confidence <= 1:
@@ -116,6 +119,9 @@ class PopPolicy(LookingPolicy):
     def _stays(self, cluster: Cluster, job: JobView) -> bool:
         self._divide(cluster)
         return job.id in self._promising or not self._somebody_waits(cluster)
+
+    def _worth(self, job: JobView) -> float:
+        return max(self._outlooks[job.id].confidence, self._least) if job.id in self._outlooks else self._least
 
     # -------------------------------------------------------------------------------------------------------------- slots
 

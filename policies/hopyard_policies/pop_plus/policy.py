@@ -96,9 +96,9 @@ class PopPlusPolicy(LookingPolicy):
         self._experience.look(job.id, prospect, seconds, seconds + epoch * len(prediction.reaches))
         cluster.label_job(job.id, prospect.chance)
 
-    def _start(self, cluster: Cluster, job: JobView, machine: str) -> None:
+    def _start(self, cluster: Cluster, job: JobView, machines: tuple[str, ...]) -> None:
         self._began[job.id] = cluster.now, job.position
-        super()._start(cluster, job, machine)
+        super()._start(cluster, job, machines)
 
     def _forget(self, cluster: Cluster) -> None:
         super()._forget(cluster)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hopyard_policies.stages.plan import SearchPlan
 from hopyard_policies.stages.requests import Requests
 from hopyard_policies.stages.times import Times
-from hopyard_policies.stages.trials import Errand, TrialState
-from hopyard_policies.stages.tuning import Tuning
+from hopyard_policies.tuning.trials import Errand, TrialState
+from hopyard_policies.tuning.tuning import Tuning
 
 
 @dataclass(slots=True)
@@ -23,6 +23,7 @@ class Run:
         saves: Where it saves, as far as that was asked for.
         leaving: Whether it was told to end.
         late: Save points that it had passed when they were asked for.
+        firm: Whether it was beyond where it was to park: it is not asked again to give way sooner.
     """
 
     trial: str
@@ -33,6 +34,7 @@ class Run:
     saves: set[int] = field(default_factory=set)
     leaving: bool = False
     late: set[int] = field(default_factory=set)
+    firm: bool = False
 
 
 @dataclass(slots=True)
@@ -48,6 +50,7 @@ class Books:
         runs: Runs under way, by trial.
         amends: Amendments under way, by ticket: the run's trial, its `until` before, the save points asked for.
         machines: The machine of each trial's last run.
+        trained: Where each trial's own runs that are over began and ended: what others trained before may be among it.
         completed: Jobs that were trained to their ends, as far as is known: the experiment may have been extended.
         could_use: Machines that could be used now.
     """
@@ -60,6 +63,7 @@ class Books:
     runs: dict[str, Run] = field(default_factory=dict)
     amends: dict[str, tuple[str, int, set[int]]] = field(default_factory=dict)
     machines: dict[str, str] = field(default_factory=dict)
+    trained: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     completed: set[str] = field(default_factory=set)
     could_use: int = 0
 
@@ -80,13 +84,14 @@ class Books:
         if run is not None and not accepted:
             run.saves -= saves
             run.late |= saves
-            run.until = until
+            run.until, run.firm = until, run.firm or not saves
 
-    def over(self, trial: str) -> Run | None:
-        """A trial's run is over."""
+    def over(self, trial: str, position: int) -> Run | None:
+        """A trial's run is over: it came to a position."""
         for ticket in [ticket for ticket, (owner, _, _) in self.amends.items() if owner == trial]:
             del self.amends[ticket]
         run = self.runs.pop(trial, None)
         if run is not None:
             self.machines[trial] = run.machine
+            self.trained.setdefault(trial, []).append((run.start, position))
         return run

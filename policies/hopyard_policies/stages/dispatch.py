@@ -18,7 +18,7 @@ from hopyard.policy import (
 from hopyard_policies.stages.books import Books, Run
 from hopyard_policies.stages.plan import Node
 from hopyard_policies.stages.tree import Point, Request, Running, Stage, StageTree
-from hopyard_policies.stages.trials import TrialState
+from hopyard_policies.tuning.trials import TrialState
 
 
 class _Start(NamedTuple):
@@ -30,9 +30,9 @@ class _Start(NamedTuple):
 
 
 def own_snapshots(cluster: Cluster, job: str) -> list[int]:
-    """Positions of a job's own snapshots, without the one that it was forked from."""
-    view = cluster.jobs[job]
-    return [p for p in cluster.snapshots(job) if not view.parent or p != view.fork_position]
+    """Positions of a job's own snapshots, without the one that it was forked from; or of an earlier experiment's."""
+    view = cluster.jobs.get(job)
+    return [p for p in cluster.snapshots(job) if view is None or not view.parent or p != view.fork_position]
 
 
 class Dispatch:
@@ -47,8 +47,10 @@ class Dispatch:
     def __init__(self, books: Books, cluster: Cluster, event: IterationFinish | None) -> None:
         self._books, self._cluster, self._event = books, cluster, event
         self._plan, self._tuning, self._times = books.plan, books.tuning, books.times
-        self._states, self._errands = books.states, books.errands
         self._jobs = cluster.jobs
+        running = {name for name, terms in cluster.experiments.items() if terms.running}
+        self._states = books.states
+        self._errands = [each for each in books.errands if self._jobs[each[0].id].experiment in running]
         # A job whose run is over is idle before its `RunEnd` is here; that comes first.
         self._idle = {job.id for job in cluster.idle_jobs() if job.id not in books.runs}
         self._saved: dict[str, frozenset[int]] = {}
@@ -72,12 +74,12 @@ class Dispatch:
 
     def decide(self) -> Decision:
         """Gives all commands, and answers the decision on the event's run."""
-        for run in self._books.runs.values():
-            if self._goes_on(run) and not self._is_event(run):
-                self._govern(run)
         matched, unmatched = self._match()
         waiting = [self._tree.length_of(start.stage) for start in unmatched]
         highest = self._contended(waiting, len(self._cluster.idle_machines()) - len(matched))
+        for run in self._books.runs.values():
+            if self._goes_on(run) and not self._is_event(run):
+                self._govern(run, highest)
         leaves = self._event is not None and not self._event_goes_on(self._event, max(waiting, default=0.0), highest)
         for machine, start in matched:
             self._register(machine, start, highest)
@@ -153,12 +155,13 @@ class Dispatch:
                 else:  # It was lost after its last report.
                     again.append((state.id, state.position))
             elif state.ended is JobState.TERMINATED and not self._serves(state.id):
+                self._tell(state)
                 self._cluster.terminate_job(state.id)
                 self._idle.discard(state.id)
         return again
 
     def _tell(self, state: TrialState) -> None:
-        """A waiting trial's job has the results that others' runs have brought it."""
+        """A job without a run has the results that others' runs have brought its trial."""
         if state.errand is None and state.position > self._jobs[state.id].high_water:
             reached, by = self._plan.known(state.id, state.position)
             if by != state.id and reached >= state.position:
@@ -177,8 +180,11 @@ class Dispatch:
 
     # ------------------------------------------------------------------------------------------------------ runs under way
 
-    def _govern(self, run: Run) -> None:
-        """Ends a run that nobody needs, shortens one that goes further than anybody needs, and has it save where others branch off."""
+    def _govern(self, run: Run, highest: float) -> None:
+        """Ends a run that nobody needs, and has it save where others branch off.
+
+        It is shortened if it goes further than anybody needs, or than where another way has become longer by a quantum.
+        """
         position = self._jobs[run.trial].position
         need = self._needed.get(run.trial)
         if need is None or need <= position:
@@ -188,8 +194,11 @@ class Dispatch:
                 self._cluster.suspend_job(run.trial)
             run.leaving = True
             return
-        if need < run.until:
-            self._amend(run, until=need)
+        until = need
+        if self._times.tells_costs and not run.firm:
+            until = self._far(run.trial, position, need, self._tree.length_behind(run.trial), highest)
+        if until < run.until:
+            self._amend(run, until=until)
         for save in self._branches(run.trial, position, run.until) - run.saves - run.late:
             self._amend(run, save=save)
 
@@ -227,7 +236,7 @@ class Dispatch:
         if not event.at_until:
             if (self._needed.get(run.trial) or 0) <= position:
                 return False
-            self._govern(run)
+            self._govern(run, highest)
             return True
         state = self._states[run.trial]
         errand = state.errand
@@ -237,7 +246,7 @@ class Dispatch:
         if errand is None or way is None or len(self._cluster.machines) > self._cluster.share:
             return False
         left = self._tree.length_of(way)
-        if waiting and waiting >= left + self._quantum:
+        if waiting > left and waiting >= left + self._quantum:
             return False
         self._amend(run, until=self._far(run.trial, position, errand.until, left, highest))
         for save in self._branches(run.trial, position - 1, run.until) - run.saves:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
 from hopyard.policy import (
     CONTINUE,
     ENDLESS,
@@ -40,7 +39,9 @@ from hopyard_policies.stages.dispatch import Dispatch, own_snapshots
 from hopyard_policies.stages.plan import SearchPlan, Trial
 from hopyard_policies.stages.requests import Requests
 from hopyard_policies.stages.sameness import BySequences, nothing_shared
-from hopyard_policies.stages.tuning import Progress, Tuning
+from hopyard_policies.tuning.making import made
+from hopyard_policies.tuning.progress import Progress
+from hopyard_policies.tuning.tuning import Tuning
 
 _OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob)
 
@@ -59,7 +60,7 @@ class StageTreePolicy(Policy):
     Args:
         tuner: The name of a policy, or a mapping of `name` and its parameters.
         share: False: every trial trains alone.
-        width: Trials that the tuner may train at a time, at least 1; None: all, at most 1000.
+        width: Trials that the tuner may train at a time, at least 1, of which 1000 count at most; None: all, likewise.
         save_every: Save every so many units, at least 1, so that trials which are not known yet find a snapshot near where
             they branch off; None: only where known ones do.
         train_best_further: So many units, at least 0, does the best of the trials that were trained to the end train beyond it
@@ -92,9 +93,10 @@ class StageTreePolicy(Policy):
         self._best: dict[str, str] = {}  # Jobs that train a best trial further, and which.
         self._chosen = False
         requests = Requests()
-        self._tuning = Tuning(_made(tuner), width, requests.states)
+        self._tuning = Tuning(made(tuner, StageTreePolicy), width, requests.states)
         self.every_iteration = self._tuning.tuner.every_iteration or hears_statistics(self._tuning.tuner)
         self.ends_jobs = False
+        self.generator = self._tuning.tuner.generator
         self._share = self.shares = share
         self._books = Books(self._new_plan(), self._tuning, requests, save_every)
 
@@ -115,7 +117,7 @@ class StageTreePolicy(Policy):
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         """A machine is idle."""
-        known = self._books.over(run.job)
+        known = self._books.over(run.job, run.position)
         if known is not None:
             self._books.times.run_over(run.job, known.began, cluster.now, known.start, cluster.curve(run.job))
         job = cluster.jobs[run.job]
@@ -241,12 +243,15 @@ class StageTreePolicy(Policy):
             self._look(cluster, job)
 
     def _load(self, cluster: Cluster) -> None:
-        """Takes what earlier experiments have trained into a plan that is empty yet."""
+        """Takes what earlier experiments have trained and saved into a plan that is empty yet."""
         plan = self._books.plan
         if not plan.root.children:
             for job in cluster.earlier.values():
                 plan.add(_trial(job))
                 plan.trained(job.id, job.high_water)
+                self._books.times.trained(job.id, 0, cluster.curve(job.id))
+                for position in cluster.snapshots(job.id):
+                    plan.saved(job.id, position)
 
     def _look(self, cluster: Cluster, job: JobView) -> None:
         """Notes how far a job has come and what it has saved."""
@@ -330,29 +335,8 @@ class _Progress:
     def saved(self, trial: str, position: int) -> str | None:
         """Whose job has a snapshot of a trial's state at a position (> 0); None: nobody's."""
         owners = self._plan.node(trial, position).saves.get(position, ())
-        return next((owner for owner in owners if position in self._cluster.snapshots(owner)), None)
-
-
-def _made(tuner: str | Mapping[str, Any]) -> Policy:
-    """The tuner that parameters describe."""
-    given: dict[str, Any] = (
-        {"name": tuner} if isinstance(tuner, str) else dict(tuner) if isinstance(tuner, Mapping) else {}
-    )
-    name = given.pop("name", None)
-    if not isinstance(name, str):
-        raise ValueError(f"tuner is {tuner!r}; it must be a policy's name, or a mapping with `name` and its parameters")
-    found = load_plugin(POLICIES, name, Policy)
-    if isinstance(found, type) and issubclass(found, StageTreePolicy):
-        raise ValueError("tuner is stage_tree itself; name the policy that decides what is trained, such as asha")
-    assert isinstance(found, type)
-    if wrong := unknown_parameters(found, given):
-        raise ValueError(f"tuner {name} {wrong}")
-    try:
-        made = found(**given)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"tuner {name}: {error}") from error
-    assert isinstance(made, Policy)
-    return made
+        # Copies are made of jobs of this experiment only.
+        return next((o for o in owners if o in self._jobs and position in self._cluster.snapshots(o)), None)
 
 
 def _trial(job: JobView) -> Trial:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from hopyard.policy import JobState, JobView
-from hopyard_policies.stages.trials import Errand, TrialState
-from hopyard_policies.stages.tuning import Progress
+from hopyard_policies.tuning.progress import Progress
+from hopyard_policies.tuning.trials import Errand, TrialState
 
 
 class Requests:
@@ -45,6 +45,6 @@ class Requests:
     def _look(self, state: TrialState, job: JobView) -> None:
         state.over = job.state.ended
         if state.over:
-            state.ended = state.ended or job.state
+            state.ended, state.position = state.ended or job.state, max(state.position, job.position)
         waits = state.ended is not None or job.state is JobState.HELD
         state.errand = None if waits else state.errand or Errand("", job.max_position, job.max_position)

@@ -27,7 +27,7 @@ class _Showing:
             if job in self._plan:
                 for node in self._plan.leaf(job).path():
                     self._trials.setdefault(id(node), []).append(job)
-        for state, errand in books.tuning.errands():
+        for state, errand in books.errands:
             for node in self._plan.leaf(state.id).path():
                 self._wanted.setdefault(id(node), []).append(errand.until)
         for run in books.runs.values():
@@ -70,13 +70,17 @@ class _Showing:
         trials = self._trials.get(id(node), [])
         reached, by = self._known(node)
         run = next(((run, at) for run, at in self._runs.get(id(node), ()) if at <= start < run.until), None)
-        known = self._books.tuning.states
+        known = self._books.states
         reused = 0
         if run is not None:
             state, by = StageState.RUNNING, run[0].trial
         elif end <= reached:
             state = StageState.DONE
-            reused = sum(job != by and known[job].position >= end for job in trials if job in known)
+            reused = sum(
+                job != by and known[job].position >= end and not self._trained(job, start, end)
+                for job in trials
+                if job in known
+            )
         else:
             wanted = any(until >= end for until in self._wanted.get(id(node), ()))
             state, by = StageState.WAITING if wanted else StageState.UNWANTED, ""
@@ -94,6 +98,13 @@ class _Showing:
             seconds=self._seconds(state, by or node.member, start, end),
             saved=bool(self._owners(node, end)),
         )
+
+    def _trained(self, trial: str, start: int, end: int) -> bool:
+        """Whether a run of the trial's own passed a stage, though others had trained it: it had nothing to go on from."""
+        spans = list(self._books.trained.get(trial, ()))
+        if trial in self._books.runs:
+            spans.append((self._books.runs[trial].start, self._cluster.jobs[trial].position))
+        return any(first < end and start < last for first, last in spans)
 
     def _last_machine(self, trial: str) -> str:
         run = self._books.runs.get(trial)

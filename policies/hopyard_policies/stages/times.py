@@ -19,15 +19,21 @@ class Times:
 
     def run_over(self, trial: str, began: float, ended: float, start: int, curve: Sequence[CurvePoint]) -> None:
         """A run has left its machine: when it began and ended, where it started, and the trial's curve."""
+        seconds = self.trained(trial, start, curve)
+        if seconds is not None:
+            self._beside += max(ended - began - seconds, 0.0)
+            self._runs += 1
+
+    def trained(self, trial: str, start: int, curve: Sequence[CurvePoint]) -> float | None:
+        """A trial was trained beyond a position. Answers the seconds that it took; None: its curve has nothing there."""
         points = [point for point in curve if point.position > start]
         if not points:
-            return
+            return None
         seconds, units = sum(point.seconds for point in points), points[-1].position - start
         self._seconds += seconds
         self._trained += units
         self._units[trial] = max(seconds / units, 0.0)
-        self._beside += max(ended - began - seconds, 0.0)
-        self._runs += 1
+        return seconds
 
     def unit(self, trial: str) -> float:
         """Seconds of a unit of a trial, > 0: its own, else those of all; 1 while nothing is known."""
@@ -37,6 +43,11 @@ class Times:
     @property
     def known(self) -> bool:
         """Whether anything was measured yet."""
+        return self._trained > 0
+
+    @property
+    def tells_costs(self) -> bool:
+        """Whether any run has ended, so that it is known what changes cost."""
         return self._runs > 0
 
     @property

@@ -124,8 +124,13 @@ class StageTree:
         for trial, position in wanted:
             self._resolve(trial, position).requests.append(trial)
         self._contract()
-        for point in self.roots():
-            self._level(point)
+        self._ways: dict[str, float] = {}
+        for point in self._points.values():
+            if point.parent is None:
+                self._level(point)
+            if point.run is not None:
+                way = (point.position - runs[point.run].position) * unit_time(point.run) + point.level
+                self._ways[point.run] = max(way, self._ways.get(point.run, 0.0))
 
     def roots(self) -> list[Point]:
         """States that are there, or come with a run, from which there is something to train."""
@@ -147,6 +152,10 @@ class StageTree:
     def length_of(self, stage: Stage) -> float:
         """The longest time from a stage's start to an end behind it: its critical path."""
         return self._seconds(stage.start.position, stage.end) + stage.end.level
+
+    def length_behind(self, trial: str) -> float:
+        """The longest time from where a trial's run is to an end behind what is needed of it; 0: nothing is."""
+        return self._ways.get(trial, 0.0)
 
     def passed_by(self, trial: str, position: int) -> str | None:
         """The run that will pass a position of a trial; None: none will."""

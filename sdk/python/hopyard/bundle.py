@@ -4,7 +4,7 @@
 the time or the owner. A `.hopyardignore` in the folder leaves files out, in the manner of `.gitignore`: one pattern
 a line, `#` comments, `*`, `?`, `[...]` and `**`, a `/` inside a pattern ties it to the folder, one at its end means
 folders only, `!` takes a file back in; the last pattern that matches decides. What is never code (`DEFAULT_IGNORES`)
-is left out first, and so is every folder below it that is a cluster's data directory.
+is left out first, and so are every folder below it that is a cluster's data directory, and pictures that Hopyard drew.
 
 `unpack` trusts nothing but the hash.
 """
@@ -53,6 +53,12 @@ DEFAULT_IGNORES: Final = (
 
 _DATA_MARKS: Final = ("cluster.lock", "appstat.sqlite")
 """A folder with one of these is a cluster's data directory, whatever its name."""
+
+DRAWN_MARK: Final = "drawn by Hopyard"
+"""Stands near the beginning of each picture that Hopyard draws: such a file beside the code does not make it other code."""
+
+_PICTURES: Final = (".svg", ".png")
+_MARKED_BYTES: Final = 4096
 
 DEFAULT_LIMIT_BYTES: Final = 100 * 1024 * 1024
 _MOST_FILES: Final = 20_000
@@ -285,9 +291,18 @@ def _files(folder: Path, rules: Sequence[_Rule], prefix: str = "") -> Iterator[s
         if entry.is_dir(follow_symlinks=False):
             yield from _files(folder, rules, name + "/")
         elif entry.is_file():
-            yield name
+            if not _is_drawn(entry):
+                yield name
         else:
             raise BundleError(f"{entry.path} is neither a file nor a folder; list it in {IGNORE_FILE}")
+
+
+def _is_drawn(entry: os.DirEntry[str]) -> bool:
+    """Whether a file is a picture that Hopyard drew."""
+    if not entry.name.lower().endswith(_PICTURES):
+        return False
+    with open(entry.path, "rb") as opened:
+        return DRAWN_MARK.encode() in opened.read(_MARKED_BYTES)
 
 
 def _check_size(folder: Path, files: Sequence[str], limit_bytes: int) -> None:

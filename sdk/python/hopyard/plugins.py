@@ -1,4 +1,4 @@
-"""Finding plugins: policies, generators, predictors and commands, by entry-point name or as `module:Class`.
+"""Finding plugins: policies, generators, predictors, solvers and commands, by entry-point name or as `module:Class`.
 
 Built-in ones are found the same way as a third party's: their distribution lists them in an entry-point group.
 """
@@ -20,9 +20,16 @@ from hopyard.errors import InvalidInput
 POLICIES: Final = "hopyard.policies"
 GENERATORS: Final = "hopyard.generators"
 PREDICTORS: Final = "hopyard.predictors"
+SOLVERS: Final = "hopyard.solvers"
 COMMANDS: Final = "hopyard.commands"
 TIMELINES: Final = "hopyard.timelines"
-KINDS: Final = {"policy": POLICIES, "generator": GENERATORS, "predictor": PREDICTORS, "command": COMMANDS}
+KINDS: Final = {
+    "policy": POLICIES,
+    "generator": GENERATORS,
+    "predictor": PREDICTORS,
+    "solver": SOLVERS,
+    "command": COMMANDS,
+}
 """The groups that third parties add to, by what is found there."""
 
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -122,8 +129,11 @@ def _find(group: str, name: str) -> object:
 
 
 def _import(group: str, path: str) -> object:
-    if not _PATH.fullmatch(path):
-        raise PluginError(f"{group}: {path!r} is not of the form package.module:Class")
+    file, _, name = path.partition(":")
+    if not _PATH.fullmatch(path) or file.endswith(".py"):
+        plain = f"{file.removesuffix('.py')}:{name}"
+        hint = f" (did you mean {plain}? it is imported, as a module)" if _PATH.fullmatch(plain) else ""
+        raise PluginError(f"{group}: {path!r} is not of the form package.module:Class{hint}")
     module_name, _, qualified = path.partition(":")
     plugin: object = _module(group, path, module_name)
     for part in qualified.split("."):

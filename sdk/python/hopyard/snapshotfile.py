@@ -118,23 +118,25 @@ def pack(directory: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS
         SnapshotRefusedError: `directory` holds something other than files and folders, or more than `limits` allow.
         OSError: reading or writing failed; `file` is then as before.
     """
-    return _pack(directory, _members(directory), file, limits, durable=durable)
+    return _pack(directory, walk(directory), file, limits, durable=durable)
 
 
 def pack_entry(
-    entry: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True
+    entry: Path, file: Path, *, name: str = "", limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True
 ) -> SnapshotInfo:
-    """Write the canonical archive of a directory that holds nothing but `entry`, a file or a folder, under its name.
+    """Write the canonical archive of a directory that holds nothing but `entry`, a file or a folder, under `name`.
+
+    Without one it is the entry's own.
 
     Raises:
         SnapshotRefusedError: as `pack`.
         OSError: as `pack`; also when there is no such file or folder.
     """
     entry = entry.absolute()
-    name, content = entry.name, entry.resolve(strict=True)
+    name, content = name or entry.name, entry.resolve(strict=True)
     members = [(name, content)]
     if content.is_dir():
-        members += _members(content, name + "/")
+        members += walk(content, name + "/")
     elif not content.is_file():
         raise SnapshotRefusedError(f"{entry} {_NEITHER}")
     return _pack(entry, members, file, limits, durable=durable)
@@ -152,7 +154,13 @@ def _pack(
         with os.fdopen(handle, "wb") as opened, ThreadPoolExecutor(1, "hash") as beside:
             writer = _HashingWriter(opened, beside)
             # tarfile needs no more of a stream than write() and tell().
-            with tarfile.TarFile(fileobj=writer, mode="w", format=tarfile.PAX_FORMAT, copybufsize=_BLOCK) as tar:  # type: ignore[arg-type]
+            with tarfile.TarFile(
+                fileobj=writer,  # type: ignore[arg-type]
+                mode="w",
+                format=tarfile.PAX_FORMAT,
+                encoding="utf-8",
+                copybufsize=_BLOCK,
+            ) as tar:
                 for name, path in members:
                     _add(tar, name, path, limits, writer)
             sha256 = writer.sha256()
@@ -225,29 +233,44 @@ def _hash(opened: BinaryIO) -> SnapshotInfo:
     return SnapshotInfo(digest.hexdigest(), size)
 
 
-def _members(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield (name inside the archive, path) of everything below `directory`; folders before their contents."""
+def walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield (name inside the archive, path) of everything below `directory`; folders before their contents.
+
+    Raises:
+        SnapshotRefusedError: There is something other than files and folders.
+    """
     with os.scandir(directory) as entries:
         for entry in entries:
             name, path = prefix + entry.name, Path(entry.path)
             if entry.is_dir(follow_symlinks=False):
                 yield name, path
-                yield from _members(path, name + "/")
+                yield from walk(path, name + "/")
             elif entry.is_file(follow_symlinks=False):
                 yield name, path
             else:
                 raise SnapshotRefusedError(f"{path} {_NEITHER}")
 
 
-def _add(tar: tarfile.TarFile, name: str, path: Path, limits: SnapshotLimits, writer: _HashingWriter) -> None:
+def header(name: str, size: int | None) -> bytes:
+    """What an archive has before the contents of a file of so many bytes, or for a folder (None)."""
+    return _member(name, size).tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _member(name: str, size: int | None) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)  # its defaults: no owner, time 0
-    if path.is_dir():
+    if size is None:
         member.type, member.mode = tarfile.DIRTYPE, 0o755
-        tar.addfile(member)
+    else:
+        member.size, member.mode = size, 0o644
+    return member
+
+
+def _add(tar: tarfile.TarFile, name: str, path: Path, limits: SnapshotLimits, writer: _HashingWriter) -> None:
+    if path.is_dir():
+        tar.addfile(_member(name, None))
         return
-    member.mode = 0o644
     with path.open("rb") as content:
-        member.size = os.fstat(content.fileno()).st_size
+        member = _member(name, os.fstat(content.fileno()).st_size)
         if writer.size + member.size > limits.size:
             raise SnapshotRefusedError(f"the snapshot is larger than {limits.size} bytes with {name!r}")
         tar.addfile(member, content)
@@ -286,10 +309,19 @@ def _copy(archive: int, member: tarfile.TarInfo, out: BinaryIO | FileIO) -> None
         place += len(block)
 
 
+def check_name(name: str) -> None:
+    """Check that a member's name leads nowhere else.
+
+    Raises:
+        SnapshotRefusedError: It does.
+    """
+    parts = name.split("/")
+    if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise SnapshotRefusedError(f"member name {name!r}; allowed: names that stay inside the snapshot")
+
+
 def _safe_name(member: tarfile.TarInfo) -> str:
-    parts = member.name.split("/")
-    if member.name.startswith("/") or "\0" in member.name or any(part in ("", ".", "..") for part in parts):
-        raise SnapshotRefusedError(f"member name {member.name!r}; allowed: names that stay inside the snapshot")
+    check_name(member.name)
     plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
     if not plain or member.issparse():
         raise SnapshotRefusedError(f"member {member.name!r} is of tar type {member.type!r}; allowed: files and folders")

@@ -66,6 +66,11 @@ class OwnedBlobs:
                 await self._store.own_blobs(owner, sizes)
         return list(sizes)
 
+    async def owned(self, hashes: Sequence[str], owner: str) -> list[str]:
+        """Those of the hashes that are there and that an owner owns; nothing changes."""
+        known = await self._store.owned_blobs(owner, tuple(hashes))
+        return [one for one in hashes if one in known and await self._blobs.size(one) is not None]
+
     async def delete(self, hashes: Sequence[str], owner: str, unwanted_seconds: float = 0.0) -> list[str]:
         """Ends an owner's need, and deletes what nobody needs; answers what was deleted.
 

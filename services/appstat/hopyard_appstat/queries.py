@@ -110,6 +110,12 @@ def blobs_known(connection: Connection, hashes: tuple[str, ...]) -> set[str]:
     return set(connection.scalars(select(blobs.c.sha256).where(blobs.c.sha256.in_(hashes))))
 
 
+def blobs_owned(connection: Connection, owner: str, hashes: tuple[str, ...]) -> set[str]:
+    """Those of the hashes that an owner owns."""
+    mine = blob_owners.c.owner == owner, blob_owners.c.sha256.in_(hashes)
+    return set(connection.scalars(select(blob_owners.c.sha256).where(*mine)))
+
+
 def newest_row(connection: Connection, experiment: str) -> int:
     """The cursor that stands after all statistics of an experiment that are there."""
     return connection.scalar(select(func.max(statistics.c.row)).where(statistics.c.experiment == experiment)) or 0

@@ -8,12 +8,23 @@ from pathlib import Path
 from typing import Final
 
 from hopyard.serving import DEFAULT_GRACE_SECONDS, Background, FolderLock, Server
-from hopyard.v1.appstat_pb2_grpc import add_AppStatServiceServicer_to_server, add_CatalogServiceServicer_to_server
+from hopyard.v1.appstat_pb2_grpc import (
+    add_AppStatServiceServicer_to_server,
+    add_CatalogServiceServicer_to_server,
+    add_SearchPlanServiceServicer_to_server,
+)
 from hopyard_appstat.blobs import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backend
 from hopyard_appstat.database import Database, Synchronous, database_url, open_database
 from hopyard_appstat.migrate import migrate
 from hopyard_appstat.owned import OwnedBlobs
-from hopyard_appstat.servicer import CATALOG, SERVICE, AppStatServicer, CatalogServicer
+from hopyard_appstat.servicer import (
+    CATALOG,
+    SEARCH_PLAN,
+    SERVICE,
+    AppStatServicer,
+    CatalogServicer,
+    SearchPlanServicer,
+)
 from hopyard_appstat.store import Store
 
 _log = logging.getLogger(__name__)
@@ -92,6 +103,7 @@ class AppStatService:
             owned = OwnedBlobs(self._store, self._blobs, alone=self._alone)
             servicer = AppStatServicer(self._store, owned, self._data)
             self._server.add(add_AppStatServiceServicer_to_server, servicer, SERVICE)
+            self._server.add(add_SearchPlanServiceServicer_to_server, SearchPlanServicer(self._store), SEARCH_PLAN)
             self._server.add(add_CatalogServiceServicer_to_server, CatalogServicer(self._store), CATALOG)
             return await self._server.start()
         except BaseException:

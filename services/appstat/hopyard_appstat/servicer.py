@@ -1,4 +1,4 @@
-"""AppStatService: each handler converts, calls the domain, converts back. Errors rise; the server maps them."""
+"""AppStat's services: each handler converts, calls the domain, converts back. Errors rise; the server maps them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from hopyard_appstat.spool import Spool
 from hopyard_appstat.store import Store
 
 SERVICE: Final = "hopyard.v1.AppStatService"
+SEARCH_PLAN: Final = "hopyard.v1.SearchPlanService"
 CATALOG: Final = "hopyard.v1.CatalogService"
 
 _HASHES: Final = 1000
@@ -99,18 +100,6 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         paging = Paging.of(request.page_size, request.page_token, "jobs", request.experiment)
         return converters.jobs_to_proto(await self._store.query_jobs(request.experiment, paging))
 
-    async def ListPlanNodes(self, request: pb.ListPlanNodesRequest, context: Any) -> pb.ListPlanNodesResponse:
-        """Page through the search plan."""
-        paging = Paging.of(request.page_size, request.page_token, "plan", request.root)
-        return converters.plan_nodes_to_proto(await self._store.list_plan_nodes(request.root, paging))
-
-    async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
-        """Show one node of the search plan."""
-        paging = Paging.of(request.page_size, request.page_token, "node", request.key)
-        details = await self._store.plan_node(request.key)
-        results = await self._store.plan_results(request.key, paging)
-        return converters.plan_node_to_proto(details, results, whole=not request.page_token)
-
     async def PutBlob(self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any) -> pb.PutBlobResponse:
         """Take a blob."""
         sha256, owner, chunks = await _incoming(request_iterator)
@@ -124,7 +113,8 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def HasBlobs(self, request: pb.HasBlobsRequest, context: Any) -> pb.HasBlobsResponse:
         """Say which blobs are there."""
-        return pb.HasBlobsResponse(sha256=await self._blobs.has(_bounded(request.sha256), request.owner))
+        has = self._blobs.owned if request.owned else self._blobs.has
+        return pb.HasBlobsResponse(sha256=await has(_bounded(request.sha256), request.owner))
 
     async def DeleteBlobs(self, request: pb.DeleteBlobsRequest, context: Any) -> pb.DeleteBlobsResponse:
         """Delete blobs."""
@@ -143,6 +133,25 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         seconds = _seconds(request.older_than_seconds)
         swept = await self._blobs.sweep(dry_run=request.dry_run, older_than_seconds=seconds, foreign=request.foreign)
         return converters.swept_to_proto(swept)
+
+
+class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
+    """The wire's side of a store's search plan."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def ListPlanNodes(self, request: pb.ListPlanNodesRequest, context: Any) -> pb.ListPlanNodesResponse:
+        """Page through the search plan."""
+        paging = Paging.of(request.page_size, request.page_token, "plan", request.root)
+        return converters.plan_nodes_to_proto(await self._store.list_plan_nodes(request.root, paging))
+
+    async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
+        """Show one node of the search plan."""
+        paging = Paging.of(request.page_size, request.page_token, "node", request.key)
+        details = await self._store.plan_node(request.key)
+        results = await self._store.plan_results(request.key, paging)
+        return converters.plan_node_to_proto(details, results, whole=not request.page_token)
 
 
 class CatalogServicer(appstat_pb2_grpc.CatalogServiceServicer):

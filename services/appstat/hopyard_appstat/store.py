@@ -202,6 +202,10 @@ class Store:
         """Those of the hashes that the index knows."""
         return await self._read(queries.blobs_known, hashes)
 
+    async def owned_blobs(self, owner: str, hashes: tuple[str, ...]) -> set[str]:
+        """Those of the hashes that an owner owns."""
+        return await self._read(queries.blobs_owned, owner, hashes)
+
     async def watch_statistics(
         self, experiment: str, job: str, *, replay: bool
     ) -> AsyncGenerator[tuple[Statistic, ...], None]:

@@ -10,16 +10,20 @@ from typing import Final
 from hopyard.datasets.inspection import INSPECT
 from hopyard.errors import HopyardError
 from hopyard.serving import Background, Server
+from hopyard.snapshotfile import SnapshotFileError
 from hopyard.v1 import application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent import application, servicer
 from hopyard_nodeagent.application import ApplicationServicer
+from hopyard_nodeagent.aside import Outlet
 from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.executor import Executor
 from hopyard_nodeagent.folders import Folders
+from hopyard_nodeagent.images import ProcessImages
 from hopyard_nodeagent.inspector import Inspector
 from hopyard_nodeagent.leftovers import Leftovers
 from hopyard_nodeagent.machines import Machines
+from hopyard_nodeagent.needs import Needs
 from hopyard_nodeagent.orders import Orders
 from hopyard_nodeagent.partitions import Partitions
 from hopyard_nodeagent.predictions import MOST_PROCESSES, Predictions
@@ -56,7 +60,8 @@ class NodeAgent:
         self._folders = Folders(settings.data)
         idle = settings.transfer_idle_seconds
         self._store = Store(settings.appstat, settings.scheduler, idle_seconds=idle)
-        self._snapshots = Snapshots(self._folders.snapshots, self._store, idle_seconds=idle)
+        needs = Needs(self._folders.needs)
+        self._snapshots = Snapshots(self._folders.snapshots, self._store, needs, idle_seconds=idle)
         self._machines = Machines(settings.machines, self._folders, attach_seconds=settings.attach_seconds)
         bundles = Bundles(self._folders.bundles, self._store)
         self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
@@ -66,7 +71,10 @@ class NodeAgent:
             self._background,
             self._session.answer,
         )
-        self._executor = Executor(self._machines, self._snapshots, bundles, self._folders, self._partitions)
+        self._images = ProcessImages(settings.criu, self._folders.home, settings.image_memory)
+        self._executor = Executor(
+            self._machines, self._snapshots, bundles, self._folders, self._partitions, self._images
+        )
         self._executor.lease_seconds = settings.lease_seconds
         self._executor.join_seconds = settings.join_seconds
         self._runs = Runs(
@@ -97,10 +105,12 @@ class NodeAgent:
         )
         # Training processes are on this machine, whatever the agent's own host is.
         self._application_server = Server("application")
+        self._outlet = Outlet(settings.host, idle_seconds=idle)
         node = NodeAgentServicer(
             self._runs,
             self._snapshots,
             self._folders,
+            self._outlet,
             status=self._status,
             stopping=self._server.stopping.is_set,
         )
@@ -120,6 +130,7 @@ class NodeAgent:
         """Listen, then dial the scheduler; answers the address of NodeAgentService."""
         self._machines.application_address = await self._application_server.start()
         address = await self._server.start()
+        self._outlet.start(self._background)
         self._shipper.start(self._background)
         self._background.start(self._keep_tidy(), name="janitor")
         self._background.start(self._session.serve(self._runs), name="session")
@@ -136,13 +147,17 @@ class NodeAgent:
         await self._predictions.stop()
         await self._runs.stop()
         await self._machines.kill_all()
+        await self._snapshots.in_memory.wait()
+        self._images.clear()
         await self._flush()
         try:
             await self._background.stop()
         finally:
+            self._outlet.stop()
             await self._server.stop()
             await self._application_server.stop(grace=0)
             await self._store.close()
+            await self._snapshots.close()
             self._folders.close()
 
     # What the session asks and tells.
@@ -186,19 +201,26 @@ class NodeAgent:
         """What became of orders, as far as the scheduler has not taken it over."""
         return self._orders.unacknowledged()
 
-    def inventory(self, wanted: wire.ListNodeSnapshots) -> wire.SnapshotInventory:
-        """What lies in the snapshot folder and is not busy; partial files are deleted if that is wanted."""
-        idle = self._snapshots.idle(wanted.older_than_seconds)
-        partials = [one for one in idle if not one.sha256]
-        if wanted.delete_partials:
-            for one in partials:
-                one.path.unlink(missing_ok=True)
-        return wire.SnapshotInventory(
-            ticket=wanted.ticket,
-            files=[wire.SnapshotFile(sha256=one.sha256, size_bytes=one.size) for one in idle if one.sha256],
-            partials=len(partials),
-            partial_bytes=sum(one.size for one in partials),
-        )
+    def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
+        """Say what lies in the snapshot folder and is not busy; partial files are deleted if that is wanted."""
+        if not self._background.stopping:
+            self._background.start(self._inventory(wanted), name="inventory")
+
+    async def _inventory(self, wanted: wire.ListNodeSnapshots) -> None:
+        try:
+            idle = await self._snapshots.idle(wanted.older_than_seconds)
+            partials = [one for one in idle if not one.sha256]
+            inventory = wire.SnapshotInventory(
+                ticket=wanted.ticket,
+                files=[wire.SnapshotFile(sha256=one.sha256, size_bytes=one.size) for one in idle if one.sha256],
+                partials=len(partials),
+                partial_bytes=sum(one.size for one in partials),
+            )
+            self._session.found(inventory)
+            if wanted.delete_partials:
+                await self._snapshots.remove_partials(partials)
+        except (SnapshotFileError, OSError) as error:
+            _log.warning("the scheduler asks what lies in the snapshot folder, which cannot be read: %s", error)
 
     def asked(self, question: wire.NodeQuestion) -> None:
         """Answer a question of the scheduler, when the answer is there."""
@@ -232,7 +254,7 @@ class NodeAgent:
             for machine in self._machines.settings()
         ]
 
-    def _status(self) -> node_agent_pb2.GetStatusResponse:
+    async def _status(self) -> node_agent_pb2.GetStatusResponse:
         node = wire.Node(
             id=self._settings.node,
             address=self.address,
@@ -251,7 +273,7 @@ class NodeAgent:
             runs=[run.key.to_proto() for run in self._runs.all()],
             connected=self._session.connected,
             unacknowledged=self._runs.unacknowledged(),
-            snapshot_bytes=self._snapshots.size_bytes(),
+            snapshot_bytes=await self._snapshots.size_bytes(),
         )
 
     async def _prepare(self) -> None:
@@ -271,7 +293,7 @@ class NodeAgent:
     async def _make_room(self, quota: int) -> None:
         try:
             deleted, above = await self._snapshots.make_room(quota)
-        except (HopyardError, OSError) as error:
+        except (HopyardError, SnapshotFileError, OSError) as error:
             if not self._roomless:
                 _log.warning("no room can be made in the snapshot folder just now: %s", error)
             self._roomless = True

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 import grpc.aio
 
-from hopyard.errors import NotFound, PermissionDenied
+from hopyard.application.state import load_folder, save_entry
+from hopyard.errors import DataLoss, NotFound, PermissionDenied
+from hopyard.snapshotfile import SnapshotInfo
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc, common_pb2
 from hopyard_nodeagent.machines import Machines
 from hopyard_nodeagent.runners import Runner
-from hopyard_nodeagent.transfers import file_chunks, receive_named_by_hash
+from hopyard_nodeagent.transfers import packed_chunks, receive_named_by_hash
 
 SERVICE: Final = "hopyard.v1.ApplicationService"
 _SCHEME: Final = "Bearer "
@@ -42,17 +46,20 @@ class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
     ) -> wire.SaveStateResponse:
         runner = await self._runner(context)
         job = runner.start.run.job
-        position: int | None = None
+        first = await anext(request_iterator, wire.SaveStateRequest())
 
         async def chunks() -> AsyncIterator[bytes]:
-            nonlocal position
+            yield first.data
             async for request in request_iterator:
-                position = request.position if position is None else position
                 yield request.data
 
-        arrived = await receive_named_by_hash(chunks(), self._snapshot_folder)
+        if first.path:
+            info = await asyncio.to_thread(save_entry, Path(first.path), self._snapshot_folder)
+        else:
+            arrived = await receive_named_by_hash(chunks(), self._snapshot_folder)
+            info = SnapshotInfo(arrived.sha256, arrived.size)
         snapshot = common_pb2.Snapshot(
-            job=job, position=position or 0, sha256=arrived.sha256, size_bytes=arrived.size, provider="framework"
+            job=job, position=first.position, sha256=info.sha256, size_bytes=info.size, provider="framework"
         )
         return wire.SaveStateResponse(snapshot=snapshot)
 
@@ -62,8 +69,16 @@ class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
         start = (await self._runner(context)).start
         if not start.snapshot_file:
             raise NotFound(f"the run of job {start.run.job} starts from scratch: there is no state to load")
-        async for data in file_chunks(Path(start.snapshot_file)):
+        snapshot, sha256 = Path(start.snapshot_file), start.start.snapshot.sha256
+        if request.folder:
+            await asyncio.to_thread(load_folder, snapshot, sha256, Path(request.folder))
+            return
+        found = hashlib.sha256()
+        async for data in packed_chunks(snapshot):
+            found.update(data)
             yield wire.LoadStateResponse(data=data)
+        if found.hexdigest() != sha256:
+            raise DataLoss(f"snapshot {sha256} is damaged: its bytes have the hash {found.hexdigest()}")
 
     async def _runner(self, context: grpc.aio.ServicerContext[Any, Any]) -> Runner:
         for key, value in context.invocation_metadata() or ():

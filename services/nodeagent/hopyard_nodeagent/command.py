@@ -59,6 +59,25 @@ def command(
             show_default=False,
         ),
     ] = None,
+    criu: Annotated[
+        str,
+        typer.Option(
+            metavar="PROGRAM",
+            envvar="HOPYARD_CRIU",
+            help="The CRIU that takes snapshots of whole processes; off: none. Without it: the one on PATH, or the one that "
+            "deploy/install-criu.sh has put into its folder.",
+            show_default=False,
+        ),
+    ] = "",
+    image_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Memory (tmpfs) that images of processes may take while they are taken and restored, such as 4GiB; larger ones go "
+            "through the disk. Without it: a quarter of this computer's.",
+            show_default=False,
+        ),
+    ] = None,
     gang_join_seconds: Annotated[
         float,
         typer.Option(min=0, help="How long the processes of a job on several machines may take to come together."),
@@ -68,6 +87,7 @@ def command(
 ) -> None:
     """Run a node agent: it brings this host's machines into the cluster and runs training processes on them."""
     quota, partitions = quota_of(snapshot_quota), quota_of(data_quota, "--data-quota")
+    images = quota_of(image_memory, "--image-memory")
     check_host(host)
 
     async def main(stop: asyncio.Event) -> None:
@@ -86,6 +106,8 @@ def command(
             spare_runners=2 * len(os.sched_getaffinity(0)) if idle_runner_seconds else 0,
             snapshot_quota=quota,
             data_quota=partitions,
+            criu=criu,
+            image_memory=images,
             join_seconds=gang_join_seconds,
         )
         agent = NodeAgent(settings)

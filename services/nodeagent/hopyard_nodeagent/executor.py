@@ -10,7 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from hopyard.bundle import BundleError
+from hopyard.criu import PROVIDER, CriuUnavailableError
 from hopyard.errors import HopyardError, NotFound
+from hopyard.runner.failures import NOTHING_REPORTED
 from hopyard.runner.messages import data_budget
 from hopyard.runner.watch import EXIT_GANG_BROKEN, EXIT_HUNG
 from hopyard.v1 import application_pb2 as wire
@@ -20,6 +22,7 @@ from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.folders import Folders
 from hopyard_nodeagent.gangs import gang_of
 from hopyard_nodeagent.guards import Guard, LimitExceeded, SilenceGuard, guarded
+from hopyard_nodeagent.images import ProcessImages
 from hopyard_nodeagent.machines import Machine, Machines
 from hopyard_nodeagent.memory import MemoryGuard, used_bytes
 from hopyard_nodeagent.partitions import Partitions
@@ -41,8 +44,10 @@ class Executor:
         bundles: Bundles,
         folders: Folders,
         partitions: Partitions,
+        images: ProcessImages,
     ) -> None:
         """Use the node's parts."""
+        self._images = images
         self._machines = machines
         self._snapshots = snapshots
         self._bundles = bundles
@@ -80,7 +85,7 @@ class Executor:
             return run.failed(_with_last_lines(str(error), log, log_began))
         except (ProgramRefused, BundleError, LimitExceeded) as error:
             return run.failed(str(error))
-        except (HopyardError, OSError) as error:
+        except (HopyardError, CriuUnavailableError, OSError) as error:
             return run.lost(f"the run could not be prepared: {error}")
         except Exception as error:  # noqa: BLE001 (one run's misfortune must not end the others)
             _log.exception("%s: a bug in the agent", run.key)
@@ -104,7 +109,9 @@ class Executor:
             if start.HasField("snapshot"):
                 snapshot_file = str(stack.enter_context(self._snapshots.use(start.snapshot.sha256)))
                 try:
-                    run.fetched = await self._snapshots.fetch(start.snapshot.sha256, start.snapshot_peers)
+                    run.fetched = await self._snapshots.fetch(
+                        start.snapshot.sha256, start.snapshot_peers, run.key.experiment
+                    )
                 except NotFound as error:
                     return run.lost(str(error), snapshot_missing=True)
             scratch = self._folders.scratch(run.key)
@@ -112,8 +119,9 @@ class Executor:
             log = self._folders.job_log(run.key.experiment, run.key.job, run.key.rank)
             log.parent.mkdir(parents=True, exist_ok=True)
             log.touch()
-            code_folder = await self._code(start.program, scratch)
-            preparation = prepared(run.key, start, code_folder)
+            host = await self._images.host(start, scratch, bool(machine.settings.gpus))
+            code_folder = await self._code(start, scratch if host is None else Path(host.folder))
+            preparation = prepared(run.key, start, code_folder, host)
             script = preparation.program.once
             runner = await (
                 self._machines.script(machine, preparation, log) if script else self._runner(machine, preparation)
@@ -132,6 +140,7 @@ class Executor:
                 log_file=str(log),
                 gang=await gang_of(run.key, start, self.join_seconds),
                 working_folder=str(preparation.working_folder),
+                process=host,
             )
             if preparation.program.parent:
                 message.command.arguments.extend(preparation.command)
@@ -144,18 +153,21 @@ class Executor:
             await self._snapshots.discard_if_corrupt(start.snapshot.sha256)
         if script and ended.finished:
             if not (run.reported or snapshot_file):
-                raise _NothingReported(
-                    "the program ended (exit code 0) and reported nothing; needs a call such as "
-                    "hopyard.report(accuracy=0.93) for each iteration, or log mode (log: {command: [...], metrics: ...})"
-                )
+                raise _NothingReported(NOTHING_REPORTED)
             ended.position = run.position
         return ended
 
-    async def _code(self, program: resource_manager_pb2.RunProgram, scratch: Path) -> Path:
-        """The experiment's code: shared by trainers, which stay; a copy for a command, which writes where it runs."""
+    async def _code(self, start: resource_manager_pb2.StartRun, own: Path) -> Path:
+        """The experiment's code: shared by trainers, which stay; a copy for a command, which writes where it runs.
+
+        Processes that are restored bring their copy with them.
+        """
+        program = start.program
         if is_command(program):
-            copy = scratch / "code"
-            await self._bundles.copy(program.bundle, copy)
+            copy = own / "code"
+            if start.snapshot.provider != PROVIDER:
+                await asyncio.to_thread(own.mkdir, exist_ok=True)
+                await self._bundles.copy(program.bundle, copy)
             return copy
         return await self._bundles.folder(program.bundle) if program.bundle else self._folders.data
 

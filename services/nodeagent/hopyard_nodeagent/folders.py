@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from hopyard.serving import FolderLock
+from hopyard.snapshotfolder import remove
 from hopyard_nodeagent.keys import RunKey
 
 _LONGEST_NAME: Final = 120
@@ -19,7 +20,8 @@ _LONGEST_NAME: Final = 120
 class Folders:
     """The agent's data folder.
 
-        snapshots/<sha256>                  packed snapshots
+        snapshots/<sha256>                  snapshots: what trainers saved, or packed files
+        needs/<sha256>.*                    which experiments they are for
         bundles/<sha256>/                   unpacked code
         logs/jobs/<experiment>/<job>.log    what the job's runs on this node printed; other ranks than 0: <job>.rank1.log
         logs/runners/<machine>.log          what runners say between runs
@@ -58,6 +60,7 @@ class Folders:
 
     def _make(self) -> None:
         self.snapshots = self.data / "snapshots"
+        self.needs = self.data / "needs"
         self.bundles = self.data / "bundles"
         self.logs = self.data / "logs"
         self.processes = self.data / "processes"
@@ -66,6 +69,7 @@ class Folders:
         shutil.rmtree(self._scratch, ignore_errors=True)
         for folder in (
             self.snapshots,
+            self.needs,
             self.bundles,
             self.logs / "runners",
             self.processes,
@@ -74,7 +78,7 @@ class Folders:
         ):
             folder.mkdir(parents=True, exist_ok=True)
         for partial in self.snapshots.glob(".*"):
-            partial.unlink()
+            remove(partial)
         for partial in self.bundles.glob(".*"):
             if partial.is_dir():
                 shutil.rmtree(partial)

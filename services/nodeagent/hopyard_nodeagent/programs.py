@@ -6,13 +6,17 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from hopyard import placeholders
+from hopyard.criu import PROVIDER
+from hopyard.criu.job import MOUNT
 from hopyard.rpc.values import hyperparameters_from_proto
+from hopyard.script import words
 from hopyard.v1 import common_pb2, resource_manager_pb2
+from hopyard.v1.application_pb2 import ProcessHost
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.settings import MachineSettings
 
@@ -69,13 +73,16 @@ def is_command(program: resource_manager_pb2.RunProgram) -> bool:
     return program.WhichOneof("kind") in ("command", "log")
 
 
-def prepared(key: RunKey, start: resource_manager_pb2.StartRun, code_folder: Path) -> Preparation:
+def prepared(
+    key: RunKey, start: resource_manager_pb2.StartRun, code_folder: Path, host: ProcessHost | None = None
+) -> Preparation:
     """How to make a run on this node.
 
     Args:
         key: the run.
         start: what it is.
         code_folder: where the experiment's code lies.
+        host: what dumps and restores its processes; None: nothing does. If it restores them, nothing is looked for on this node.
 
     Raises:
         ProgramRefused: it asks for something that this node does not have, or that such a program cannot do.
@@ -85,12 +92,13 @@ def prepared(key: RunKey, start: resource_manager_pb2.StartRun, code_folder: Pat
     if kind is None:
         raise ProgramRefused("the run has no program: needs a trainer, a command or a log program")
     working = code_folder / program.working_directory
-    if not working.is_dir():
+    restores = host is not None and start.snapshot.provider == PROVIDER
+    if not (restores or working.is_dir()):
         raise ProgramRefused(
             f"working_directory {program.working_directory}: there is no such folder on this node; allowed: a folder inside "
             "the experiment's code, or an absolute one that every node has"
         )
-    interpreter = _interpreter(program, working)
+    interpreter = sys.executable if restores else _interpreter(program, working)
     if kind == "trainer":
         definition = program.SerializeToString(deterministic=True)
         return Preparation(Program(key.experiment, definition, (interpreter, *_RUNNER)), program, working)
@@ -104,16 +112,30 @@ def prepared(key: RunKey, start: resource_manager_pb2.StartRun, code_folder: Pat
     if command[0] in ("python", "python3"):
         command[0] = interpreter
     variables = _variables(key, start, interpreter) | _checked(program.environment)
-    if kind == "command":
+    if kind == "command" and host is None:
         once = Program(key.experiment, program.SerializeToString(deterministic=True), tuple(command), once=True)
         return Preparation(once, program, working, tuple(command), variables)
     # Its runner is this agent's own: what the experiment sets is for its program.
     plain = resource_manager_pb2.RunProgram(threads=program.threads, memory_bytes=program.memory_bytes)
-    plain.log.CopyFrom(program.log)
+    if kind == "log":
+        plain.log.CopyFrom(program.log)
+    elif host is not None:
+        variables[words.VARIABLE] = MOUNT
     runner = Program(
         key.experiment, plain.SerializeToString(deterministic=True), (sys.executable, *_RUNNER), parent=True
     )
-    return Preparation(runner, plain, working, tuple(command), variables)
+    found = Preparation(runner, plain, working, tuple(command), variables)
+    return found if host is None else _seen(found, host.folder)
+
+
+def _seen(found: Preparation, folder: str) -> Preparation:
+    """What is said of places in a run's folder, as its processes see them."""
+    return replace(
+        found,
+        working_folder=Path(str(found.working_folder).replace(folder, MOUNT)),
+        command=tuple(argument.replace(folder, MOUNT) for argument in found.command),
+        variables={name: value.replace(folder, MOUNT) for name, value in found.variables.items()},
+    )
 
 
 def spare() -> tuple[Program, resource_manager_pb2.RunProgram]:
@@ -145,8 +167,9 @@ def _need_training_alone(start: resource_manager_pb2.StartRun) -> None:
         raise ProgramRefused(
             f"a run on {start.world} machines at once needs a trainer (trainer: FILE.py:CLASS); commands run on one machine"
         )
-    if start.mode == common_pb2.RUN_MODE_EVALUATE:
-        raise ProgramRefused("a run that only evaluates needs a trainer (trainer: FILE.py:CLASS); commands train")
+    if start.mode in (common_pb2.RUN_MODE_EVALUATE, common_pb2.RUN_MODE_PROFILE):
+        what = "evaluates" if start.mode == common_pb2.RUN_MODE_EVALUATE else "profiles"
+        raise ProgramRefused(f"a run that only {what} needs a trainer (trainer: FILE.py:CLASS); commands train")
 
 
 def _variables(key: RunKey, start: resource_manager_pb2.StartRun, interpreter: str) -> dict[str, str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from hopyard.errors import InvalidInput
 from hopyard.trainer.checks import MAX_METRICS, MAX_NAME
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -40,14 +42,30 @@ def snapshot_of(message: resource_manager_pb2.RunMessage) -> common_pb2.Snapshot
     return None
 
 
-def _too_large(report: common_pb2.Report) -> str:
-    """Why a report cannot be passed on; Hopyard's own runner sends no such one, other libraries may."""
+_FURTHEST: Final = 2**31 - 1
+
+_REASONS: Final = frozenset(common_pb2.RunEndReason.values()) - {common_pb2.RUN_END_REASON_UNSPECIFIED}
+
+
+def _refused(report: common_pb2.Report, last: int) -> str:
+    """Why a report that follows one at `last` cannot be passed on; Hopyard's own runner sends no such one, other libraries may."""
+    at = f"report at position {report.position}:"
+    if not last < report.position <= _FURTHEST:
+        return f"{at} allowed: {last + 1} to {_FURTHEST}; each report's is above the last one's"
     if len(report.metrics) > MAX_METRICS:
-        return f"report at position {report.position}: found {len(report.metrics)} metrics; allowed: {MAX_METRICS}"
+        return f"{at} found {len(report.metrics)} metrics; allowed: {MAX_METRICS}"
     longest = max((len(name) for name in report.metrics), default=0)
     if longest > MAX_NAME:
-        return f"report at position {report.position}: found a metric name of {longest} characters; allowed: {MAX_NAME}"
+        return f"{at} found a metric name of {longest} characters; allowed: {MAX_NAME}"
+    if not 0 <= report.seconds < math.inf or report.examples < 0:
+        return f"{at} found {report.seconds} seconds and {report.examples} examples; allowed: 0 or more"
     return ""
+
+
+def _first_refused(reports: Sequence[common_pb2.Report], last: int) -> str:
+    """Why these reports cannot be passed on; empty: they can."""
+    positions = [last, *(report.position for report in reports)]
+    return next(filter(None, map(_refused, reports, positions)), "")
 
 
 class Run:
@@ -120,7 +138,7 @@ class Run:
             runner.tell(command)
         self._commands.clear()
         try:
-            ended = await execution
+            ended = self.acceptable(await execution)
         finally:
             self._runner = None
         if ended.HasField("snapshot"):
@@ -136,10 +154,9 @@ class Run:
     def relay(self, request: wire.AttachRequest) -> common_pb2.Snapshot | None:
         """Send what the process said to the scheduler; returns the snapshot that it took, if it says so.
 
-        Raises:
-            InvalidInput: that snapshot's hash is none.
+        What no scheduler could take ends the run as the program's failure, with the reason.
         """
-        if self.over:
+        if self.over or self.killed is not None:
             return None
         message = resource_manager_pb2.RunMessage()
         snapshot: common_pb2.Snapshot | None = None
@@ -153,7 +170,7 @@ class Run:
                 message.started.from_store = self.fetched.from_store
             case "report" | "reports" as kind:
                 reports = request.reports.reports if kind == "reports" else (request.report,)
-                if refusal := next(filter(None, map(_too_large, reports)), ""):
+                if refusal := _first_refused(reports, self.position if self.reported else -1):
                     self.kill(self.failed(refusal))
                     return None
                 if not reports:
@@ -164,7 +181,11 @@ class Run:
             case "amended":
                 message.amended.CopyFrom(request.amended)
             case "snapshot_taken":
-                snapshot = self.located(request.snapshot_taken.snapshot)
+                try:
+                    snapshot = self.located(request.snapshot_taken.snapshot)
+                except InvalidInput as error:
+                    self.kill(self.failed(f"snapshot_taken at position {self.position}: {error}"))
+                    return None
                 message.snapshot_taken.snapshot.CopyFrom(snapshot)
             case "gang_opened":
                 self.place = request.gang_opened
@@ -173,6 +194,19 @@ class Run:
                 return None
         self.say(message)
         return snapshot
+
+    def acceptable(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
+        """The end that a process says; one that no scheduler could take is the program's failure."""
+        if ended.reason not in _REASONS or not 0 <= ended.position <= _FURTHEST:
+            known = ", ".join(map(common_pb2.RunEndReason.Name, sorted(_REASONS)))
+            found = f"reason {ended.reason} and position {ended.position}"
+            return self.failed(f"ended: found {found}; allowed: {known}, and positions from 0 to {_FURTHEST}")
+        try:
+            if ended.HasField("snapshot"):
+                check_hash(ended.snapshot.sha256)
+        except InvalidInput as error:
+            return self.failed(f"ended: snapshot: {error}")
+        return ended
 
     def end(self, ended: resource_manager_pb2.RunEnded) -> None:
         """Say the last word of the run."""

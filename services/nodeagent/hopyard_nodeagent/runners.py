@@ -11,9 +11,12 @@ import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from hopyard.criu import proc
+from hopyard.criu.job import MOUNT
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.runner.watch import CRASHES, EXIT_AGENT_GONE
 from hopyard.v1 import application_pb2 as wire
@@ -29,6 +32,8 @@ _LEAVE_SECONDS: Final = 2.0
 _TIDY_SECONDS: Final = 10.0
 """How long a script may take to clean up when its run is over."""
 _HEARTBEAT_SECONDS: Final = 1.0
+_END_SECONDS: Final = 10.0
+"""How long processes may take to be gone that were killed."""
 
 Sink = Callable[[wire.AttachRequest], None]
 
@@ -66,6 +71,8 @@ class Runner:
         self._detached = asyncio.Event()
         self._responses: asyncio.Queue[wire.AttachResponse] = asyncio.Queue()
         self._leaving = False
+        self._folder = ""
+        """Name of the folder that processes see at MOUNT which it has started, and which outlive it."""
         self.heard = time.monotonic()
         """When it said something last, if only that it lives."""
         self._sink: Sink | None = None
@@ -158,6 +165,7 @@ class Runner:
         """
         self._ended = asyncio.get_running_loop().create_future()
         self._sink, self._start = sink, start
+        self._folder = Path(start.process.folder).name
         self.tell(wire.AttachResponse(start=start))
         return self._execution(self._ended)
 
@@ -203,6 +211,7 @@ class Runner:
         ends: set[asyncio.Future[Any]] = {ended, self._exit}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
+            self.tell(wire.AttachResponse(exit=wire.ApplicationExit(reason="its run is over")))
             await asyncio.wait({self._exit}, timeout=_TIDY_SECONDS)
         elif self._attached.is_set():
             await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
@@ -246,8 +255,11 @@ class Runner:
 
     async def _wait_for_exit(self) -> None:
         await self._process.wait()
-        # What it started and left behind: data loaders, for instance.
+        # What it started and left behind: data loaders, for instance. Until they are gone the machine is not free.
         self._kill_group()
+        await asyncio.to_thread(proc.end, partial(of_session, self.pid), _END_SECONDS)
+        if self._folder:
+            await asyncio.to_thread(proc.end, partial(proc.mounted, MOUNT, self._folder), _END_SECONDS)
         if self._over is not None:
             self._over(self.pid)
 

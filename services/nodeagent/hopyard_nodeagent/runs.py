@@ -114,11 +114,7 @@ class Runs:
         if run is not None:
             for message in run.outgoing.acknowledged(sequence):
                 snapshot = snapshot_of(message)
-                if snapshot is None or self.shipper is None:
-                    continue
-                if run.start.ships_by_order:
-                    self.shipper.hold_back(snapshot.sha256)
-                else:
+                if snapshot is not None and self.shipper is not None and not run.start.ships_by_order:
                     self.shipper.ship(Shipment(key, snapshot.position, snapshot.sha256))
             self._forget_if_done(run)
         if not self.unacknowledged():
@@ -184,7 +180,7 @@ class Runs:
         def heard(request: wire.AttachRequest) -> None:
             snapshot = run.relay(request)
             if snapshot is not None:
-                self._snapshots.taken(snapshot.sha256)
+                self._snapshots.taken(snapshot.sha256, run.key.experiment)
             self._tell_session(run)
 
         try:
@@ -196,7 +192,7 @@ class Runs:
         run.end(ended)
         _log.info("%s ended: %s", run.key, common_pb2.RunEndReason.Name(ended.reason))
         if ended.HasField("snapshot"):
-            self._snapshots.taken(ended.snapshot.sha256)
+            self._snapshots.taken(ended.snapshot.sha256, run.key.experiment)
         self._tell_session(run)
 
     def _tell_session(self, run: Run) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import grpc.aio
@@ -10,12 +10,12 @@ import grpc.aio
 from hopyard.errors import NotFound
 from hopyard.v1 import node_agent_pb2 as wire
 from hopyard.v1 import node_agent_pb2_grpc
-from hopyard_nodeagent import logs
+from hopyard_nodeagent import logs, peers
+from hopyard_nodeagent.aside import Outlet
 from hopyard_nodeagent.folders import Folders
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.runs import Runs
 from hopyard_nodeagent.snapshots import Snapshots
-from hopyard_nodeagent.transfers import file_chunks
 
 SERVICE: Final = "hopyard.v1.NodeAgentService"
 
@@ -28,21 +28,23 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
         runs: Runs,
         snapshots: Snapshots,
         folders: Folders,
+        outlet: Outlet,
         *,
-        status: Callable[[], wire.GetStatusResponse],
+        status: Callable[[], Awaitable[wire.GetStatusResponse]],
         stopping: Callable[[], bool],
     ) -> None:
         """Answer from the node's parts; followed logs end when `stopping` says so."""
         self._runs = runs
         self._snapshots = snapshots
         self._folders = folders
+        self._outlet = outlet
         self._status = status
         self._stopping = stopping
 
     async def GetStatus(  # noqa: D102
         self, request: wire.GetStatusRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> wire.GetStatusResponse:
-        return self._status()
+        return await self._status()
 
     async def StreamLogs(  # noqa: D102
         self, request: wire.StreamLogsRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -66,7 +68,5 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
         self, request: wire.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[wire.FetchSnapshotResponse]:
         with self._snapshots.use(request.sha256) as path:
-            if not path.is_file():
-                raise NotFound(f"snapshot {request.sha256} is not on this node")
-            async for data in file_chunks(path):
-                yield wire.FetchSnapshotResponse(data=data)
+            async for response in peers.responses(path, request, self._outlet):
+                yield response

@@ -65,8 +65,8 @@ class SessionOwner(Protocol):
     def withdrawn(self, ticket: str) -> None:
         """The scheduler does not wait for an answer any more."""
 
-    def inventory(self, wanted: wire.ListNodeSnapshots) -> wire.SnapshotInventory:
-        """The scheduler asks what lies on the disk."""
+    def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
+        """The scheduler asks what lies on the disk; `SchedulerSession.found` is for what there is to say to it."""
 
 
 class SchedulerSession:
@@ -117,6 +117,11 @@ class SchedulerSession:
         """A question is answered. Without a session nothing is said: the scheduler asks again in the next."""
         if self.connected:
             self._say(wire.AgentSessionRequest(answer=answer))
+
+    def found(self, inventory: wire.SnapshotInventory) -> None:
+        """What lies on the disk. Without a session nothing is said: whoever asked waits no more."""
+        if self.connected:
+            self._say(wire.AgentSessionRequest(inventory=inventory))
 
     def evicted(self, hashes: list[str]) -> None:
         """The node does not hold these snapshots any more. Without a session nothing is said: the next hello lists the rest."""
@@ -222,7 +227,7 @@ class SchedulerSession:
             case "shipment_ack":
                 self._owner.shipment_acknowledged(message.shipment_ack.experiment, message.shipment_ack.number)
             case "list_snapshots":
-                self._say(wire.AgentSessionRequest(inventory=self._owner.inventory(message.list_snapshots)))
+                self._owner.inventory(message.list_snapshots)
             case "question":
                 self._owner.asked(message.question)
             case "withdraw_question":

@@ -45,6 +45,9 @@ class AgentSettings:
         snapshot_quota: bytes that the snapshot folder may hold; copies of what is in the store are deleted above it. None:
             no limit.
         data_quota: bytes that copies of partitions by URL may take; those used longest ago are deleted above it. None: no limit.
+        criu: the CRIU that takes snapshots of processes; empty: the one that is found, "off": none.
+        image_memory: bytes of memory that images of processes may take while they are taken and restored; more go through the
+            disk. None: a quarter of this computer's.
         flush_seconds: how long the last messages may take when the agent stops.
         backoff: waits between tries to reach the scheduler or the store.
     """
@@ -65,5 +68,7 @@ class AgentSettings:
     transfer_idle_seconds: float = 30.0
     snapshot_quota: int | None = None
     data_quota: int | None = None
+    criu: str = ""
+    image_memory: int | None = None
     flush_seconds: float = 5.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.2, most=5.0))

@@ -12,6 +12,7 @@ from typing import Final
 from hopyard.errors import Aborted, DataLoss, HopyardError, TimedOut, Unavailable
 from hopyard.rpc import Backoff
 from hopyard.serving import Background
+from hopyard.snapshotfolder import size_of
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.snapshots import Snapshots
 from hopyard_nodeagent.store import Store
@@ -81,10 +82,6 @@ class Shipper:
             self._wanted.add(shipment)
             self._queue.put_nowait(shipment)
 
-    def hold_back(self, sha256: str) -> None:
-        """A snapshot that the store gets by an order only, if at all: until then this copy makes no room."""
-        self._snapshots.shipped(sha256, taken=False)
-
     def pending(self, run: RunKey) -> bool:
         """Whether snapshots of a run are still on their way."""
         return any(shipment.run == run for shipment in self._wanted)
@@ -121,10 +118,10 @@ class Shipper:
         path = self._snapshots.path(shipment.sha256)
         owner = shipment.run.experiment
         try:
-            if not path.is_file():
+            if not path.exists():
                 return "" if await self._store.has(shipment.sha256, owner) else _GONE
             # What is small is sent without asking first; the store keeps what it has.
-            small = path.stat().st_size <= _SMALL_BYTES
+            small = await asyncio.to_thread(size_of, path) <= _SMALL_BYTES
             if small or not await self._store.has(shipment.sha256, owner):
                 await self._store.put(path, shipment.sha256, owner)
         except FileNotFoundError:
@@ -137,7 +134,6 @@ class Shipper:
 
     def _finish(self, shipment: Shipment, error: str) -> None:
         if shipment in self._wanted:
-            self._snapshots.shipped(shipment.sha256, taken=not error)
             if error:
                 # What is gone was let go by the scheduler, as a rule: a newer one has taken its place.
                 _log.log(logging.INFO if error == _GONE else logging.ERROR, "%s is not stored: %s", shipment, error)

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from hopyard.errors import Internal, Unavailable
+from hopyard.errors import DataLoss, Internal, Unavailable
 from hopyard.rpc import Channel, channel
+from hopyard.snapshotfile import SnapshotFileError
+from hopyard.snapshotfolder import open_packed
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from hopyard_nodeagent.transfers import IDLE_SECONDS, in_time, patience, read_chunks, receive_file
 from hopyard_nodeagent.whereabouts import scheduler_at
@@ -54,27 +56,28 @@ class Store:
         request = appstat_pb2.HasBlobsRequest(sha256=[sha256], owner=owner)
         return sha256 in (await stub.HasBlobs(request)).sha256
 
-    async def stored(self, hashes: Sequence[str]) -> set[str]:
-        """Those of the hashes that are there; nobody needs them more than before."""
+    async def stored(self, hashes: Sequence[str], owner: str = "") -> set[str]:
+        """Those of the hashes that are there, for an owner if one is named; nobody needs them more than before."""
         stub = await self._stub()
         found: set[str] = set()
         for start in range(0, len(hashes), _AT_ONCE):
-            request = appstat_pb2.HasBlobsRequest(sha256=hashes[start : start + _AT_ONCE])
+            part = hashes[start : start + _AT_ONCE]
+            request = appstat_pb2.HasBlobsRequest(sha256=part, owner=owner, owned=bool(owner))
             found.update((await stub.HasBlobs(request)).sha256)
         return found
 
-    async def put(self, file: Path, sha256: str, owner: str) -> None:
-        """Put a file that an owner needs.
+    async def put(self, snapshot: Path, sha256: str, owner: str) -> None:
+        """Put a packed file, or what a folder's packed file would hold, that an owner needs.
 
         Raises:
-            DataLoss: the file does not have the hash.
+            DataLoss: the bytes do not have the hash.
             TimedOut: the store was silent for too long.
             Unavailable: it is away, or ended the transfer; another try may tell why.
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: there is no such file or folder.
         """
         loop = asyncio.get_running_loop()
         limit = asyncio.timeout(self._idle_seconds)
-        unread: list[OSError] = []
+        unread: list[Exception] = []
 
         async def requests() -> AsyncIterator[appstat_pb2.PutBlobRequest]:
             # gRPC asks for the next one as soon as the store has room for it.
@@ -84,6 +87,9 @@ class Store:
                     limit.reschedule(loop.time() + self._idle_seconds)
                     yield appstat_pb2.PutBlobRequest(data=data, **first)
                     first = {}
+            except SnapshotFileError as error:
+                unread.append(DataLoss(f"snapshot {sha256} is damaged on this node: {error}"))
+                raise
             except OSError as error:
                 unread.append(error)
                 raise
@@ -91,7 +97,7 @@ class Store:
 
         stub = await self._stub()
         # Opened here, because gRPC leaves the generator where it stands when the store answers early.
-        opened = file.open("rb")
+        opened = open_packed(snapshot)
         call = stub.PutBlob(requests())
         try:
             async with patience(limit, _SOURCE):

@@ -6,18 +6,28 @@ import asyncio
 import hashlib
 import os
 import re
-import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import threading
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final
+from queue import SimpleQueue
+from typing import BinaryIO, Final, Protocol, TypeVar
 
 from hopyard.errors import DataLoss, InvalidInput, TimedOut
+from hopyard.snapshotfile import SnapshotFileError, SnapshotInfo
+from hopyard.snapshotfolder import FolderWriter, Member, open_packed, place, remove
 
 CHUNK_BYTES: Final = 1024 * 1024
 IDLE_SECONDS: Final = 30.0
 """How long the other side of a transfer may be silent."""
+_AHEAD: Final = 8
+"""Chunks that may have arrived and not been written, or been read and not sent: so the two sides seldom wait for one another."""
+T = TypeVar("T")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -42,18 +52,59 @@ async def receive_file(
     Raises:
         DataLoss: the bytes do not have the hash; `source` is named.
     """
-    async with _arriving(chunks, target.parent, durable=durable) as arrived:
-        if arrived.sha256 != sha256:
-            raise DataLoss(f"{source} sent {arrived.size} bytes with the hash {arrived.sha256}; expected {sha256}")
-        os.replace(arrived.path, target)
-    return arrived.size
+    return await _receive(partial(_write, chunks), partial(_FileWriter, durable=durable), target, sha256, source)
+
+
+async def receive_folder(
+    found: Sequence[Member],
+    fill: Callable[[Writer], Awaitable[None]],
+    target: Path,
+    sha256: str,
+    source: str,
+) -> int:
+    """Write a snapshot with these members to the folder `target`: `fill` writes their contents. Nothing waits for the disk.
+
+    `target` appears whole or not at all; returns the size of the packed snapshot in bytes.
+
+    Raises:
+        DataLoss: the bytes do not have the hash, or are nothing that a snapshot may hold; `source` is named.
+    """
+    try:
+        return await _receive(fill, partial(_folder_writer, found=found), target, sha256, source)
+    except SnapshotFileError as error:
+        raise DataLoss(f"{source} sent no snapshot: {error}") from error
+
+
+async def receive_snapshot(
+    arriving: AsyncIterator[bytes | list[Member]], target: Path, sha256: str, source: str
+) -> int:
+    """Write a snapshot to `target`: as a folder, if its members come first, else as a file. Nothing waits for the disk.
+
+    `target` appears whole or not at all; returns the size of the packed snapshot in bytes.
+
+    Raises:
+        DataLoss: the bytes do not have the hash, or are nothing that a snapshot may hold; `source` is named.
+    """
+    first = await anext(arriving, b"")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        if not isinstance(first, list):
+            yield first
+        async for data in arriving:
+            if isinstance(data, list):
+                raise DataLoss(f"{source} told of the members of {sha256} twice")
+            yield data
+
+    if isinstance(first, list):
+        return await receive_folder(first, partial(_write, chunks()), target, sha256, source)
+    return await receive_file(chunks(), target, sha256, source, durable=False)
 
 
 async def receive_named_by_hash(chunks: AsyncIterator[bytes], folder: Path) -> Arrived:
     """Write what arrives into `folder`, under its hash."""
-    async with _arriving(chunks, folder) as arrived:
+    async with _arriving(partial(_write, chunks), partial(_FileWriter, durable=True), folder) as arrived:
         target = folder / arrived.sha256
-        os.replace(arrived.path, target)
+        place(arrived.path, target)
     return Arrived(target, arrived.sha256, arrived.size)
 
 
@@ -74,42 +125,145 @@ class Fetched:
     from_store: bool = False
 
 
+class Writer(Protocol):
+    """Writes what arrives, and finds its hash."""
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        """Take what follows."""
+
+    def finish(self) -> SnapshotInfo:
+        """What it is named by."""
+
+    def close(self) -> None:
+        """Write no more."""
+
+
+class _FileWriter:
+    def __init__(self, path: Path, *, durable: bool) -> None:
+        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
+        self._durable = durable
+        self._hash = hashlib.sha256()
+        self._size = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._hash.update(data)
+        self._size += len(data)
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+
+    def finish(self) -> SnapshotInfo:
+        if self._durable:
+            os.fsync(self._file.fileno())
+        return SnapshotInfo(self._hash.hexdigest(), self._size)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _folder_writer(path: Path, *, found: Sequence[Member]) -> Writer:
+    path.mkdir(mode=0o700)
+    return FolderWriter(path, found)
+
+
+async def _receive(
+    fill: Callable[[Writer], Awaitable[None]],
+    make: Callable[[Path], Writer],
+    target: Path,
+    sha256: str,
+    source: str,
+) -> int:
+    async with _arriving(fill, make, target.parent) as arrived:
+        if arrived.sha256 != sha256:
+            raise DataLoss(f"{source} sent {arrived.size} bytes with the hash {arrived.sha256}; expected {sha256}")
+        place(arrived.path, target)
+    return arrived.size
+
+
 @asynccontextmanager
-async def _arriving(chunks: AsyncIterator[bytes], folder: Path, *, durable: bool = True) -> AsyncIterator[Arrived]:
-    """A hidden file with everything that arrives; removed unless it is moved away."""
-    handle, name = tempfile.mkstemp(dir=folder, prefix=".", suffix=".partial")
-    digest = hashlib.sha256()
+async def _arriving(
+    fill: Callable[[Writer], Awaitable[None]], make: Callable[[Path], Writer], folder: Path
+) -> AsyncIterator[Arrived]:
+    """A hidden file or folder with everything that arrives; removed unless it is moved away.
+
+    It is moved on the event loop, at once: a thread might still do that while what is left is removed on another.
+    """
+    path = folder / f".{uuid.uuid4().hex}.partial"
     try:
-        with os.fdopen(handle, "wb") as file:
-
-            def write(data: bytes) -> None:
-                digest.update(data)
-                file.write(data)
-
-            def finish() -> int:
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
-                return file.tell()
-
-            # The next chunk arrives while the last one is hashed and written.
-            last: asyncio.Task[None] | None = None
-            try:
-                async for data in chunks:
-                    if last is not None:
-                        await last
-                    last = asyncio.create_task(asyncio.to_thread(write, data))
-            finally:
-                if last is not None:
-                    await asyncio.shield(last)  # The file stays open as long as somebody writes.
-            size = await asyncio.to_thread(finish)
-        yield Arrived(Path(name), digest.hexdigest(), size)
+        writer = make(path)
+        try:
+            await fill(writer)
+            info = await asyncio.to_thread(writer.finish)
+        finally:
+            writer.close()
+        yield Arrived(path, info.sha256, info.size)
     finally:
-        with suppress(FileNotFoundError):
-            os.unlink(name)
+        if path.exists():
+            await asyncio.shield(asyncio.to_thread(remove, path))
 
 
-async def in_time(chunks: AsyncIterator[bytes], seconds: float, source: str) -> AsyncIterator[bytes]:
+async def _write(chunks: AsyncIterator[bytes], writer: Writer) -> None:
+    """Hash and write while what follows arrives."""
+    behind = _Behind(writer)
+    try:
+        async for data in chunks:
+            await behind.write(data)
+    finally:
+        await behind.end()  # Nobody closes a file while somebody writes.
+    behind.check()
+
+
+class _Behind:
+    """Writes on a thread of its own, in order, with some chunks between; that wakes the event loop only when these are too many."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
+        self._room = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._error: BaseException | None = None
+        self._full = False
+        threading.Thread(target=self._work, name="arriving", daemon=True).start()
+
+    async def write(self, data: bytes) -> None:
+        """Take a chunk; waits while too many have not been written.
+
+        Raises:
+            What made an earlier one fail.
+        """
+        self.check()
+        self._waiting.put(data)
+        if self._waiting.qsize() > _AHEAD:
+            self._room.clear()
+            self._full = True
+            if self._waiting.qsize() > _AHEAD // 2:  # The thread may have looked before it was told.
+                await self._room.wait()
+
+    async def end(self) -> None:
+        """Wait until everything is written, also when the caller is cancelled."""
+        self._waiting.put(None)
+        await asyncio.shield(self._ended.wait())
+
+    def check(self) -> None:
+        """Raise what made a chunk fail."""
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while (data := self._waiting.get()) is not None:
+            if self._error is None:
+                try:
+                    self._writer.write(data)
+                except BaseException as error:  # noqa: BLE001 (it rises where the chunks come from)
+                    self._error = error
+            if self._full and self._waiting.qsize() <= _AHEAD // 2:
+                self._full = False
+                self._loop.call_soon_threadsafe(self._room.set)
+        self._loop.call_soon_threadsafe(self._ended.set)
+
+
+async def in_time(chunks: AsyncIterator[T], seconds: float, source: str) -> AsyncIterator[T]:
     """What arrives, each chunk at most so many seconds after it is waited for.
 
     Raises:
@@ -140,20 +294,42 @@ async def patience(limit: asyncio.Timeout, source: str) -> AsyncIterator[None]:
         raise TimedOut(f"{source} was silent for too long") from error
 
 
-async def file_chunks(path: Path) -> AsyncIterator[bytes]:
-    """The bytes of a file, in chunks of at most 1 MiB; at least one chunk, which is empty for an empty file.
+async def packed_chunks(path: Path) -> AsyncIterator[bytes]:
+    """The bytes of a packed snapshot, or of a folder's, in chunks of at most 1 MiB; at least one, which is empty for an empty file.
 
     Raises:
         FileNotFoundError: it is not there.
     """
     # Not opened in a thread: a reader that is cancelled meanwhile would leave an open file to nobody.
-    with path.open("rb") as file:
+    with open_packed(path) as file:
         async for data in read_chunks(file):
             yield data
 
 
 async def read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
-    """The bytes of an open file in such chunks; whoever opened it closes it."""
-    yield await asyncio.to_thread(file.read, CHUNK_BYTES)
-    while data := await asyncio.to_thread(file.read, CHUNK_BYTES):
-        yield data
+    """The bytes of an open file in such chunks, some of which are read before they are asked for; whoever opened it closes it."""
+    loop = asyncio.get_running_loop()
+    thread = ThreadPoolExecutor(1, "reading")
+    reads: deque[asyncio.Future[bytes]] = deque()
+
+    def read() -> None:
+        reads.append(loop.run_in_executor(thread, file.read, CHUNK_BYTES))
+        reads[-1].add_done_callback(_heard)
+
+    try:
+        for _ in range(_AHEAD):
+            read()
+        yield await reads.popleft()
+        while data := await reads.popleft():
+            read()
+            yield data
+    finally:
+        for waiting in reads:
+            waiting.cancel()
+        thread.shutdown(wait=False)
+
+
+def _heard(read: asyncio.Future[bytes]) -> None:
+    """Nobody waits for what was read ahead when the other side leaves; nor for why it could not be."""
+    if not read.cancelled():
+        read.exception()

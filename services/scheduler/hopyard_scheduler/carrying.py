@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from hopyard.v1 import resource_manager_pb2
 from hopyard_scheduler.converters import command_to_proto, key_to_proto, order_to_proto
 from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.commands import CREATE_JOB
 from hopyard_scheduler.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
@@ -26,10 +27,11 @@ from hopyard_scheduler.core.effects import (
 from hopyard_scheduler.core.events import Event, TimerElapsed
 from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.journal import Journal
-from hopyard_scheduler.outside import Generators, unanswerable
+from hopyard_scheduler.outside import Generators
 from hopyard_scheduler.predictions import Predictions
 from hopyard_scheduler.program import Program
 from hopyard_scheduler.sessions import Sessions
+from hopyard_scheduler.solvers import Solvers
 from hopyard_scheduler.store import SnapshotStore
 
 _LOG = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class Carrier:
         store: Deletes what nobody needs.
         generators: Proposes configurations.
         predictions: Extrapolates curves.
+        solvers: Answer what else policies ask.
         heartbeat_seconds: How often agents give a sign of life.
         clock: Seconds since the epoch.
     """
@@ -55,6 +58,7 @@ class Carrier:
         store: SnapshotStore,
         generators: Generators,
         predictions: Predictions,
+        solvers: Solvers,
         heartbeat_seconds: float,
         clock: Callable[[], float],
     ) -> None:
@@ -67,6 +71,7 @@ class Carrier:
         self._store = store
         self._generators = generators
         self._predictions = predictions
+        self._solvers = solvers
         self._heartbeat_seconds = heartbeat_seconds
         self._clock = clock
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
@@ -78,6 +83,7 @@ class Carrier:
         self._program = program
         self._generators.attach(core, post)
         self._predictions.attach(core, post, program)
+        self._solvers.attach(post)
 
     async def clear(self, effects: Iterable[Effect]) -> None:
         """Deletes what a batch let go, before anything else of it is carried out."""
@@ -96,14 +102,15 @@ class Carrier:
                 self._welcome(effect)
             case OrdersGiven():
                 self._order(effect.node)
-            case AskOutside() if effect.kind == "create_job":
+            case AskOutside() if effect.kind == CREATE_JOB:
                 self._generators.ask(effect)
             case AskOutside() if effect.kind == PREDICT:
                 self._predictions.ask(effect)
             case WithdrawQuestion():
                 self._predictions.withdraw(effect.experiment, effect.ticket)
+                self._solvers.withdraw(effect.experiment, effect.ticket)
             case AskOutside():
-                self._post(unanswerable(effect, self._clock()))
+                self._solvers.ask(effect)
             case SetTimer():
                 self._set_timer(effect)
             case ForgetSnapshot() if not effect.experiment:
@@ -120,10 +127,12 @@ class Carrier:
         """An experiment is over: its generator is closed."""
         self._generators.close(experiment)
         self._predictions.ended(experiment)
+        self._solvers.ended(experiment)
 
     def stop(self) -> None:
         """Cancels the timers, and puts no more questions."""
         self._predictions.stop()
+        self._solvers.stop()
         for handle in self._timers.values():
             handle.cancel()
         self._timers.clear()

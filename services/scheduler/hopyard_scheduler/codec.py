@@ -14,7 +14,8 @@ from cattrs import Converter
 from cattrs.errors import ForbiddenExtraKeysError
 
 from hopyard.policy.vocabulary import Call, Command
-from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, MachineSpec, RunBody, RunKey
+from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, RunBody
+from hopyard_scheduler.core.values import MachineSpec, RunKey
 
 
 @functools.cache

@@ -11,7 +11,12 @@ import typer
 from hopyard.errors import InvalidInput
 from hopyard.serving import LogFormat, run_service
 from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS
-from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, DEFAULT_LEASE_SECONDS, SchedulerService
+from hopyard_scheduler.service import (
+    DEFAULT_ABSENCE_SECONDS,
+    DEFAULT_HEARTBEAT_SECONDS,
+    DEFAULT_LEASE_SECONDS,
+    SchedulerService,
+)
 
 MIN_SECONDS = 0.1
 MAX_SECONDS = 86400.0
@@ -33,6 +38,13 @@ def command(
         float,
         typer.Option(min=0.1, help="Seconds that a policy may take over an up-call before its experiment is paused."),
     ] = DEFAULT_POLICY_SECONDS,
+    policy_absence_limit: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            help="Seconds that the process of a policy may be away when it is needed, before its experiment is paused.",
+        ),
+    ] = DEFAULT_ABSENCE_SECONDS,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
     ] = False,
@@ -57,6 +69,7 @@ def command(
             lease_seconds=lease,
             heartbeat_seconds=heartbeat,
             policy_seconds=policy_time_limit,
+            absence_seconds=policy_absence_limit,
         )
         starting, stopping = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
         try:

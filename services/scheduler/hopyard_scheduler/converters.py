@@ -19,13 +19,9 @@ from hopyard_scheduler.core.effects import Amend, CommandBody, Decide, Kill, Shi
 from hopyard_scheduler.core.events import (
     Amended,
     Ended,
-    MachineSpec,
     Reports,
     RunBody,
-    RunKey,
     RunMessage,
-    Settings,
-    SnapshotInfo,
     SnapshotShipped,
     SnapshotStored,
     SnapshotTaken,
@@ -36,6 +32,7 @@ from hopyard_scheduler.core.lifecycle import runs_of
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.snapshots import Entry
+from hopyard_scheduler.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
 from hopyard_scheduler.program import Program
 
 MAX_MESSAGE: Final = 16_384

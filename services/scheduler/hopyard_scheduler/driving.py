@@ -31,6 +31,7 @@ from hopyard_scheduler.core.events import Event, PolicyFailed
 from hopyard_scheduler.journal import Entry
 from hopyard_scheduler.policyhost import Host
 from hopyard_scheduler.projections import Changes
+from hopyard_scheduler.remote.policy import RemotePolicy
 from hopyard_scheduler.thoughts import Answer, failure
 
 _LOG = logging.getLogger(__name__)
@@ -57,10 +58,13 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """An up-call that nobody but its experiment waits for; `work` is where the policy thinks, None: it is to be made again."""
+    """An up-call that nobody but its experiment waits for.
+
+    `work` is where the policy thinks: a thread, or a process of its own; None: it is to be made again.
+    """
 
     call: UpCall
-    work: Work[Answer | None] | None
+    work: Work[Answer | None] | RemotePolicy | None
 
 
 class Batch:
@@ -69,7 +73,8 @@ class Batch:
     Args:
         core: Nobody else may touch it while the batch is driven.
         following: The next event that may be taken; None: there is none.
-        asked: Who answers an up-call: its host; the answer, if nobody is to be asked; None: a policy that is to be made again.
+        asked: Who answers an up-call: its host; a process, which is asked later; the answer, if nobody is to be asked; None: a
+            policy that is to be made again.
 
     Attributes:
         items: The events taken, with their outward effects.
@@ -79,7 +84,10 @@ class Batch:
     """
 
     def __init__(
-        self, core: Core, following: Callable[[], Item | None], asked: Callable[[UpCall], Host | PolicyFailed | None]
+        self,
+        core: Core,
+        following: Callable[[], Item | None],
+        asked: Callable[[UpCall], Host | RemotePolicy | PolicyFailed | None],
     ) -> None:
         self._core = core
         self._following = following
@@ -93,6 +101,7 @@ class Batch:
         self._calls: deque[UpCall] = deque()
         self._until = time.monotonic() + MAX_BATCH_SECONDS
         self._lock = threading.Lock()
+        self._found: tuple[UpCall, Host | RemotePolicy | PolicyFailed | None] | None = None
         self._doing: UpCall | None = None
         self._left: set[tuple[str, int]] = set()
 
@@ -121,12 +130,12 @@ class Batch:
             self._left.add((call.experiment, call.number))
             return True
 
-    def _park(self, call: UpCall, work: Work[Answer | None] | None) -> None:
+    def _park(self, call: UpCall, work: Work[Answer | None] | RemotePolicy | None) -> None:
         self._core.think(call.experiment)
         self.parked.append(Parked(call, work))
 
     def _go(self, *, ask: bool) -> Answer | None:
-        """Drives on. Returns None when no more is to be taken, or before a policy is asked if none may be.
+        """Drives on. Returns None when no more is to be taken, or before a policy is asked here if none may be.
 
         Returns:
             The answer to an up-call that was parked meanwhile: then this is no more the thread that drives.
@@ -135,7 +144,7 @@ class Batch:
             if self._work:
                 self._take(self._work.popleft())
             elif self._calls:
-                if not ask:
+                if not ask and self._thinks_here(self._calls[0]):
                     return None
                 answer, mine = self._answer(self._calls.popleft())
                 if not mine:
@@ -144,6 +153,20 @@ class Batch:
                     self._work.append(answer)
             elif not self._more():
                 return None
+
+    def _thinks_here(self, call: UpCall) -> bool:
+        """Whether an up-call is made in this process, which may take its time."""
+        x = self._core.experiments[call.experiment]
+        if x.in_flight is None or x.in_flight[0] != call.number:
+            return False
+        host = self._host(call)
+        return host is not None and not isinstance(host, RemotePolicy | PolicyFailed)
+
+    def _host(self, call: UpCall) -> Host | RemotePolicy | PolicyFailed | None:
+        """Who answers an up-call: looked for once."""
+        if self._found is None or self._found[0] is not call:
+            self._found = call, self._asked(call)
+        return self._found[1]
 
     def _more(self) -> bool:
         """Begins with the next event, if there is one and it fits."""
@@ -194,9 +217,9 @@ class Batch:
         x = self._core.experiments[call.experiment]
         if x.in_flight is None or x.in_flight[0] != call.number:
             return None, True
-        host = self._asked(call)
-        if host is None:
-            self._park(call, None)
+        host = self._host(call)
+        if host is None or isinstance(host, RemotePolicy):
+            self._park(call, host)
             return None, True
         if isinstance(host, PolicyFailed):
             return host, True

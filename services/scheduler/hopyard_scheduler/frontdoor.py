@@ -16,29 +16,24 @@ from google.protobuf.json_format import Parse
 
 from hopyard import __version__
 from hopyard.errors import Conflict, InvalidInput, NotFound
-from hopyard.policy import ENDLESS, Policy, hears_statistics, serves_requests
+from hopyard.plugins import PluginError
+from hopyard.policy import ENDLESS
 from hopyard.rpc.values import report_to_proto
 from hopyard.serving.threads import TooLong
-from hopyard.spec import ExperimentSpec, canonical_json, load_spec
+from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
+from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import (
-    EarlierTrial,
-    ExperimentCreated,
-    MemberJoined,
-    Operated,
-    Requested,
-    Settings,
-    Updated,
-)
+from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.core.values import EarlierTrial, PlacedData, Settings
 from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.live import Live, experiment_of
-from hopyard_scheduler.loading import hash_of_code, load_plan
-from hopyard_scheduler.policies import new_policy, review
+from hopyard_scheduler.loading import PlanReader, hash_of_code
+from hopyard_scheduler.policies import Wishes, need_fit, new_policy, review, unseen_metric
 from hopyard_scheduler.policyhost import took_too_long
 from hopyard_scheduler.program import need_agreement, program_of, settings_of
 from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
@@ -65,6 +60,7 @@ class FrontDoor:
         generators: Validates an experiment's generator.
         predictors: Validates its predictor.
         catalog: Knows its data.
+        plans: Reads what earlier experiments have trained.
         stub: AppStat.
         appstat_address: For clients.
     """
@@ -75,6 +71,7 @@ class FrontDoor:
         generators: Generators,
         predictors: Predictors,
         catalog: Catalog,
+        plans: PlanReader,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         appstat_address: str,
     ) -> None:
@@ -82,6 +79,7 @@ class FrontDoor:
         self._generators = generators
         self._predictors = predictors
         self._catalog = catalog
+        self._plans = plans
         self._stub = stub
         self._appstat_address = appstat_address
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -102,32 +100,39 @@ class FrontDoor:
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
         async with self._locks.setdefault(f"create {request}", asyncio.Lock()):
-            return await self._create(text, source, bundle, request, interpreter)
+            try:
+                return await self._create(text, source, bundle, request, interpreter)
+            except InvalidInput as error:
+                raise placed(error, text, source or "experiment") from error
 
     async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
-        policy, note = await self._try_policy(spec, settings)
-        spec = spec.with_generator(policy.generator)
+        # What is wrong with its data is said before anything else is done.
+        data = self._catalog.place(spec.data) if spec.data is not None else None
+        if bundle:
+            await self._need_bundle(bundle)
+        wishes, note = await self._try_policy(spec, settings, data, bundle)
+        note = "; ".join(said for said in (note, unseen_metric(spec, data)) if said)
+        spec = spec.with_generator(wishes.generator)
         if "predictor" in spec.model_fields_set:
             await self._predictors.check(spec.predictor)
         settings = replace(
             settings,
-            statistics=hears_statistics(policy),
-            every_iteration=policy.every_iteration,
-            ends_jobs=policy.ends_jobs,
-            forks=policy.forks,
-            evaluates=policy.evaluates,
-            ship_every=policy.ship_every if spec.snapshot.ship_every is None else settings.ship_every,
-            requests=serves_requests(policy),
+            statistics=wishes.statistics,
+            every_iteration=wishes.every_iteration,
+            ends_jobs=wishes.ends_jobs,
+            forks=wishes.forks,
+            forks_newest=wishes.forks_newest,
+            evaluates=wishes.evaluates,
+            ship_every=wishes.ship_every if spec.snapshot.ship_every is None else settings.ship_every,
+            requests=wishes.requests,
+            whole=True,
         )
-        if spec.data is not None:
-            self._catalog.place(spec.data)  # Said before anything else is done.
-        if bundle:
-            await self._need_bundle(bundle)
         payload = _payload(spec, bundle, interpreter, request)
-        if policy.shares:
-            settings = replace(settings, plan=program_of(payload).root(await hash_of_code(self._stub, bundle)))
+        if wishes.shares:
+            root = program_of(payload).root(await hash_of_code(self._stub, bundle))
+            settings = replace(settings, plan=root, lasting=True)
         known, name = await self._named(_slug(spec.name), payload)
         if known:
             return name, note
@@ -153,14 +158,14 @@ class FrontDoor:
         return name
 
     async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> None:
-        earlier = await self._earlier(settings)
+        earlier = await self._earlier(name, settings)
         async with self._catalog.using:
             data = self._catalog.place(spec.data) if spec.data is not None else None
             await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload, data, earlier))
 
-    async def _earlier(self, settings: Settings) -> tuple[EarlierTrial, ...]:
+    async def _earlier(self, name: str, settings: Settings) -> tuple[EarlierTrial, ...]:
         """What earlier experiments have trained that this one shares."""
-        return await load_plan(self._stub, settings.plan) if settings.plan else ()
+        return await self._plans.read(settings.plan, name) if settings.plan else ()
 
     def _group(self, spec: ExperimentSpec) -> str | None:
         """The live group with an experiment's `share` key; None: it begins one.
@@ -210,17 +215,29 @@ class FrontDoor:
         """These ids are not claimed any more: the experiments are known by now, or there will be none."""
         self._claimed.difference_update(names)
 
-    async def _try_policy(self, spec: ExperimentSpec, settings: Settings) -> tuple[Policy, str]:
+    async def _try_policy(
+        self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
+    ) -> tuple[Wishes, str]:
         policy, patience = spec.policy, self._live.patience
+        if policy.remote:
+            assert self._live.remotes is not None
+            return await self._live.remotes.review(spec, settings, data, bundle)
 
-        def tried() -> tuple[Policy, str]:
+        def tried() -> tuple[Wishes, str]:
             made = new_policy(policy.name, policy.parameters)
-            return made, review(spec.policy.name, made, settings, spec.space)
+            wishes = Wishes.of(made)
+            need_fit(spec, wishes)
+            return wishes, review(spec.policy.name, made, settings, spec.space, data)
 
         try:
             return await patience.threads.call(tried, patience.seconds)
         except TooLong as error:
             raise InvalidInput(took_too_long(policy.name, patience.seconds, None)) from error
+        except PluginError as error:
+            remotes = self._live.remotes
+            served = remotes is not None and remotes.serves(policy.name)
+            hint = f"; a process serves {REMOTE}{policy.name}: did you mean that?" if served else ""
+            raise InvalidInput(f"policy: {error}{hint}") from error
 
     async def _need_bundle(self, bundle: str) -> None:
         found = await self._stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[bundle]))
@@ -310,7 +327,7 @@ class FrontDoor:
         return experiment_to_proto(x, member, self._live.clock(), self._waiting(x).experiment(member))
 
     def _waiting(self, x: Experiment) -> Waiting:
-        return Waiting(x, self._live.core.cluster, self._live.clock())
+        return Waiting(x, self._live.core.cluster, self._live.clock(), self._live.absent(x.id))
 
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
         """The present state of the experiment and its jobs, then every change until it is over.
@@ -325,7 +342,7 @@ class FrontDoor:
             return
         x, member = known
         watcher = self._live.watchers.add(name)
-        told = Told(self._live.core, x, member, self._live.clock)
+        told = Told(self._live.core, x, member, self._live.clock, lambda: self._live.absent(x.id))
         try:
             for present in [job for job in x.jobs.values() if job.member is member]:
                 yield told.job(present)
@@ -423,7 +440,7 @@ class FrontDoor:
         """
         x, member = await self.loaded(name)
         if not x.settings.requests:
-            policy = self._live.program(x.id).spec.policy.name
+            policy = self._live.program(x.id).spec.policy.label
             raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
         check(wanted, self._live.program(name).spec.search_space, member.settings.max_position)
         new = [each for each in wanted if not known(x, member, each)]

@@ -37,6 +37,8 @@ from hopyard_scheduler.policyhost import Host, LatePolicy
 from hopyard_scheduler.program import Program, program_of
 from hopyard_scheduler.projections import Changes
 from hopyard_scheduler.recovery import Patience, Recovered
+from hopyard_scheduler.remote.policy import RemotePolicy
+from hopyard_scheduler.remote.remotes import Remotes
 from hopyard_scheduler.thoughts import TOO_MANY, Thought, answer_later, failure, make_again
 from hopyard_scheduler.watch import Watchers
 
@@ -66,6 +68,7 @@ class Live:
         carrier: Carries out effects.
         clock: Seconds since the epoch.
         policy_seconds: How long a policy may take over an up-call (> 0).
+        remotes: Makes policies that run in processes of their own; None: there can be none.
 
     Attributes:
         given_up: Experiments whose policies took too long. With a text, the next up-call fails with it; else another policy
@@ -78,15 +81,17 @@ class Live:
         carrier: Carrier,
         clock: Callable[[], float] = time.time,
         policy_seconds: float = DEFAULT_POLICY_SECONDS,
+        remotes: Remotes | None = None,
     ) -> None:
         self.core = Core()
         self.patience = Patience(Threads("policy"), policy_seconds)
         self.given_up: dict[str, str] = {}
         self.journal = journal
+        self.remotes = remotes
         self.carrier = carrier
         self.watchers = Watchers()
         self.clock = clock
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, Host | RemotePolicy] = {}
         self._programs: dict[str, Program] = {}
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._room = asyncio.Semaphore(MAX_EVENTS)
@@ -95,6 +100,7 @@ class Live:
         self._from_inbox = False
         self._thoughts: dict[str, asyncio.Task[None]] = {}
         self._finished: dict[str, None] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self.turn = asyncio.Lock()
         """Held while a batch is under way: whoever takes it sees the core between two, all effects carried out."""
         self._changing: Mapping[str, object] = {}
@@ -162,12 +168,12 @@ class Live:
             self._arrived.append(self._queue.get_nowait())
         batch = Batch(self.core, self._next, self._asked)
         batch.drive(self.patience.threads)
+        for parked in batch.parked:
+            self._await(parked)
         self._changing = batch.changes.experiments
         self._cut_short()
         at, changes = self.clock(), batch.changes
         await self.journal.append(batch.entries, changes.rows(self.core, at, self._plans), at)
-        for parked in batch.parked:  # What led to it is in the journal, from which a policy may have to be made again.
-            self._await(parked)
         await self.carrier.clear(effect for item in batch.items for effect in item.effects)
         acks = sorted(
             (e for i in batch.items for e in i.effects if isinstance(e, Acknowledge)), key=lambda a: a.sequence
@@ -211,7 +217,7 @@ class Live:
 
     # ------------------------------------------------------------------------------------------------ policies that think
 
-    def _asked(self, call: UpCall) -> Host | PolicyFailed | None:
+    def _asked(self, call: UpCall) -> Host | RemotePolicy | PolicyFailed | None:
         """Who answers an up-call; None: a policy that is to be made again, in the place of one that was given up."""
         why = self.given_up.get(call.experiment)
         if why is None:
@@ -221,13 +227,32 @@ class Live:
 
     def _await(self, parked: Parked) -> None:
         """From now on the answer to an up-call is waited for, beside everything else."""
-        call, name = parked.call, parked.call.experiment
-        if parked.work is None:
-            answer = make_again(call, self.journal, self.patience)
+        call, name, work = parked.call, parked.call.experiment, parked.work
+        answer: Coroutine[Any, Any, Thought]
+        if work is None:
+            answer = self._made_again(call)
+        elif isinstance(work, RemotePolicy):
+            answer = self._from_afar(work, call)
         else:
-            policy = self.program(name).spec.policy.name
-            answer = answer_later(parked.work, call, self.patience, policy)
+            policy = self.program(name).spec.policy.label
+            answer = answer_later(work, call, self.patience, policy)
         self._thoughts[name] = asyncio.create_task(self._think(call, answer), name=f"policy of {name}")
+
+    async def _made_again(self, call: UpCall) -> Thought:
+        async with self.turn:  # What led to the up-call is in the journal then.
+            pass
+        return await make_again(call, self.journal, self.patience)
+
+    async def _from_afar(self, policy: RemotePolicy, call: UpCall) -> Thought:
+        answer = await policy.answer(self.core.experiments[call.experiment], call, self.turn)
+        return Thought(answer, None)
+
+    def await_answer(self, call: UpCall) -> None:
+        """An up-call of a recovered journal that has no answer yet goes to the process that its policy runs in."""
+        host = self._host(call.experiment)
+        assert isinstance(host, RemotePolicy)
+        self.core.think(call.experiment)
+        self._await(Parked(call, host))
 
     async def _think(self, call: UpCall, answer: Coroutine[Any, Any, Thought]) -> None:
         """Posts a policy's answer when it comes, or what came instead."""
@@ -246,8 +271,12 @@ class Live:
         event = thought.event
         if isinstance(event, PolicyFailed) and event.unheard:
             _LOG.warning("experiment %s: %s", name, event.error)
-            self.hosts.pop(name, None)
-            self.given_up[name] = ""
+            host = self.hosts.pop(name, None)
+            if isinstance(host, RemotePolicy):
+                await host.give_up()
+                self.hosts[name] = host
+            else:
+                self.given_up[name] = ""
         elif thought.host is not None:
             self.hosts[name] = thought.host
             self.given_up.pop(name, None)
@@ -263,13 +292,22 @@ class Live:
 
     # ------------------------------------------------------------------------------------------------- what goes with them
 
-    def _host(self, name: str) -> Host:
+    def _host(self, name: str) -> Host | RemotePolicy:
         """The policy of a stream: that of the experiment which it began with."""
         host = self.hosts.get(name)
         if host is None:
-            spec = self.program(name).spec
-            host = self.hosts[name] = LatePolicy(lambda: host_of(spec))
+            program = self.program(name)
+            if program.spec.policy.remote and self.remotes is not None:
+                host = self.remotes.policy(name, program, lambda: self.journal.read(name))
+            else:
+                host = LatePolicy(lambda: host_of(program.spec))
+            self.hosts[name] = host
         return host
+
+    def absent(self, name: str) -> str:
+        """Why the policy of a stream has no process that could answer it; empty: it has, or needs none."""
+        host = self.hosts.get(name)
+        return host.absent if isinstance(host, RemotePolicy) else ""
 
     def program(self, name: str) -> Program:
         """What an experiment's runs execute."""
@@ -288,6 +326,8 @@ class Live:
         self.given_up.update(found.given_up)
         for event in found.unanswered:
             self.post(event)
+        for call in found.waiting:
+            self.await_answer(call)
         for effect in outstanding:
             self.carrier.carry(effect)
 
@@ -304,6 +344,11 @@ class Live:
                 self._finished[x.id] = None
                 if x.id in self._thoughts:  # It was failed meanwhile.
                     self._thoughts.pop(x.id).cancel()
+                if self.remotes is not None and isinstance(self.hosts.get(x.id), RemotePolicy):
+                    del self.hosts[x.id]
+                    closing = asyncio.create_task(self.remotes.over(x.id), name=f"end of the policy of {x.id}")
+                    self._closing.add(closing)
+                    closing.add_done_callback(self._closing.discard)
         while len(self._finished) > MAX_FINISHED:
             name = next(iter(self._finished))
             del self._finished[name]

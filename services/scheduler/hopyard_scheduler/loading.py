@@ -1,6 +1,8 @@
 """Loading the search plan: what earlier experiments have trained that a new one need not train again.
 
 It is read once, before the experiment is created, and goes into the first record of its journal: so a replay depends on nothing else.
+The store keeps what there is of snapshots for the new experiment from then on, whatever becomes of the earlier ones; should it never
+be created, `hopyard gc` collects that.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.json_format import Parse
@@ -19,7 +21,7 @@ from hopyard.policy.vocabulary import Report
 from hopyard.rpc.values import hyperparameters_from_proto, report_from_proto
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import experiment_pb2
-from hopyard_scheduler.core.events import EarlierTrial
+from hopyard_scheduler.core.values import EarlierTrial, SnapshotInfo
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -33,6 +35,8 @@ SECONDS: Final = 30.0
 """How long that may take."""
 
 _PAGE: Final = 5000
+
+_HASHES: Final = 1000
 
 
 async def hash_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str) -> str:
@@ -50,82 +54,108 @@ async def hash_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: s
         raise InvalidInput(f"bundle: {error}") from error
 
 
-async def load_plan(
-    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, root: str, seconds: float = SECONDS
-) -> tuple[EarlierTrial, ...]:
-    """What there is below a root. Where it cannot be read in time the experiment begins without it, which the log says."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await _load(stub, root)
-    except TimeoutError:
-        _LOG.warning("the search plan could not be read within %g s: what it holds may be trained again", seconds)
-    except HopyardError as error:
-        _LOG.warning("the search plan cannot be read, so what it holds may be trained again: %s", error)
-    return ()
-
-
 @dataclass
 class _Node:
-    """A node: where it begins, its results by position, and who passes through it up to where."""
+    """A node: where it begins, its results and snapshots by position, and who passes through it up to where."""
 
     key: str
     start: int
     results: dict[int, Report] = field(default_factory=dict)
+    snapshots: dict[int, SnapshotInfo] = field(default_factory=dict)
     references: list[tuple[str, str, int]] = field(default_factory=list)
 
 
-async def _load(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, root: str) -> tuple[EarlierTrial, ...]:
-    nodes, read = list[_Node](), 0
-    request = pb.ListPlanNodesRequest(root=root, page_size=_PAGE)
-    while True:
-        page = await stub.ListPlanNodes(request)
-        for node in page.nodes:
-            if node.reached > node.start and read < REPORTS:
-                nodes.append(await _node(stub, node.key, node.start))
-                read += len(nodes[-1].results)
-        request.page_token = page.next_page_token
-        if not page.next_page_token:
-            break
-    if read >= REPORTS:
-        _LOG.warning("the search plan holds more than %d results: what begins last may be trained again", REPORTS)
-    ways: dict[tuple[str, str], list[tuple[_Node, int]]] = {}
-    for each in nodes:  # By where they begin: a trial's in their order.
-        for experiment, job, end in each.references:
-            ways.setdefault((experiment, job), []).append((each, end))
-    configurations: dict[str, Mapping[str, Mapping[str, Any]]] = {}
-    for experiment in sorted({experiment for experiment, _ in ways}):
-        configurations[experiment] = await _configurations(stub, experiment)
-    return _trials(ways, configurations)
+class PlanReader:
+    """Reads the search plan.
 
+    Args:
+        plan: The search plan.
+        appstat: AppStat, which knows the configurations of the jobs in it.
+    """
 
-async def _node(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, key: str, start: int) -> _Node:
-    found, request = _Node(key, start), pb.GetPlanNodeRequest(key=key, page_size=_PAGE)
-    while True:
-        page = await stub.GetPlanNode(request)
-        found.references += [(one.experiment, one.job, one.end) for one in page.references]
-        for one in page.results:
-            if not one.report.part:
-                found.results.setdefault(one.report.position, report_from_proto(one.report))
-        request.page_token = page.next_page_token
-        if not page.next_page_token:
-            return found
+    def __init__(
+        self, plan: appstat_pb2_grpc.SearchPlanServiceAsyncStub, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub
+    ) -> None:
+        self._plan = plan
+        self._appstat = appstat
 
+    async def read(self, root: str, owner: str, seconds: float = SECONDS) -> tuple[EarlierTrial, ...]:
+        """What there is below a root; `owner`, the new experiment, owns the snapshots from now on, too.
 
-async def _configurations(
-    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, experiment: str
-) -> Mapping[str, Mapping[str, Any]]:
-    """The configurations of an experiment's jobs, in order of creation."""
-    found: dict[str, Mapping[str, Any]] = {}
-    request = pb.QueryJobsRequest(experiment=experiment, page_size=_PAGE)
-    while True:
-        page = await stub.QueryJobs(request)
-        for row in page.jobs:
-            if row.state != "REMOVED":
-                job = Parse(row.detail_json, experiment_pb2.Job(), ignore_unknown_fields=True)
-                found[row.id] = hyperparameters_from_proto(job.hyperparameters)
-        request.page_token = page.next_page_token
-        if not page.next_page_token:
-            return found
+        Where it cannot be read in time the experiment begins without it, which the log says.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._owned(await self._read(root), owner)
+        except TimeoutError:
+            _LOG.warning("the search plan could not be read within %g s: what it holds may be trained again", seconds)
+        except HopyardError as error:
+            _LOG.warning("the search plan cannot be read, so what it holds may be trained again: %s", error)
+        return ()
+
+    async def _read(self, root: str) -> tuple[EarlierTrial, ...]:
+        nodes, read = list[_Node](), 0
+        request = pb.ListPlanNodesRequest(root=root, page_size=_PAGE)
+        while True:
+            page = await self._plan.ListPlanNodes(request)
+            for node in page.nodes:
+                if node.reached > node.start and read < REPORTS:
+                    nodes.append(await self._node(node.key, node.start))
+                    read += len(nodes[-1].results)
+            request.page_token = page.next_page_token
+            if not page.next_page_token:
+                break
+        if read >= REPORTS:
+            _LOG.warning("the search plan holds more than %d results: what begins last may be trained again", REPORTS)
+        ways: dict[tuple[str, str], list[tuple[_Node, int]]] = {}
+        for each in nodes:  # By where they begin: a trial's in their order.
+            for experiment, job, end in each.references:
+                ways.setdefault((experiment, job), []).append((each, end))
+        configurations: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+        for experiment in sorted({experiment for experiment, _ in ways}):
+            configurations[experiment] = await self._configurations(experiment)
+        return _trials(ways, configurations)
+
+    async def _node(self, key: str, start: int) -> _Node:
+        found, request = _Node(key, start), pb.GetPlanNodeRequest(key=key, page_size=_PAGE)
+        while True:
+            page = await self._plan.GetPlanNode(request)
+            found.references += [(one.experiment, one.job, one.end) for one in page.references]
+            for saved in page.snapshots:
+                info = SnapshotInfo(saved.position, saved.sha256, saved.size_bytes, saved.provider)
+                found.snapshots.setdefault(saved.position, info)
+            for one in page.results:
+                if not one.report.part:
+                    found.results.setdefault(one.report.position, report_from_proto(one.report))
+            request.page_token = page.next_page_token
+            if not page.next_page_token:
+                return found
+
+    async def _owned(self, trials: tuple[EarlierTrial, ...], owner: str) -> tuple[EarlierTrial, ...]:
+        """The trials with those of their snapshots that the store has, which it keeps for the owner from now on."""
+        hashes = sorted({info.sha256 for trial in trials for info in trial.snapshots})
+        there = set[str]()
+        for start in range(0, len(hashes), _HASHES):
+            request = pb.HasBlobsRequest(sha256=hashes[start : start + _HASHES], owner=owner)
+            there.update((await self._appstat.HasBlobs(request)).sha256)
+        return tuple(
+            replace(trial, snapshots=tuple(info for info in trial.snapshots if info.sha256 in there))
+            for trial in trials
+        )
+
+    async def _configurations(self, experiment: str) -> Mapping[str, Mapping[str, Any]]:
+        """The configurations of an experiment's jobs, in order of creation."""
+        found: dict[str, Mapping[str, Any]] = {}
+        request = pb.QueryJobsRequest(experiment=experiment, page_size=_PAGE)
+        while True:
+            page = await self._appstat.QueryJobs(request)
+            for row in page.jobs:
+                if row.state != "REMOVED":
+                    job = Parse(row.detail_json, experiment_pb2.Job(), ignore_unknown_fields=True)
+                    found[row.id] = hyperparameters_from_proto(job.hyperparameters)
+            request.page_token = page.next_page_token
+            if not page.next_page_token:
+                return found
 
 
 def _trials(
@@ -155,7 +185,13 @@ def _trials(
             ]
             if not reports:
                 continue
-            found.append(EarlierTrial(name, configuration, tuple(reports), after))
+            snapshots = [
+                info
+                for node, end in way
+                for position, info in sorted(node.snapshots.items())
+                if begin < position <= end
+            ]
+            found.append(EarlierTrial(name, configuration, tuple(reports), after, tuple(snapshots)))
             for node, end in way:
                 if end > covered.get(node.key, ("", 0))[1]:
                     covered[node.key] = name, end

@@ -207,9 +207,3 @@ def _recorded(call: GeneratorCall) -> hpgen_pb2.GeneratorCall:
         hyperparameters=given,
     )
     return hpgen_pb2.GeneratorCall(report_final=final)
-
-
-def unanswerable(question: AskOutside, at: float) -> Answered:
-    """The answer to a question that nothing here can answer."""
-    text = f"nothing answers questions of kind {question.kind!r}: no such service is configured"
-    return Answered(at, question.experiment, question.ticket, None, text)

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import (
-    Answered,
-    Event,
-    Reports,
-    RunMessage,
-    SnapshotStored,
-    SnapshotTaken,
-    Started,
-)
+from hopyard_scheduler.core.events import Answered, Event, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
 from hopyard_scheduler.core.experiment import Experiment
 
 

@@ -19,9 +19,9 @@ class PlanRows:
         self._told: dict[tuple[str, str], tuple[int, frozenset[tuple[int, str]]]] = {}
 
     def row(self, x: Experiment, job: Job) -> appstat_pb2.Projection | None:
-        """The row of a job; None: it is known, or its policy shares nothing."""
+        """The row of a job; None: it is known, or its policy shares nothing, or its configuration does not tell all of its training."""
         root, limit = job.member.settings.plan, job.max_position
-        if not root or job.hyperparameters is None:
+        if not root or job.hyperparameters is None or job.copied:
             return None
         stored = {
             (position, entry.info.sha256): entry

@@ -2,41 +2,84 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from hopyard.errors import InvalidInput
-from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
-from hopyard.policy import ENDLESS, ExperimentView, Policy
+from hopyard.policy import ENDLESS, ExperimentView, Policy, hears_statistics, serves_requests
+from hopyard.policy.fitting import misfit
+from hopyard.policy.making import new_policy, policy_class
 from hopyard.space import Space
 from hopyard.spec import ExperimentSpec
-from hopyard_scheduler.core.events import Settings
+from hopyard_scheduler.core.data import units
+from hopyard_scheduler.core.values import PlacedData, Settings
 from hopyard_scheduler.policyhost import Host, MissingPolicy, PolicyHost
 
+__all__ = ["Wishes", "host_of", "need_fit", "new_policy", "policy_class", "review", "terms_of", "unseen_metric"]
 
-def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
-    """A fresh policy by its name and parameters.
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a policy wants to decide, as the attributes of `Policy` say it; read when an experiment is created."""
+
+    every_iteration: bool
+    ends_jobs: bool
+    forks: bool
+    forks_newest: bool
+    evaluates: bool
+    shares: bool
+    statistics: bool
+    requests: bool
+    generator: str
+    ship_every: int
+    needs_data: bool = False
+
+    @classmethod
+    def of(cls, policy: Policy) -> Wishes:
+        """Those of a policy in this process."""
+        return cls(
+            every_iteration=policy.every_iteration,
+            ends_jobs=policy.ends_jobs,
+            forks=policy.forks,
+            forks_newest=policy.forks_newest,
+            evaluates=policy.evaluates,
+            shares=policy.shares,
+            statistics=hears_statistics(policy),
+            requests=serves_requests(policy),
+            generator=policy.generator,
+            ship_every=policy.ship_every,
+            needs_data=policy.needs_data,
+        )
+
+
+def need_fit(spec: ExperimentSpec, wishes: Wishes) -> None:
+    """Looks whether a policy fits the program and the data of its experiment.
 
     Raises:
-        InvalidInput: There is no such policy, or it does not take the parameters.
+        InvalidInput: It does not; names the field.
     """
-    cls = policy_class(name)
-    if wrong := unknown_parameters(cls, parameters):
-        raise InvalidInput(f"policy {name} {wrong}")
-    try:
-        policy = cls(**parameters)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"policy {name}: {error}; its parameters are: {_takes(cls)}") from error
-    except (Exception, SystemExit) as error:
-        raise InvalidInput(f"policy {name}: could not be made: {type(error).__name__}: {error}") from error
-    if not isinstance(policy, Policy):
-        raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")
-    return policy
+    found = misfit(
+        spec.policy.label,
+        needs_data=wishes.needs_data,
+        shares=wishes.shares,
+        has_data=spec.data is not None,
+        program=spec.program,
+        provider=spec.snapshot.provider,
+    )
+    if found is not None:
+        raise InvalidInput(": ".join(found))
 
 
-def review(name: str, policy: Policy, settings: Settings, space: Space | None = None) -> str:
+def review(
+    name: str, policy: Policy, settings: Settings, space: Space | None = None, data: PlacedData | None = None
+) -> str:
     """Asks a policy whether it can serve an experiment with these settings. It is not to be used any more after that.
+
+    Args:
+        name: The policy's.
+        policy: A fresh one.
+        settings: The experiment's.
+        space: Its search space.
+        data: Its partitioned data; None: it names none.
 
     Returns:
         What a person should know before the experiment begins; empty: nothing.
@@ -44,20 +87,8 @@ def review(name: str, policy: Policy, settings: Settings, space: Space | None = 
     Raises:
         InvalidInput: It says that it cannot, or fails to say.
     """
-    size = space.size if space is not None else None
-    terms = ExperimentView(
-        metric=settings.metric,
-        mode=settings.mode,
-        max_position=settings.max_position,
-        target=settings.target,
-        kill_threshold=settings.kill_threshold,
-        jobs_left=min(settings.jobs, size or ENDLESS),
-        seed=settings.seed,
-        weight=settings.weight,
-        space=space,
-    )
     try:
-        said = policy.review(terms)
+        said = policy.review(terms_of(settings, space, data))
     except ValueError as error:
         raise InvalidInput(f"policy {name}: {error}") from error
     except (Exception, SystemExit) as error:
@@ -67,29 +98,38 @@ def review(name: str, policy: Policy, settings: Settings, space: Space | None = 
     return f"policy {name}: {said}" if said else ""
 
 
-def policy_class(name: str) -> type[Policy]:
-    """The class that a policy's name stands for.
+def unseen_metric(spec: ExperimentSpec, data: PlacedData | None) -> str:
+    """What a person should know whose data leave nothing to evaluate on; empty: nothing."""
+    if data is None or units(data) < len(data.partitions):
+        return ""
+    return (
+        f"data set {data.name} has no partitions to evaluate on (hopyard data register --eval), so {spec.metric.name} must be among "
+        "what the training itself reports: what train_fn returns"
+    )
 
-    Raises:
-        InvalidInput: There is no such policy.
-    """
-    cls = load_plugin(POLICIES, name, Policy)
-    if not isinstance(cls, type):
-        raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")
-    return cls
+
+def terms_of(settings: Settings, space: Space | None, data: PlacedData | None) -> ExperimentView:
+    """The terms of an experiment that is not there yet: all its jobs are left."""
+    size = space.size if space is not None else None
+    return ExperimentView(
+        metric=settings.metric,
+        mode=settings.mode,
+        max_position=settings.max_position,
+        target=settings.target,
+        kill_threshold=settings.kill_threshold,
+        jobs_left=min(settings.jobs, size or ENDLESS),
+        seed=settings.seed,
+        weight=settings.weight,
+        space=space,
+        partitions=units(data) if data is not None else 0,
+    )
 
 
 def host_of(spec: ExperimentSpec) -> Host:
     """The host of an experiment's policy, fresh. A policy that cannot be made fails its up-calls instead of the scheduler."""
+    if spec.policy.remote:
+        return MissingPolicy(f"policy {spec.policy.label} runs in a process of its own, which cannot be asked here")
     try:
         return PolicyHost(new_policy(spec.policy.name, spec.policy.parameters))
     except InvalidInput as error:
         return MissingPolicy(str(error))
-
-
-def _takes(cls: type) -> str:
-    try:
-        parameters = list(inspect.signature(cls).parameters.values())
-    except (TypeError, ValueError):
-        return "unknown"
-    return ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters) or "none"

@@ -12,7 +12,7 @@ from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS
 from hopyard.spec import ExperimentSpec, configuration_seed, spec_from_json
 from hopyard.v1 import resource_manager_pb2
-from hopyard_scheduler.core.events import Settings
+from hopyard_scheduler.core.values import Settings
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
     """
     agreed = {
         "policy.name": (spec.policy.name, other.policy.name),
+        "policy.command": (spec.policy.command, other.policy.command),
         "policy": (spec.policy.parameters, other.policy.parameters),
         "metric.name": (spec.metric.name, other.metric.name),
         "metric.mode": (spec.metric.mode, other.metric.mode),
@@ -124,8 +125,13 @@ def settings_of(spec: ExperimentSpec) -> Settings:
     Raises:
         InvalidInput: The file asks for something that this version does not run yet.
     """
-    if spec.snapshot.provider == "criu":
-        raise InvalidInput("snapshot.provider: criu is not available in this version; use auto or framework")
+    whole = spec.snapshot.provider == "criu"
+    if whole and spec.trainer is not None:
+        raise InvalidInput(
+            "snapshot.provider: criu is for commands (command: or log:); a trainer saves and loads its own state: use auto or framework"
+        )
+    # What a process is costs more to save than what a program says of itself.
+    every = spec.snapshot.every or (0 if whole or spec.log is not None else 1)
     return Settings(
         metric=spec.metric.name,
         mode=spec.metric.mode,
@@ -139,7 +145,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         max_seconds=spec.stop.max_time,
         time_suspends=True,
         max_failures=spec.stop.max_failures,
-        snapshot_every=spec.snapshot.every,
+        snapshot_every=every,
         ship_every=1 if spec.snapshot.ship_every is None else spec.snapshot.ship_every,
         keep_latest=spec.snapshot.keep_latest,
         keep_best=spec.snapshot.keep_best,

@@ -31,9 +31,18 @@ class Told:
         x: Its stream.
         member: The experiment.
         clock: Seconds since the epoch.
+        absent: Why its policy has no process that could answer; empty: it has.
     """
 
-    def __init__(self, core: Core, x: Experiment, member: Member, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        x: Experiment,
+        member: Member,
+        clock: Callable[[], float],
+        absent: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._absent = absent
         self._core = core
         self._x = x
         self._member = member
@@ -41,7 +50,7 @@ class Told:
         self._jobs: dict[str, str] = {}
         self._experiment = ""
         self._looked_at = clock()
-        self._waiting = Waiting(x, core.cluster, self._looked_at)
+        self._waiting = Waiting(x, core.cluster, self._looked_at, absent())
         self._news_at = self._looked_at
 
     def job(self, job: Job) -> experiment_pb2.WatchExperimentResponse:
@@ -61,7 +70,7 @@ class Told:
             return []
         self._news_at = now
         told: list[experiment_pb2.WatchExperimentResponse] = []
-        waiting = Waiting(self._x, self._core.cluster, now)
+        waiting = Waiting(self._x, self._core.cluster, now, self._absent())
         for job in self._x.open.values():
             if job.member is self._member and len(told) < MAX_NEWS:
                 reason = waiting.job(job)
@@ -75,7 +84,7 @@ class Told:
         now = self._clock()
         if not 0 <= now - self._looked_at < _LOOK_SECONDS:
             self._looked_at = now
-            self._waiting = Waiting(self._x, self._core.cluster, now)
+            self._waiting = Waiting(self._x, self._core.cluster, now, self._absent())
         return self._waiting
 
     def _tell(self, job: Job, reason: str) -> experiment_pb2.WatchExperimentResponse:

@@ -23,13 +23,7 @@ from hopyard.serving.threads import Threads, TooLong
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.core import CLUSTER_STREAM, Core
 from hopyard_scheduler.core.effects import Effect, UpCall
-from hopyard_scheduler.core.events import (
-    ClusterEvent,
-    Event,
-    PolicyAnswered,
-    PolicyFailed,
-    ShareSet,
-)
+from hopyard_scheduler.core.events import ClusterEvent, Event, PolicyAnswered, PolicyFailed, ShareSet
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.journal import Journal, persist
@@ -66,6 +60,8 @@ class Recovered:
 
     Attributes:
         hosts: The policies by experiment, their memories rebuilt.
+        waiting: Up-calls that the journal has no answer for, of policies that run in processes of their own: these remember
+            themselves, or their memories are rebuilt when they dial in.
         unanswered: Answers to up-calls that the journal has no answer for: the first events of the new life.
         diverged: The first difference that nobody was shown, of each experiment whose policy decides otherwise now.
         given_up: Experiments whose policies took too long when their up-calls were made again. With a text, their next up-call
@@ -75,6 +71,7 @@ class Recovered:
     """
 
     hosts: dict[str, Host] = field(default_factory=dict)
+    waiting: list[UpCall] = field(default_factory=list)
     unanswered: list[Event] = field(default_factory=list)
     diverged: dict[str, str] = field(default_factory=dict)
     given_up: dict[str, str] = field(default_factory=dict)
@@ -164,7 +161,7 @@ async def replay(core: Core, journal: Journal, name: str, found: Recovered, pati
     That happens on another thread, which nothing else may do with this core meanwhile. A policy that takes too long over an
     up-call is asked nothing more, and what is recorded is applied without it.
     """
-    driven = Replay(core, _host)
+    driven = Replay(core, lambda x: None if _elsewhere(x) else _host(x))
     chunk: list[Event] = []
     async for event in journal.read(name):
         chunk.append(event)
@@ -173,6 +170,10 @@ async def replay(core: Core, journal: Journal, name: str, found: Recovered, pati
             chunk = []
     await _feed(driven, chunk, patience)
     x = core.experiments[name]
+    if _elsewhere(x):
+        if driven.unmade is not None:
+            found.waiting.append(driven.unmade)
+        return
     difference = driven.unseen
     objecting = None
     if difference is not None:
@@ -220,7 +221,7 @@ async def _minded(driven: Replay, function: Callable[[], T], patience: Patience)
 
     def stop(doing: object) -> bool:
         assert driven.experiment is not None
-        policy = program_of(driven.experiment.founder.payload).spec.policy.name
+        policy = program_of(driven.experiment.founder.payload).spec.policy.label
         call = doing if isinstance(doing, UpCall) else None
         return driven.give_up(doing, took_too_long(policy, patience.seconds, call, again=True))
 
@@ -230,3 +231,8 @@ async def _minded(driven: Replay, function: Callable[[], T], patience: Patience)
 
 def _host(x: Experiment) -> Host:
     return host_of(program_of(x.founder.payload).spec)
+
+
+def _elsewhere(x: Experiment) -> bool:
+    """Whether the policy runs in a process of its own."""
+    return program_of(x.founder.payload).spec.policy.remote

@@ -13,11 +13,11 @@ from hopyard_scheduler.core.events import (
     Operated,
     PolicyAnswered,
     Requested,
-    RunKey,
     TimerElapsed,
     Updated,
 )
 from hopyard_scheduler.core.lifecycle import END_TIMER
+from hopyard_scheduler.core.values import RunKey
 
 C = TypeVar("C")
 

@@ -27,13 +27,7 @@ from hopyard_scheduler import words
 from hopyard_scheduler.codec import encode
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Effect, Record, UpCall
-from hopyard_scheduler.core.events import (
-    ClusterEvent,
-    Event,
-    ExperimentEvent,
-    PolicyAnswered,
-    PolicyFailed,
-)
+from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered, PolicyFailed
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.policyhost import Host
@@ -89,7 +83,7 @@ class Replay:
 
     Args:
         core: Where the experiment is rebuilt.
-        make_host: Makes the experiment's policy, fresh; called at most once.
+        make_host: Makes the experiment's policy, fresh; called once. None: it runs elsewhere, and is not driven along.
 
     Attributes:
         number: Events taken so far: the number of the last one.
@@ -99,7 +93,7 @@ class Replay:
         gone: Why there is no policy any more: it took too long. What is recorded goes on to be applied.
     """
 
-    def __init__(self, core: Core, make_host: Callable[[Experiment], Host]) -> None:
+    def __init__(self, core: Core, make_host: Callable[[Experiment], Host | None]) -> None:
         self._core = core
         self._make_host = make_host
         self._pending: UpCall | None = None
@@ -107,6 +101,7 @@ class Replay:
         self._shown: set[str] = set()
         self.experiment: Experiment | None = None
         self.host: Host | None = None
+        self._elsewhere = False
         self.number = 0
         self.up_calls = 0
         self.failures = 0
@@ -171,21 +166,30 @@ class Replay:
         Args:
             host: Makes it, instead of the replayed policy.
         """
-        call, x = self._pending, self.experiment
-        if call is None or x is None or x.in_flight is None or x.in_flight[0] != call.number:
+        call, x = self.unmade, self.experiment
+        if call is None or x is None:
             return None
         if self.gone is not None:
             return PolicyFailed(call.at, call.experiment, call.number, self.gone, unheard=True)
         return self._make(x, call, host)
 
-    def _make(self, x: Experiment, call: UpCall, host: Host | None = None) -> PolicyAnswered | PolicyFailed:
-        if host is None and self.host is None:
+    @property
+    def unmade(self) -> UpCall | None:
+        """The up-call that the journal has no answer for, if it ends with one."""
+        call, x = self._pending, self.experiment
+        if call is None or x is None or x.in_flight is None or x.in_flight[0] != call.number:
+            return None
+        return call
+
+    def _make(self, x: Experiment, call: UpCall, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
+        if host is None and self.host is None and not self._elsewhere:
             self._doing = MAKING
             made = self._make_host(x)
             self._done()
-            self.host = made
+            self.host, self._elsewhere = made, made is None
         host = host or self.host
-        assert host is not None
+        if host is None:
+            return None
         self._doing = call
         answer = host.answer(x, call)
         self._done()
@@ -203,7 +207,8 @@ class Replay:
         if call is None or call.number != number or self.experiment is None:
             return None
         self._pending = None
-        return call, self._make(self.experiment, call)
+        made = self._make(self.experiment, call)
+        return (call, made) if made is not None else None
 
     def _answered(self, event: PolicyAnswered) -> None:
         made = self._answer(event.answer.number) if self.gone is None else None
@@ -245,7 +250,12 @@ def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> b
     """Whether two answers say the same, as the journal writes them: NaN is NaN, and a tuple is a list there."""
     if not isinstance(computed, PolicyAnswered):
         return False
-    if (recorded.answer, recorded.demand, recorded.gang) == (computed.answer, computed.demand, computed.gang):
+    if (recorded.answer, recorded.demand, recorded.gang, recorded.nodes) == (
+        computed.answer,
+        computed.demand,
+        computed.gang,
+        computed.nodes,
+    ):
         return True
     try:
         return encode(recorded) == encode(replace(computed, at=recorded.at))

@@ -11,7 +11,7 @@ from hopyard.policy.vocabulary import ENDLESS, JobState, Report, RunEndReason
 from hopyard.predictor.wire import prediction_from_wire
 from hopyard_scheduler import words
 from hopyard_scheduler.core import placement
-from hopyard_scheduler.core.commands import CREATE, KILL
+from hopyard_scheduler.core.commands import CREATE
 from hopyard_scheduler.core.effects import Effect, Noted, Send, Start, UpCall
 from hopyard_scheduler.core.events import (
     Amended,
@@ -40,7 +40,6 @@ from hopyard_scheduler.core.events import (
     Reports,
     Requested,
     RunMessage,
-    Settings,
     ShareSet,
     SnapshotShipped,
     SnapshotStored,
@@ -55,6 +54,8 @@ from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import HOLD, POLICY, Run
 from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.core.preemption import DEADLINE
+from hopyard_scheduler.core.running import KILL
+from hopyard_scheduler.core.values import Settings
 from hopyard_scheduler.replaying import OBJECTION
 
 
@@ -78,6 +79,7 @@ class Before:
     high_water: int
     ticket_kind: str
     ticket_job: str
+    idle: dict[str, int]
 
 
 def name_of(x: Experiment, member: str) -> str:
@@ -88,7 +90,7 @@ def name_of(x: Experiment, member: str) -> str:
 def before_event(x: Experiment | None, event: Event) -> Before:
     """The state before an event is taken; of no experiment yet, if it is its first."""
     if x is None:
-        return Before({}, {}, {}, 0, "", "", 0, "", "")
+        return Before({}, {}, {}, 0, "", "", 0, "", "", {})
     call = x.in_flight[1] if x.in_flight is not None else None
     job = x.jobs.get(event.job) if isinstance(event, RunMessage) else None
     question = x.asks.get(event.ticket) if isinstance(event, Answered) else None
@@ -102,6 +104,7 @@ def before_event(x: Experiment | None, event: Event) -> Before:
         high_water=job.high_water if job is not None else 0,
         ticket_kind=question.kind if question is not None else "",
         ticket_job=question.payload["job"] if question is not None and question.kind == PREDICT else "",
+        idle={job.id: job.position for job in x.open.values()} if isinstance(event, NodeLost) else {},
     )
 
 
@@ -133,7 +136,7 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             lost = _lost_runs(x, before, f"node {event.node} is lost, so ")
             missing = x.data.missing() if x.data is not None else []
             nowhere = [Part("", words.partition(one)) for one in missing if event.node in one.homes]
-            return [*(lost or [Part("", f"node {event.node} is lost")]), *nowhere]
+            return [*(lost or [Part("", f"node {event.node} is lost")]), *_went_back(x, before), *nowhere]
         case NodeBack():
             what = (
                 f"with {count(len(event.runs), 'run')} and {count(len(event.snapshots), 'snapshot')} of this experiment"
@@ -145,7 +148,10 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             ended = [Part(key.job, words.unwanted(event.node, key, x.jobs[key.job].attempt)) for key in unwanted]
             return [Part("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
         case NodeDraining():
-            return [Part("", f"node {event.node} is drained: its runs leave at their next boundary")]
+            never = [
+                Part(job, f"job {job} does not begin there") for job in dict.fromkeys(key.job for key in event.unsent)
+            ]
+            return [Part("", f"node {event.node} is drained: its runs leave at their next boundary"), *never]
         case DataChanged():
             return [Part("", "; ".join(map(words.partition, event.partitions)))]
         case ShareSet():
@@ -252,8 +258,11 @@ def _outside(before: Before, event: Answered) -> Part:
         return Part(
             before.ticket_job, f"{what} failed: {event.error}" if event.error else f"{what}: {_expected(event)}"
         )
-    what = f"the question {before.ticket_kind}".rstrip()
-    return Part("", f"{what} {ticket} " + (f"failed: {event.error}" if event.error else "was answered"))
+    if event.error:
+        return Part("", f"the question to solver {before.ticket_kind} ({ticket}) failed: {event.error}")
+    said = event.result.get("said") if isinstance(event.result, dict) else None
+    told = f": {first_line(said)}" if isinstance(said, str) and said else ""
+    return Part("", f"solver {before.ticket_kind} answered {ticket}{told}")
 
 
 def _expected(event: Answered) -> str:
@@ -289,9 +298,7 @@ def _answered(x: Experiment, before: Before, event: PolicyAnswered, effects: Seq
             text += f", refused: {refused[id(command)]}"
         elif (sent := starts.get(job)) is not None:
             assert isinstance(sent.body, Start)
-            text += (
-                f" (attempt {sent.run.attempt}, {_source(sent.body.snapshot.position if sent.body.snapshot else 0)})"
-            )
+            text += f" (attempt {sent.run.attempt}, {_origin(sent.node, sent.body)})"
         parts.append(Part(job, text))
     return parts
 
@@ -302,6 +309,15 @@ def _failed(x: Experiment, before: Before, event: PolicyFailed) -> str:
     paused = any(m.phase is not before.phases.get(m.id) for m in x.members.values())
     said = "" if paused else f": {event.error}"  # Else the pause says it.
     return f"the policy was {before.call} and failed{said}"
+
+
+def _origin(node: str, start: Start) -> str:
+    """What a run on a node begins from, and where that is if it has to hop."""
+    if start.snapshot is None:
+        return _source(0)
+    there = ", ".join(start.snapshot_nodes)
+    where = "" if node in start.snapshot_nodes else f" on {there}" if there else " in the store"
+    return _source(start.snapshot.position) + where
 
 
 def _source(position: int) -> str:
@@ -327,7 +343,8 @@ def _body(
 ) -> str:
     match body:
         case Started():
-            return f"is up {_source(body.position)}"
+            got = f", {size(body.fetched)} of it from {'the store' if body.from_store else 'another agent'}"
+            return f"is up {_source(body.position)}" + (got if body.fetched else "")
         case Reports():
             return "reported " + ", ".join(_report(report, high_water, x) for report in body.reports)
         case Amended():
@@ -367,6 +384,18 @@ def _lost_runs(x: Experiment, before: Before, why: str) -> list[Part]:
     over = [(name, run) for name, run in before.live.items() if x.live.get(name) is not run]
     return [
         Part(name, f"{why}run {run.attempt} of job {name} was lost at {before.positions[name]}") for name, run in over
+    ]
+
+
+def _went_back(x: Experiment, before: Before) -> list[Part]:
+    """The jobs without a run whose newest snapshot went with a node."""
+    return [
+        Part(
+            name,
+            f"job {name} goes back to {f'its snapshot at {to}' if to else 'the start'}: the one at {at} was nowhere else",
+        )
+        for name, at in before.idle.items()
+        if name not in before.live and (to := x.jobs[name].position) < at
     ]
 
 

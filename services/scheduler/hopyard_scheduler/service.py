@@ -18,6 +18,7 @@ from hopyard.v1 import (
     experiment_pb2_grpc,
     hpgen_pb2_grpc,
     job_manager_pb2_grpc,
+    policy_pb2_grpc,
     resource_manager_pb2_grpc,
 )
 from hopyard_scheduler.carrying import Carrier
@@ -30,19 +31,26 @@ from hopyard_scheduler.importing import Importer
 from hopyard_scheduler.inspecting import Inspections
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS, Live
+from hopyard_scheduler.loading import PlanReader
 from hopyard_scheduler.outside import Generators
 from hopyard_scheduler.predictions import Predictions
 from hopyard_scheduler.predictors import Predictors
 from hopyard_scheduler.recovery import recover
+from hopyard_scheduler.remote.policy import Limits
+from hopyard_scheduler.remote.remotes import Remotes
+from hopyard_scheduler.remote.seats import Desk
 from hopyard_scheduler.servicers.agents import ResourceManagerServicer
 from hopyard_scheduler.servicers.data import DataServicer
 from hopyard_scheduler.servicers.experiments import ExperimentServicer
 from hopyard_scheduler.servicers.jobs import JobManagerServicer
+from hopyard_scheduler.servicers.policies import PolicyServicer
 from hopyard_scheduler.sessions import Sessions
+from hopyard_scheduler.solvers import Solvers
 from hopyard_scheduler.store import SnapshotStore
 
 _LOG = logging.getLogger(__name__)
 
+DEFAULT_ABSENCE_SECONDS = 30.0
 DEFAULT_LEASE_SECONDS = 10.0
 DEFAULT_HEARTBEAT_SECONDS = 1.0
 EPOCH_SECONDS = 2.0
@@ -63,6 +71,7 @@ class SchedulerService:
         heartbeat_seconds: How often agents give a sign of life.
         data_seconds: How often nodes are asked which partitions of data they hold (> 0).
         policy_seconds: How long a policy may take over an up-call; then its experiment is paused.
+        absence_seconds: How long the process that a policy runs in may be away when it is needed; then likewise.
     """
 
     def __init__(
@@ -78,6 +87,7 @@ class SchedulerService:
         heartbeat_seconds: float = DEFAULT_HEARTBEAT_SECONDS,
         policy_seconds: float = DEFAULT_POLICY_SECONDS,
         data_seconds: float = INTERVAL_SECONDS,
+        absence_seconds: float = DEFAULT_ABSENCE_SECONDS,
     ) -> None:
         self._server = Server("scheduler", host=host, port=port, data=data, insecure=insecure)
         self._background = Background("scheduler")
@@ -101,10 +111,14 @@ class SchedulerService:
             SnapshotStore(self._appstat_stub),
             self._generators,
             self._predictions,
+            Solvers(self._background, time.time),
             heartbeat_seconds,
             time.time,
         )
-        self._live = Live(journal, self._carrier, policy_seconds=policy_seconds)
+        self._desk = Desk()
+        limits = Limits(policy_seconds, absence_seconds)
+        self._remotes = Remotes(self._desk, lambda: self.address, self._appstat_stub, limits)
+        self._live = Live(journal, self._carrier, policy_seconds=policy_seconds, remotes=self._remotes)
         self._inspections = Inspections(self._sessions)
         self._catalog = Catalog(
             self._live,
@@ -115,7 +129,10 @@ class SchedulerService:
             data_seconds,
         )
         self._carrier.welcomed = self._catalog.joined
-        self._door = FrontDoor(self._live, self._generators, predictors, self._catalog, self._appstat_stub, appstat)
+        plans = PlanReader(appstat_pb2_grpc.SearchPlanServiceStub(self._appstat), self._appstat_stub)
+        self._door = FrontDoor(
+            self._live, self._generators, predictors, self._catalog, plans, self._appstat_stub, appstat
+        )
         self._garbage = Garbage(self._live, self._sessions, self._door, self._appstat_stub, self._background)
         self._importer = Importer(self._live, self._door, self._appstat_stub)
         self._carrier.stranger = self._garbage.stranger
@@ -140,6 +157,11 @@ class SchedulerService:
             ),
             "hopyard.v1.ResourceManagerService",
         )
+        add(
+            policy_pb2_grpc.add_PolicyServiceServicer_to_server,
+            PolicyServicer(self._desk, self._live),
+            "hopyard.v1.PolicyService",
+        )
         add(data_pb2_grpc.add_DataServiceServicer_to_server, DataServicer(self._catalog), "hopyard.v1.DataService")
 
     @property
@@ -163,6 +185,8 @@ class SchedulerService:
         await self._live.journal.append([], found.failed, self._live.clock())
         for event in found.unanswered:
             self._live.post(event)
+        for call in found.waiting:
+            self._live.await_answer(call)
         for name, difference in found.diverged.items():
             _LOG.error("experiment %s pauses: its policy decides otherwise than it did: %s", name, difference)
         for event in found.nudges(self._live.core, self._live.clock()):
@@ -184,6 +208,7 @@ class SchedulerService:
     async def stop(self, grace: float = 5.0) -> None:
         """No new calls, sessions end, what is queued is journalled within the grace, then close. Safe twice."""
         self._sessions.close()
+        self._desk.close()
         try:
             await self._server.stop(grace)
             if self._background.failure is None:
@@ -192,6 +217,7 @@ class SchedulerService:
                         await self._live.drained()
             self._carrier.stop()
             await self._background.stop()
+            await self._remotes.close()
         finally:
             await self._appstat.close()
             await self._hpgen.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import assert_never
 
 from hopyard.cli.text import count, hyperparameters
@@ -38,14 +39,8 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     WakeAt,
 )
-from hopyard_scheduler.core.events import (
-    ExperimentEvent,
-    PlacedPartition,
-    PolicyAnswered,
-    PolicyFailed,
-    RunKey,
-    SnapshotShipped,
-)
+from hopyard_scheduler.core.events import ExperimentEvent, PolicyAnswered, PolicyFailed, SnapshotShipped
+from hopyard_scheduler.core.values import PlacedPartition, RunKey
 
 
 def told(call: Call) -> str:
@@ -53,6 +48,8 @@ def told(call: Call) -> str:
     match call:
         case AllocateJobs():
             return "offered idle machines"
+        case ApplicationStat(mode=RunMode.PROFILE):
+            return f"told that a unit of job {call.job} takes {call.report.metrics.get('seconds', math.nan):.3g} s"
         case ApplicationStat():
             return f"told of job {call.job} at {call.report.position}"
         case IterationFinish():
@@ -131,7 +128,7 @@ def command(given: Command) -> str:
         case Predict():
             return f"asks for a prediction of job {given.job} ({given.ticket})"
         case Ask():
-            return f"asks the outside: {given.kind} ({given.ticket})"
+            return f"asks solver {given.kind} ({given.ticket}), which may think for {given.seconds:g} s"
         case WakeAt():
             return f"sets timer {given.ticket}"
         case EndExperiment():
@@ -148,9 +145,8 @@ def job_of_command(given: Command) -> str:
 
 
 def _start(given: StartJob) -> str:
-    parts = [
-        f"{'starts' if given.mode is RunMode.TRAIN else 'evaluates'} job {given.job} on {', '.join(given.machines)}"
-    ]
+    verb = {RunMode.TRAIN: "starts", RunMode.EVALUATE: "evaluates", RunMode.PROFILE: "profiles"}[given.mode]
+    parts = [f"{verb} job {given.job} on {', '.join(given.machines)}"]
     if given.until is not None:
         parts.append(f"up to {given.until}")
     if given.from_snapshot is not None:
@@ -160,7 +156,8 @@ def _start(given: StartJob) -> str:
     if given.snapshot_at:
         parts.append(f"saving at {_positions(given.snapshot_at)}")
     if given.inputs:
-        parts.append("with " + ", ".join(f"{part} on {machine}" for machine, part in given.inputs.items()))
+        on = {machine: f" on {machine}" if len(given.machines) > 1 else "" for machine in given.inputs}
+        parts.append("with " + ", ".join(f"{part}{on[machine]}" for machine, part in given.inputs.items()))
     if not given.preemptible:
         parts.append("not to be preempted")
     return " ".join(parts)
@@ -183,6 +180,8 @@ def answer(event: ExperimentEvent) -> str:
             parts += [f"it {command(one)}" for one in event.answer.commands]
             if event.demand is not None:
                 parts.append(f"it could use {count(event.demand, 'machine')}")
+            if event.nodes:
+                parts.append(f"on {', '.join(event.nodes)} only")
             if event.gang > 1:
                 parts.append(f"{event.gang} of them at once")
             return ", ".join(parts) or "no command"

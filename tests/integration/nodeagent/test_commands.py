@@ -58,6 +58,7 @@ def begin(
     metrics: Mapping[str, str] | None = None,
     program: Mapping[str, Any] | None = None,
     node: str = "a",
+    hyperparameters: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> None:
     """Start a command with this code beside it; with `metrics` in log mode, for the metric acc."""
@@ -75,7 +76,7 @@ def begin(
         found.log.CopyFrom(wire.LogProgram(command=command, metrics=metrics, metric="acc"))
     start = wire.StartRun(
         machine=f"{node}/0",
-        hyperparameters=hyperparameters_to_proto({"step": 0.5}),
+        hyperparameters=hyperparameters_to_proto(hyperparameters or {"step": 0.5}),
         seed=7,
         world=1,
         program=found,

@@ -144,7 +144,7 @@ async def test_an_iteration_that_lets_nobody_else_run_is_ended_too(
 ) -> None:
     monkeypatch.setattr(executor, "SilenceGuard", functools.partial(SilenceGuard, look_seconds=0.1, margin_seconds=2.0))
     await cluster.agent()
-    cluster.start(KEY, hyperparameters={"fail": "hang alone", "at": 2}, allowed=9, iteration_timeout=0.5)
+    cluster.start(KEY, hyperparameters={"fail": "hang alone", "at": 1}, allowed=9, iteration_timeout=0.5)
     ended = await cluster.scheduler.ended(KEY)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
     assert ended.message == "an iteration took longer than 0.5 s, let no other thread run, and was ended"
@@ -187,9 +187,9 @@ async def test_a_snapshot_with_a_flipped_bit_is_found_and_got_again(cluster: Clu
     scheduler.decide("a", KEY, wire.DECISION_CONTINUE, 2)
     snapshot = (await scheduler.ended(KEY)).snapshot
     await scheduler.until(lambda: any(m.HasField("snapshot_stored") for m in scheduler.received[KEY]))
-    file = cluster.folder / "a" / "snapshots" / snapshot.sha256
+    file = next(path for path in (cluster.folder / "a" / "snapshots" / snapshot.sha256 / "state").iterdir())
     content = bytearray(file.read_bytes())
-    content[700] ^= 1
+    content[0] ^= 1
     file.write_bytes(content)
     second, third = RunKey("e1", "j1", 2, 0), RunKey("e1", "j1", 3, 0)
     cluster.start(second, snapshot=snapshot)
@@ -213,7 +213,7 @@ async def test_snapshots_are_shipped_when_the_store_comes_back_and_deleted_when_
     await scheduler.until(lambda: sum(m.HasField("snapshot_stored") for m in scheduler.received[KEY]) == 3)
     await scheduler.until(lambda: not cluster.agents["a"].hello(0).runs)
     file = cluster.folder / "a" / "snapshots" / snapshot.sha256
-    assert file.is_file()
+    assert file.is_dir()
     scheduler.say("a", forget_snapshots=wire.ForgetSnapshots(sha256=[snapshot.sha256, "1" * 64]))
     scheduler.say("a", question=wire.NodeQuestion(ticket="q", kind="weather"))
     await scheduler.until(lambda: bool(scheduler.answers))
@@ -233,7 +233,7 @@ async def test_what_the_scheduler_has_not_taken_over_is_neither_shipped_nor_dele
     scheduler.say("a", question=wire.NodeQuestion(ticket="q", kind="weather"))
     await scheduler.until(lambda: bool(scheduler.answers))
     assert cluster.store.asked == 0
-    assert (cluster.folder / "a" / "snapshots" / sha256).is_file()
+    assert (cluster.folder / "a" / "snapshots" / sha256).is_dir()
     scheduler.acknowledge = True
     scheduler.drop_session("a")
     await scheduler.until(lambda: any(m.HasField("snapshot_stored") for m in scheduler.received[KEY]))

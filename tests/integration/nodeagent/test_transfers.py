@@ -12,13 +12,16 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from hopyard.errors import Exhausted, TimedOut, Unavailable
+from hopyard.errors import DataLoss, Exhausted, TimedOut, Unavailable
 from hopyard.rpc import Backoff, retry
-from hopyard.serving import Server
+from hopyard.serving import Background, Server
+from hopyard.snapshotfolder import hash_folder
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
-from hopyard_nodeagent import servicer
+from hopyard_nodeagent import peers, servicer
+from hopyard_nodeagent.aside import Outlet
 from hopyard_nodeagent.snapshots import Snapshots
 from hopyard_nodeagent.store import Store
+from hopyard_nodeagent.transfers import Fetched
 from tests.integration.nodeagent.fakes import FakeStore
 
 DATA = b"a packed snapshot"
@@ -118,6 +121,91 @@ async def test_a_silent_peer_is_left_for_the_next_one(servers: Servers, folder: 
         await peer.left.wait()
 
 
+class Holder(node_agent_pb2_grpc.NodeAgentServiceServicer):
+    """Gives the snapshot at a path, whatever is asked for; notes its callers' connections, and what they asked for."""
+
+    def __init__(self, path: Path, outlet: Outlet | None) -> None:
+        self.path = path
+        self.outlet = outlet
+        self.callers: set[str] = set()
+        self.asked: list[bool] = []
+
+    async def FetchSnapshot(
+        self, request: node_agent_pb2.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[node_agent_pb2.FetchSnapshotResponse]:
+        self.callers.add(context.peer())
+        self.asked.append(request.aside)
+        async for response in peers.responses(self.path, request, self.outlet):
+            yield response
+
+
+class Elsewhere(Outlet):
+    """Says that it listens where nobody does."""
+
+    @property
+    def port(self) -> int:
+        return 9
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    saved = tmp_path / "saved"
+    (saved / "state").mkdir(parents=True)
+    (saved / "state" / "weights").write_bytes(os.urandom(3_000_000))
+    (saved / "hopyard.json").write_text("{}")
+    return saved
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"), [(Outlet, [True, True, True]), (Elsewhere, [True, False, False, False]), (None, [True] * 3)]
+)
+async def test_a_folder_hops_as_a_folder_over_one_connection(
+    servers: Servers, folder: Path, saved: Path, kind: type[Outlet] | None, asked: list[bool]
+) -> None:
+    """Aside of the call, or, where the other port is not there or cannot be reached, with it."""
+    outlet = kind("127.0.0.1", idle_seconds=30) if kind is not None else None
+    holder = Holder(saved, outlet)  # type: ignore[abstract]
+    server = Server("agent")
+    server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, holder, servicer.SERVICE)
+    servers.started.append(server)
+    address = await server.start()
+    snapshots = Snapshots(folder, Store("127.0.0.1:9", ""))
+    async with Background("test") as background:
+        if outlet is not None:
+            outlet.start(background)
+        for content in (b"one", b"two"):
+            (saved / "state" / "number").write_bytes(content)
+            info = hash_folder(saved)
+            assert await snapshots.fetch(info.sha256, [address]) == Fetched(info.size)
+            assert hash_folder(folder / info.sha256) == info
+            assert (folder / info.sha256 / "state" / "number").read_bytes() == content
+        assert len(holder.callers) == 1
+        with pytest.raises(Unavailable, match=f"sent [0-9]+ bytes with the hash [0-9a-f]+; expected {SHA256}"):
+            await snapshots.fetch(SHA256, [address])
+    assert len(os.listdir(folder)) == 2
+    assert holder.asked == asked
+    await snapshots.close()
+    if outlet is not None:
+        outlet.stop()
+
+
+async def test_a_port_that_could_not_be_reached_is_tried_again_after_ten_minutes(
+    servers: Servers, folder: Path, saved: Path
+) -> None:
+    holder = Holder(saved, Elsewhere("127.0.0.1", idle_seconds=30))  # type: ignore[abstract]
+    server = Server("agent")
+    server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, holder, servicer.SERVICE)
+    servers.started.append(server)
+    address = await server.start()
+    sha256, now = hash_folder(saved).sha256, [1000.0]
+    found = peers.Peers(idle_seconds=30, clock=lambda: now[0])
+    for number, later in enumerate((0.0, 599.0, 1.0)):
+        now[0] += later
+        await found.fetch(address, sha256, folder / str(number))
+    assert holder.asked == [True, False, False, True, False]
+    await found.close()
+
+
 async def test_after_silent_peers_the_store_is_asked(servers: Servers, folder: Path) -> None:
     _, peer = await servers.peer(sends=5)
     blobs = FakeStore()  # type: ignore[abstract]
@@ -163,6 +251,7 @@ async def test_a_file_that_cannot_be_read_ends_its_transfer_with_the_reason(serv
     store = Store(await servers.store(FakeStore()), "")  # type: ignore[abstract]
     with pytest.raises(FileNotFoundError):
         await store.put(tmp_path / "nothing", SHA256, "e")
-    with pytest.raises(IsADirectoryError):
+    (tmp_path / "link").symlink_to("/")
+    with pytest.raises(DataLoss, match=r"is damaged on this node: .*link is neither a file nor a folder"):
         await store.put(tmp_path, SHA256, "e")
     await store.close()

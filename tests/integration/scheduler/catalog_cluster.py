@@ -20,8 +20,9 @@ from hopyard_scheduler.service import SchedulerService
 class Cluster:
     """The services, in this process's event loop."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lease_seconds: float = 2.0) -> None:
         self.folder = folder
+        self.lease_seconds = lease_seconds
         self.appstat = AppStatService(data=folder / "appstat")
         self.hpgen = HpgenService()
         self.agents: dict[str, NodeAgent] = {}
@@ -34,7 +35,9 @@ class Cluster:
     async def start_scheduler(self, port: int = 0) -> None:
         """Starts a scheduler."""
         appstat, hpgen = self.addresses
-        self.scheduler = SchedulerService(appstat=appstat, hpgen=hpgen, port=port, lease_seconds=2.0, data_seconds=0.2)
+        self.scheduler = SchedulerService(
+            appstat=appstat, hpgen=hpgen, port=port, lease_seconds=self.lease_seconds, data_seconds=0.2
+        )
         self.address = await self.scheduler.start()
         self.client = AsyncClient(self.address)
 

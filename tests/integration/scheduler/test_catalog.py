@@ -82,7 +82,7 @@ async def test_what_is_missing_or_differs_is_refused_with_both_sides_and_nothing
     assert differ.startswith(f"train/0: its replicas differ: a {files / 'one.npz'}: ")
     assert "bytes, SHA-256 " in differ
     assert f"; b {files / 'two.npz'}: " in differ
-    assert missing == f"train/1: on a: {files / 'none.npz'}: there is nothing"
+    assert missing == f"train/1: on a: {files / 'none.npz'}: there is no such file or folder"
     assert await cluster.client.data_sets() == []
 
 
@@ -114,7 +114,7 @@ async def test_availability_follows_nodes_and_files(cluster: Cluster, files: Pat
     states = await cluster.until("fashion", lambda states: states["train/0@b"] is BROKEN)
     assert states == {"train/0@a": PRESENT, "train/0@b": BROKEN, "train/1@b": PRESENT}
     shown = (await cluster.client.data_set("fashion")).partitions[0].replicas[1].detail
-    assert shown == f"{files / 'copy.npz'}: there is nothing"
+    assert shown == f"{files / 'copy.npz'}: there is no such file or folder"
     (files / "copy.npz").write_bytes((files / "two.npz").read_bytes())
 
     async with asyncio.timeout(30):

@@ -15,7 +15,7 @@ from hopyard.spec import ExperimentSpec
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler import frontdoor
-from hopyard_scheduler.core.events import Settings
+from hopyard_scheduler.core.values import Settings
 from hopyard_scheduler.program import settings_of
 from tests.integration.scheduler.conftest import experiment
 from tests.integration.scheduler.test_recovery import Pieces, pieces

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,13 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.errors import InvalidInput
+from hopyard_scheduler.commands.looking import moment
 from hopyard_scheduler.commands.replay import replay
+from hopyard_scheduler.commands.rungs import standing_of
+from hopyard_scheduler.commands.source import opened
+from hopyard_scheduler.core.events import Amended, Ended, Event, RunMessage, SnapshotTaken
+from hopyard_scheduler.replaying import Until
+from tests.asha_checker import Bracket, Judge
 from tests.integration.scheduler.conftest import experiment
 
 ASHA = "policy: {name: asha, eta: 2, brackets: [0]}\ngenerator: {name: random, seed: 11}"
@@ -47,6 +55,68 @@ async def test_promoted_jobs_go_on_and_an_extended_search_wakes_who_waits(
         assert reached == list(range(1, len(reached) + 1)), "nothing is trained twice"
     capfd.readouterr()
     assert await replay(created.id, None, address, None, False)
+
+
+def judged(events: Sequence[Event]) -> list[tuple[int, dict[str, float], set[str]]]:
+    """Who stands on which rung, with what, and who was promoted, as an independent reading of the journal has it."""
+    bracket = Bracket((1, 2, 4), eta=2, width=12)
+    Judge([bracket], "accuracy").follow(events)
+    return [
+        (position, values, set(promoted))
+        for position, values, promoted in zip(bracket.positions, bracket.values, bracket.promoted, strict=True)
+    ]
+
+
+async def shown(
+    name: str, address: str, limit: Until | None
+) -> tuple[int, list[tuple[int, dict[str, float], set[str]]]]:
+    """What `hopyard rungs` shows, and after which event."""
+    found = await moment(name, limit, "hopyard rungs", address, None, quiet=True)
+    rungs = standing_of(found.driven, found.at)
+    assert rungs is not None
+    assert found.driven.first is None
+    return found.driven.number, [
+        (
+            rung.position,
+            {one.job: one.value for one in rung.standings},
+            {one.job for one in rung.standings if one.promoted},
+        )
+        for rung in rungs
+    ]
+
+
+@pytest.mark.timeout(120)
+async def test_a_search_is_looked_at_and_extended_while_it_trains_and_who_is_promoted_at_once_saves_nothing(
+    client: AsyncClient, address: str, tmp_path: Path
+) -> None:
+    more = f"{ASHA}\nsnapshot: {{every: 100}}"
+    created = await client.create(experiment(tmp_path / "e", jobs=8, length=4, pace=0.1, more=more))
+    live = {}
+    extended = False
+    while not (extended and (await client.get(created.id)).state.ended):
+        number, rungs = await shown(created.id, address, None)
+        if rungs:
+            live[number] = rungs
+        if rungs and rungs[0][1] and not extended:
+            await client.extend(created.id, jobs=4)
+            extended = True
+        await asyncio.sleep(0.05)  # It is other processes that train.
+    async with opened(address, None, created.id, "a test") as source:
+        events = [event async for _, event in source.read()]
+    assert len(live) > 1
+    bottom, *_ = judged(events)
+    assert len(bottom[1]) == 12
+    for number, rungs in live.items():
+        assert rungs == judged(events[:number]), number
+    middle = sorted(live)[len(live) // 2]
+    assert await shown(created.id, address, Until(event=middle)) == (middle, live[middle])
+    # Runs that went on beyond a rung in memory.
+    said = [event for event in events if isinstance(event, RunMessage)]
+    stayed = {(one.job, one.body.position) for one in said if isinstance(one.body, Amended) and one.body.accepted}
+    saved = {(one.job, one.body.snapshot.position) for one in said if isinstance(one.body, SnapshotTaken)}
+    assert stayed
+    assert not stayed & saved
+    assert len(saved) == sum(isinstance(one.body, Ended) for one in said), "once for each run, at its end"
 
 
 @pytest.mark.timeout(60)

@@ -50,6 +50,12 @@ async def appstat(client: AsyncClient) -> AsyncIterator[appstat_pb2_grpc.AppStat
         yield appstat_pb2_grpc.AppStatServiceStub(opened)
 
 
+@pytest.fixture
+async def plan(client: AsyncClient) -> AsyncIterator[appstat_pb2_grpc.SearchPlanServiceAsyncStub]:
+    async with channel((await client.cluster()).appstat_address) as opened:
+        yield appstat_pb2_grpc.SearchPlanServiceStub(opened)
+
+
 async def root_of(client: AsyncClient, experiment: str, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub) -> str:
     """The root of an experiment's plan, as its journal has it."""
     from hopyard_scheduler.codec import decode
@@ -63,11 +69,14 @@ async def root_of(client: AsyncClient, experiment: str, appstat: appstat_pb2_grp
 
 
 async def test_what_trials_trained_stands_in_the_plan_once(
-    client: AsyncClient, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path
+    client: AsyncClient,
+    appstat: appstat_pb2_grpc.AppStatServiceAsyncStub,
+    plan: appstat_pb2_grpc.SearchPlanServiceAsyncStub,
+    tmp_path: Path,
 ) -> None:
     experiment = await run(client, shared(tmp_path / "e", [(3, 2), (3, 3), (4, 4)]))
     root = await root_of(client, experiment.id, appstat)
-    nodes = list((await appstat.ListPlanNodes(pb.ListPlanNodesRequest(root=root))).nodes)
+    nodes = list((await plan.ListPlanNodes(pb.ListPlanNodesRequest(root=root))).nodes)
     told = [(node.start, node.values_json, node.references, node.wanted, node.reached) for node in nodes]
     assert told[0] == (0, '{"x": 1}', 3, 4, 4)
     assert sorted(told[1:]) == [
@@ -76,10 +85,10 @@ async def test_what_trials_trained_stands_in_the_plan_once(
         (4, '{"x": 4}', 1, 6, 6),
     ]
     assert {node.parent for node in nodes[1:]} == {nodes[0].key}
-    first = await appstat.GetPlanNode(pb.GetPlanNodeRequest(key=nodes[0].key))
+    first = await plan.GetPlanNode(pb.GetPlanNodeRequest(key=nodes[0].key))
     assert [one.report.position for one in first.results] == [1, 2, 3, 4]
     assert {(one.experiment, one.end) for one in first.references} == {(experiment.id, 3), (experiment.id, 4)}
-    last = await appstat.GetPlanNode(pb.GetPlanNodeRequest(key=nodes[-1].key))
+    last = await plan.GetPlanNode(pb.GetPlanNodeRequest(key=nodes[-1].key))
     assert [one.position for one in last.snapshots] == [6]
     assert (await appstat.HasBlobs(pb.HasBlobsRequest(sha256=[last.snapshots[0].sha256]))).sha256
 

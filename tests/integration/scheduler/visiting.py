@@ -20,6 +20,8 @@ from hopyard.policy import (
 class Visitor(Policy):
     """A position is a visit to a partition."""
 
+    needs_data = True
+
     def __init__(self) -> None:
         self._evaluated: dict[str, set[str]] = {}
 

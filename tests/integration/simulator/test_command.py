@@ -166,7 +166,7 @@ def test_the_same_bytes(traces: str) -> None:
         (
             "--set foo=1",
             2,
-            "policy default has no parameter foo; it has: ahead, barrier, epoch, width; an experiment's terms",
+            "policy default has no parameter foo; it has: ahead, barrier, elastic, epoch, width; an experiment's terms",
         ),
         ("--set foo", 2, "--set: needs KEY=VALUE, found 'foo'"),
         ("--set epoch=[", 2, "--set epoch: '[' is no value of YAML"),

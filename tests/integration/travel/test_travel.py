@@ -13,6 +13,7 @@ from hopyard.client.archive import ArchiveReader, ArchiveWriter
 from hopyard.client.blobs import put_chunks
 from hopyard.client.types import Experiment, ExperimentState, JobState
 from hopyard.errors import AlreadyExists, Conflict, DataLoss, InvalidInput, NotFound
+from hopyard.snapshotfolder import remove
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from tests.integration.scheduler.conftest import experiment
 from tests.integration.travel.conftest import Cluster
@@ -134,8 +135,8 @@ async def test_what_the_store_has_not_comes_from_its_node_or_is_told(cluster: Cl
         assert (await connection.with_appstat(lambda stub: stub.DeleteBlobs(request))).sha256 == snapshots
         exported = await client.export_experiment(made, tmp_path / "it.hopyard")
         assert exported.snapshots == len(snapshots) > 0
-        for file in (tmp_path / "old" / "agent" / "snapshots").iterdir():
-            file.unlink()
+        for snapshot in (tmp_path / "old" / "agent" / "snapshots").iterdir():
+            remove(snapshot)
         poorer = await client.export_experiment(made, tmp_path / "poorer.hopyard")
         assert [s.sha256 for s in poorer.left_behind] == snapshots
     async with cluster("new") as client:

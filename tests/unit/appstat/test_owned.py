@@ -110,6 +110,15 @@ async def test_what_others_may_have_put_into_a_shared_store_stays(
     assert not theirs.exists()
 
 
+async def test_an_owner_s_blobs_are_told_and_nobody_owns_more_by_that(owned: OwnedBlobs) -> None:
+    both, theirs = await put(owned, b"both", "x"), await put(owned, b"theirs", "y")
+    await owned.has([both], "y")
+    assert await owned.owned([theirs, both, "0" * 64], "x") == [both]
+    assert await owned.owned([theirs, both], "y") == [theirs, both]
+    assert await owned.delete([theirs], "y") == [theirs]
+    assert await owned.owned([theirs], "y") == []
+
+
 async def test_what_was_wanted_lately_is_not_deleted(owned: OwnedBlobs, blobs: BlobStore, clock: Clock) -> None:
     first, second = await put(owned, b"one", "bundle"), await put(owned, b"two", "bundle")
     clock.now += 700

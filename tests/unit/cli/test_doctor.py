@@ -44,7 +44,9 @@ def test_memory_and_its_limit(tmp_path: Path) -> None:
 def test_what_is_not_there_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert host.gpus().health is Health.MISSING
-    assert host.criu().advice == "nothing needs it yet: snapshot.provider criu is not available in this version"
+    monkeypatch.setattr("hopyard.criu.tool.PRIVATE", tmp_path / "gone")
+    assert (host.criu().health, host.criu().detail) == (Health.MISSING, "not installed")
+    assert host.criu().advice.endswith("run deploy/install-criu.sh, which puts a current one into a folder of its own")
     assert host.shared_memory(tmp_path / "gone").health is Health.MISSING
 
 
@@ -59,9 +61,38 @@ def test_tools_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert host.gpus().detail == "2: H100, 80 GiB; H100, 80 GiB"
     script(tmp_path, "nvidia-smi", "exit 9")
     assert host.gpus().health is Health.PROBLEM
-    script(tmp_path, "criu", 'if [ "$1" = check ]; then exit 1; fi; echo "Version: 4.1"')
+
+
+@pytest.mark.parametrize(
+    ("version", "check", "health", "words"),
+    [
+        ("4.2.1", "exit 0", Health.OK, "4.2.1 at "),
+        ("4.1.1", "exit 0", Health.PROBLEM, "it fails on programs with open network connections"),
+        ("3.17.1", "exit 0", Health.PROBLEM, "is CRIU 3.17.1; needs 4.0 or newer: run deploy/install-criu.sh"),
+        (
+            "4.2",
+            "echo 'Error (criu/vdso.c:293): vdso: Unexpected rt vDSO area bounds'; exit 1",
+            Health.PROBLEM,
+            "this CRIU is too old for this kernel: run deploy/install-criu.sh",
+        ),
+    ],
+)
+def test_criu_is_looked_at_closely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, check: str, health: Health, words: str
+) -> None:
+    monkeypatch.setenv("HOPYARD_CRIU", str(tmp_path / "criu"))
+    monkeypatch.setattr("hopyard.criu.tool._may_restore", lambda: True)
+    script(tmp_path, "criu", f'if [ "$1" = check ]; then {check}; fi; echo "Version: {version}"')
     found = host.criu()
-    assert (found.health, found.detail) == (Health.PROBLEM, f"4.1 at {tmp_path / 'criu'}")
+    assert found.health is health
+    assert words in f"{found.detail} {found.advice}"
+
+
+def test_processes_are_restored_by_root_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPYARD_CRIU", str(tmp_path / "criu"))
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    script(tmp_path, "criu", 'echo "Version: 4.2.1"')
+    assert (host.criu().health, host.criu().advice[:40]) == (Health.PROBLEM, "processes can be restored by root only, ")
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from hopyard.cli.main import run
 from hopyard.plugins import COMMANDS, plugin_names
 
 SERVICES = ("scheduler", "agent", "appstat", "hpgen")
-SILENT = {"run", "logs", "up", *SERVICES}
+SILENT = {"run", "logs", "up", "policy serve", *SERVICES}
 """Commands that stream, or serve."""
 
 

@@ -120,6 +120,15 @@ def test_a_curve_takes_each_position_once_and_only_the_whole() -> None:
     assert made.curve("1") == [0.1, 0.2, 0.3]
 
 
+def test_on_partitioned_data_the_metric_is_not_missed_before_something_was_evaluated() -> None:
+    made = model(job("1"), spec={"stop": {}, "data": "dig"})
+    assert made.without_best() == "no report yet"
+    made.apply(JobReport("1", Report(1, {"train_accuracy": 0.1})), 100.0)
+    assert made.without_best() == "no evaluation yet"
+    made.apply(JobReport("1", Report(2, {"acuracy": 0.1}, part="eval/0")), 100.0)
+    assert made.without_best().startswith("accuracy is not reported; reported are acuracy, train_accuracy")
+
+
 @given(st.integers(min_value=1, max_value=3000))
 def test_long_curves_stay_bounded_and_keep_the_newest(length: int) -> None:
     made = model(job("1"))
@@ -225,6 +234,7 @@ def test_the_commonest_reasons_why_jobs_wait_stand_in_the_header() -> None:
     assert busy not in plain_line(made, 100.0)  # Something trains.
     assert plain_line(model(*jobs), 100.0).endswith(f"reports/s  {busy}")
     assert plain_line(model(*jobs, reason="paused by a person"), 100.0).endswith("reports/s  paused by a person")
+    assert plain_line(model(*jobs, reason="waits for the policy"), 100.0).endswith("reports/s")
 
 
 def test_what_keeps_the_cluster_from_going_on_is_shown() -> None:

@@ -15,6 +15,7 @@ from hopyard.cli.errors import WrongUse
 from hopyard.cli.main import run
 from hopyard.cli.partitions import at_url, data_table, partition, partitions_table
 from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
+from hopyard.datasets.storage import Storage
 
 
 def shown(renderable: RenderableType) -> list[str]:
@@ -34,6 +35,13 @@ def test_places_are_nodes_with_paths_or_a_url() -> None:
 def test_what_is_no_place_is_refused_with_what_is_needed(given: str) -> None:
     with pytest.raises(WrongUse, match=r"--partition.*needed is"):
         partition("train", given)
+
+
+def test_a_url_beside_paths_is_refused() -> None:
+    with pytest.raises(
+        WrongUse, match=r"found .file:///y. beside others; a partition has either one URL or NODE:/PATH"
+    ):
+        partition("train", "0=a1:/x,file:///y")
 
 
 def test_split_prints_the_command_that_registers_what_it_made(
@@ -93,5 +101,26 @@ def test_tables_say_what_is_missing_and_why() -> None:
         ["broken", "/y"],
         [["read", "yet", "s3://b/e"][1], "s3://b/e"],
     ]
-    assert lines[5:] == ["train/0: /y: there is nothing", "train/1: /y: there is nothing", "used by fashion-1"]
+    assert lines[5:] == [
+        "train/0: /y: there is nothing",
+        "train/1: /y: there is nothing",
+        "2.0 KiB in all, 2.0 KiB on 1 node",
+        "used by fashion-1",
+    ]
     assert "hopyard data split" in shown(data_table([]))[0]
+
+
+def test_what_nodes_hold_is_held_against_full_copies() -> None:
+    on = [DataReplica(node, "/x", ReplicaState.PRESENT) for node in ("a", "b", "c")]
+    data = DataSet(
+        "fashion",
+        (
+            DataPartition("train/0", 1024, replicas=(on[0], on[1])),
+            DataPartition("train/1", 1024, replicas=(on[1],)),
+            DataPartition("eval/0", 512, replicas=(on[2],)),
+        ),
+    )
+    assert data.storage == Storage(data=2560, held=3584, copies=3 * 2560, nodes=3)
+    assert shown(partitions_table(data))[-1] == (
+        "2.5 KiB in all, 3.5 KiB on 3 nodes; a full copy on each of them, as task parallelism needs, would be 7.5 KiB"
+    )

@@ -100,7 +100,20 @@ def test_a_policys_own_generator_proposes(tmp_path: Path, monkeypatch: pytest.Mo
         file.write_text(text + more)
         asked.clear()
         assert run(["plan", str(file)]) == 0
-        assert asked == ["bohb", generator]
+        assert asked == [generator]
+    file.write_text(text.replace("policy: bohb", "policy: {name: stage_tree, tuner: bohb}"))
+    asked.clear()
+    assert run(["plan", str(file)]) == 0
+    assert asked == ["tpe"]
+
+
+def test_a_wrong_parameter_of_the_policy_is_told_as_by_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(SPACE + "policy: {name: stage_tree, tunner: sha}\n")
+    assert run(["plan", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert ": policy.tunner: stage_tree has no parameter tunner; it takes: " in said
+    assert said.endswith("; did you mean tuner?\n")
 
 
 def test_a_file_that_is_no_text_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,6 +132,7 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path, capsys: pytest.CaptureFi
         ("space: {x: {uniform: [0, 1]}}\nstop: {max_iterations: 3}\ngenerator: random\n", "stop: needs jobs or max_time"),
         ("space: {x: {uniform: [0, 1]}}\nstop: {max_iterations: 3, max_time: 1h}\ngenerator: random\n", "stop.jobs is missing"),
         ("space: {x: {uniform: [0, 1]}}\nstop: {max_iterations: 3}\n", "uniform needs count or step"),
+        (SPACE + "policy: {name: asha, eta: 1}\n", ":6: policy.eta: asha: eta is 1; it must be a whole number of at least 2"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_planned_is_told(

@@ -27,7 +27,7 @@ def test_the_command_knows_all_kinds() -> None:
 
 
 def test_a_plot_is_written_and_named(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    to = tmp_path / "new" / "capacity.svg"
+    to = tmp_path / "capacity.svg"
     assert run(["plot", str(results), "-o", str(to)]) == 0
     assert capsys.readouterr().out == f"{to}\n"
     assert to.read_text().startswith("<?xml")

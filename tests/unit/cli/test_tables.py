@@ -9,7 +9,18 @@ import pytest
 from rich.console import Console, RenderableType
 
 from hopyard.cli import tables
-from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Machine, Metric, Node, NodeState, Point
+from hopyard.client.types import (
+    Experiment,
+    ExperimentState,
+    Hops,
+    Job,
+    JobState,
+    Machine,
+    Metric,
+    Node,
+    NodeState,
+    Point,
+)
 
 EXPERIMENT = Experiment(
     "e1",
@@ -212,3 +223,37 @@ def test_what_the_policy_takes_jobs_for_stands_beside_their_state() -> None:
     assert lines[0].split()[:4] == ["job", "state", "p", "position"]
     rows = {line.split()[0]: line for line in lines[1:4]}
     assert ("★ 0.5" in rows["1"], "☆" in rows["2"], "★" in rows["3"]) == (True, True, False)
+
+
+def test_a_summary_says_how_models_moved_between_partitions() -> None:
+    data = dataclasses.replace(EXPERIMENT, spec={"data": "fashion"}, hops=Hops(direct=3, direct_bytes=3072, stored=1))
+    (line,) = shown(tables.summary(data, JOBS), width=200)[-1:]
+    assert line.startswith(
+        "models moved: 3 from node to node (3.0 KiB), 1 to the store (0 B); hopyard plot e1 --kind hops"
+    )
+    assert "models moved" not in "".join(shown(tables.summary(dataclasses.replace(data, spec={}), JOBS)))
+
+
+def test_a_long_reason_stands_below_the_table_however_wide_it_may_be() -> None:
+    paused = dataclasses.replace(EXPERIMENT, state=ExperimentState.PAUSED, reason="policy error: " + "words " * 40)
+    short = dataclasses.replace(EXPERIMENT, id="e2", state=ExperimentState.PAUSED, reason="paused by a person")
+    lines = shown(tables.experiments_table([paused, short], width=1000), width=1000)
+    assert max(len(line) for line in lines[:3]) < 120
+    assert lines[3].startswith("e1  policy error: words")
+
+
+def test_a_job_that_is_complete_is_as_long_as_it_is_whatever_others_train_beyond() -> None:
+    further = Job(
+        "e1", "4", JobState.COMPLETED, "trained to its end", {"lr": 0.1}, 12, best_value=0.2, best_position=12
+    )
+    lines = shown(tables.jobs_table(EXPERIMENT, [*JOBS, further]))
+    assert {line.split()[0]: line.split()[3] for line in lines[1:4]} == {"4": "12/12", "2": "9/9", "1": "9/9"}
+
+
+def test_a_failed_experiment_says_the_first_line_of_why() -> None:
+    failed = dataclasses.replace(
+        EXPERIMENT, state=ExperimentState.FAILED, reason="train: ValueError: no\nTraceback\n  more"
+    )
+    lines = shown(tables.summary(failed, JOBS))
+    assert "FAILED (train: ValueError: no)" in lines[0]
+    assert not any("Traceback" in line for line in lines)

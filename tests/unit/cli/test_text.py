@@ -14,6 +14,13 @@ from hopyard.cli.live.spark import bar, resample, scale, sparkline
 
 
 @pytest.mark.parametrize(
+    ("seconds", "told"), [(9.58e-05, "0.1ms"), (0.0451, "45.1ms"), (0.45, "0.45s"), (12.34, "12.3s"), (61.0, "1m 01s")]
+)
+def test_short_times(seconds: float, told: str) -> None:
+    assert text.short_time(seconds) == told
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         (None, "-"),

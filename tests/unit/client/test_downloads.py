@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from hopyard.client.downloads import choose
-from hopyard.client.types import Job, JobState
-from hopyard.errors import NotFound
+from hopyard.client.connection import Connection
+from hopyard.client.downloads import choose, download
+from hopyard.client.types import Job, JobState, Snapshot
+from hopyard.errors import NotFound, Unsupported
 
 
 @pytest.mark.parametrize(
@@ -28,3 +31,12 @@ def test_a_job_without_a_snapshot_is_told_as_its_state_is(state: JobState, told:
     assert message.startswith(f"job 5 has no snapshot (it is {state.value} at position 10); ")
     assert told in message
     assert ("it gets one" in message) is (state is JobState.RUNNING)
+
+
+async def test_processes_are_not_downloaded(tmp_path: Path) -> None:
+    job = Job("e1", "5", JobState.COMPLETED, position=10)
+    connection = Connection("127.0.0.1:1", timeout=1.0, patience=0.0)
+    snapshot = Snapshot("5", 10, "0" * 64, provider="criu")
+    with pytest.raises(Unsupported, match=r"holds its processes \(provider criu\), which only a node can restore"):
+        await download(connection, job, snapshot, [], tmp_path / "target")
+    assert not (tmp_path / "target").exists()

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hopyard import bundle
 from hopyard.client.submission import pack, prepare
 from hopyard.errors import InvalidInput
-from hopyard.spec import SpecError
+from hopyard.spec import SpecError, load_spec
 
 SPEC = """
 name: small
@@ -49,6 +50,12 @@ def test_text_and_mapping_take_the_current_directory(folder: Path, monkeypatch: 
         "stop": {"jobs": 3, "max_iterations": 8},
     }
     assert prepare(data).spec == prepare(SPEC).spec
+
+
+def test_a_mapping_leaves_to_its_policy_what_it_does_not_say(folder: Path) -> None:
+    sent = load_spec(prepare({**yaml.safe_load(SPEC), "policy": "bohb"}, folder).text, "experiment")
+    assert sent.with_generator("tpe").generator.name == "tpe"
+    assert "predictor" not in sent.model_fields_set
 
 
 def test_a_trainer_class_becomes_its_place(folder: Path) -> None:

@@ -27,7 +27,7 @@ class Handing:
         self.plan: dict[str, Counter[Kind]] = {want.claim.name: Counter() for want in wants}
         self._free = Counter(machines)
         self._wants = {want.claim.name: want for want in wants}
-        self._kinds = {want.claim.name: sorted(kind for kind in machines if kind.serves(want.need)) for want in wants}
+        self._kinds = {want.claim.name: sorted(kind for kind in machines if want.takes(kind)) for want in wants}
 
     def level(self, want: Want) -> float:
         """Machines for each unit of weight, once it has got a further gang."""

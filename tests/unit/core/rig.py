@@ -21,28 +21,23 @@ from hopyard.policy.vocabulary import (
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import CommandBody, Effect, Record, Send, UpCall
 from hopyard_scheduler.core.events import (
-    EarlierTrial,
     Ended,
     Event,
     ExperimentCreated,
-    MachineSpec,
     NodeExpired,
     NodeJoined,
-    PlacedData,
     PolicyAnswered,
     Reports,
     Requested,
     RunBody,
-    RunKey,
     RunMessage,
-    Settings,
-    SnapshotInfo,
     SnapshotStored,
     SnapshotTaken,
     Started,
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job, Run
+from hopyard_scheduler.core.values import EarlierTrial, MachineSpec, PlacedData, RunKey, Settings, SnapshotInfo
 
 Script = Callable[[Call], tuple[Decision | None, list[Command]]]
 E = TypeVar("E")
@@ -74,6 +69,7 @@ class Rig:
         self.now = 100.0
         self.script: Script = quiet
         self.demand: Callable[[], int | None] = lambda: None
+        self.nodes: tuple[str, ...] = ()
         self.calls: list[Call] = []
         self.effects: list[Effect] = []
         self.journal: list[Event] = []
@@ -120,7 +116,8 @@ class Rig:
         decision, commands = self.script(call.call)
         if call.number == 1:  # A policy that waits for something is not at rest, so the experiment does not end.
             commands = [WakeAt("keep", 1e9), *commands]
-        return PolicyAnswered(self.now, call.experiment, Answer(call.number, decision, tuple(commands)), self.demand())
+        said = Answer(call.number, decision, tuple(commands))
+        return PolicyAnswered(self.now, call.experiment, said, self.demand(), nodes=self.nodes)
 
     def join(self, node: str, machines: int = 1, life: str = "a", **rest: tuple[object, ...]) -> list[Effect]:
         specs = tuple(MachineSpec(f"{node}/{i}") for i in range(machines))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import AllocateJobs, AnswerJob, JobState, RunEndReason
-from hopyard_scheduler.core.events import Updated
+from hopyard.policy.vocabulary import AllocateJobs, AmendRun, AnswerJob, ForkJob, JobState, RunEndReason
+from hopyard_scheduler.core.events import Amended, Updated
 from tests.unit.core.rig import Rig, snapshot
 
 
@@ -97,3 +97,28 @@ def test_what_trained_behind_another_s_snapshot_goes_on_when_the_search_is_exten
     assert rig.job("2").state is JobState.COMPLETED
     rig.feed(Updated(rig.now, "x", "longer", max_position=5))
     assert rig.job("2").state is (JobState.COMPLETED if answered else JobState.SUSPENDED)
+
+
+@pytest.mark.parametrize(("newest", "kept"), [(False, [2, 4, 5]), (True, [4, 5])])
+def test_a_policy_may_fork_from_the_newest_alone_of_what_it_asked_for(newest: bool, kept: list[int]) -> None:
+    rig = Rig(machines=1, forks_newest=newest)
+    rig.create()
+    rig.start("1", "n1/0", snapshot_at=(2, 4))
+    for position in (1, 2, 3, 4, 5):
+        rig.report(position)
+        rig.taken(position)
+    assert rig.x.snapshots.positions("1") == kept
+
+
+def test_what_is_forked_from_stays_though_newer_ones_were_asked_for() -> None:
+    rig = Rig(machines=2, forks_newest=True)
+    rig.create()
+    trained(rig, 1)
+    rig.command(ForkJob("2", "1", 1, {"lr": 0.5}))
+    rig.command(AmendRun("1", "t", snapshot_at=(2,)))
+    rig.say(rig.key(), Amended("t", True, 1))
+    rig.report(2)
+    rig.taken(2)
+    rig.report(3)
+    rig.taken(3)
+    assert rig.x.snapshots.positions("1") == [1, 2, 3]

@@ -19,15 +19,9 @@ from hopyard_scheduler.codec import decode, encode, kind_of
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.data import Catalog, Place
 from hopyard_scheduler.core.effects import Start, UpCall
-from hopyard_scheduler.core.events import (
-    DataChanged,
-    Imported,
-    MachineSpec,
-    NodeJoined,
-    PlacedData,
-    PlacedPartition,
-)
+from hopyard_scheduler.core.events import DataChanged, Imported, NodeJoined
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.values import MachineSpec, PlacedData, PlacedPartition
 from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.policyhost.view import CoreView
 from tests.unit.core.rig import Rig, snapshot

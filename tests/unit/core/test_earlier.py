@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import AnswerJob, JobState, Report
-from hopyard_scheduler.core.effects import Noted, ReportAccepted
-from hopyard_scheduler.core.events import EarlierTrial, Updated
+from hopyard.policy.vocabulary import AnswerJob, JobState, Report, RunEndReason, StartJob
+from hopyard_scheduler.codec import decode, encode, kind_of
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import ForgetSnapshot, Noted, ReportAccepted, Start
+from hopyard_scheduler.core.events import Ended, Imported, Operated, Updated
 from hopyard_scheduler.core.model import earlier_of
-from tests.unit.core.rig import Rig
+from hopyard_scheduler.core.values import EarlierTrial
+from tests.unit.core.rig import Rig, snapshot
 
 
 def reports(*positions: int, worth: float = 0.1) -> tuple[Report, ...]:
@@ -18,6 +21,10 @@ def reports(*positions: int, worth: float = 0.1) -> tuple[Report, ...]:
 EARLIER = (
     EarlierTrial("old/1", {"lr": 0.1}, reports(1, 2, 3, 4)),
     EarlierTrial("old/2", {"lr": 0.2}, reports(3, 4, worth=0.2), ("old/1", 2)),
+)
+SAVED = (
+    EarlierTrial("old/1", {"lr": 0.1}, reports(1, 2, 3, 4), snapshots=(snapshot(2, "two"), snapshot(4, "four"))),
+    EarlierTrial("old/2", {"lr": 0.2}, reports(3, 4, worth=0.2), ("old/1", 2), (snapshot(3, "three"),)),
 )
 
 
@@ -100,3 +107,173 @@ def test_a_job_without_a_state_begins_anew_when_the_search_is_extended(rig: Rig)
     for position in range(1, 7):
         rig.report(position, round(position * 0.1, 3))
     assert curve(rig, "1") == [(position, round(position * 0.1, 3)) for position in range(1, 7)]
+
+
+# ------------------------------------------------------------------------------------------------------------- snapshots
+
+
+def saved(**terms: object) -> Rig:
+    """Two jobs beside what was trained and saved earlier."""
+    rig = Rig(earlier=SAVED, **{"max_position": 6, **terms})  # type: ignore[arg-type]
+    rig.create()
+    rig.create()
+    return rig
+
+
+def forgotten(rig: Rig) -> list[str]:
+    """What the store is told to forget after the last event."""
+    return [effect.sha256 for effect in rig.of(ForgetSnapshot)]
+
+
+def lose(rig: Rig, name: str = "1") -> None:
+    """A run ends because nobody has the snapshot that it was to load."""
+    rig.say(rig.key(name), Ended(RunEndReason.LOST, rig.run(name).start, message="gone", snapshot_missing=True))
+
+
+def end(rig: Rig) -> None:
+    """A person stops the search; nothing runs."""
+    rig.feed(Operated(rig.now, "x", "stop"))
+    assert rig.x.phase.over
+
+
+def test_a_job_starts_from_an_earlier_one_s_snapshot_and_has_its_results() -> None:
+    rig = saved()
+    effects = rig.command(StartJob("1", ("n1/0",), from_snapshot=("old/2", 3)))
+    (start,) = rig.sent(Start)
+    assert isinstance(start, Start)
+    assert (start.snapshot, start.snapshot_nodes, start.until) == (snapshot(3, "three"), (), 6)
+    job = rig.job("1")
+    assert (job.state, job.position, job.high_water) == (JobState.STARTING, 3, 3)
+    assert job.story[-1] == "STARTING (starting on n1/0 from position 3, to which old/2 was trained earlier)"
+    told = [effect.report.position for effect in effects if isinstance(effect, ReportAccepted)]
+    assert told == [1, 2, 3]
+    assert curve(rig, "1") == [(1, 0.1), (2, 0.2), (3, 0.6)]
+
+
+def test_what_it_has_by_that_is_its_own_and_it_comes_back_to_it() -> None:
+    rig = saved()
+    rig.start("1", "n1/0", from_snapshot=("old/1", 2))
+    rig.report(3, 0.7)
+    rig.ended(RunEndReason.LOST, 3)
+    job = rig.job("1")
+    assert (job.state, job.position, job.high_water) == (JobState.SUSPENDED, 2, 3)
+    rig.start("1", "n1/0")
+    assert rig.run("1").start == 2
+    rig.command(StartJob("2", ("n1/1",), from_snapshot=("1", 2)))
+    assert curve(rig, "2") == [(1, 0.1), (2, 0.2)]
+
+
+def test_earlier_snapshots_stay_in_the_store_until_the_experiment_is_over() -> None:
+    rig = saved()
+    assert [rig.x.snapshots.holds(name) for name in ("two", "three", "four", "five")] == [True, True, True, False]
+    assert rig.x.snapshots.size == 0
+    rig.start("1", "n1/0", from_snapshot=("old/1", 2))
+    assert rig.x.snapshots.size == 10
+    rig.report(3, 0.7)
+    rig.taken(3, sha256="mine")
+    rig.stored(3, sha256="mine")
+    assert rig.x.snapshots.positions("1") == [3]
+    assert forgotten(rig) == []
+    rig.report(6, 0.7, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 6, snapshot(6, "end"))
+    rig.stored(6, sha256="end", attempt=1)
+    end(rig)
+    assert sorted(forgotten(rig)) == ["four", "three", "two"]
+    assert [rig.x.snapshots.holds(name) for name in ("two", "three", "four", "end")] == [False, False, False, True]
+    assert [effect.nodes for effect in rig.of(ForgetSnapshot) if effect.sha256 == "two"] == [("n1",)]
+
+
+def test_a_snapshot_that_a_job_has_taken_over_outlives_the_loan() -> None:
+    rig = saved(max_position=4)
+    rig.start("1", "n1/0", from_snapshot=("old/1", 2))
+    rig.report(4, 0.7, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 4)
+    assert rig.job("1").state is JobState.COMPLETED
+    end(rig)
+    assert sorted(forgotten(rig)) == ["four", "three"]
+    assert rig.x.snapshots.holds("two")
+
+
+def test_a_snapshot_that_is_gone_is_offered_no_more_and_the_job_begins_anew() -> None:
+    rig = saved()
+    rig.command(StartJob("1", ("n1/0",), from_snapshot=("old/1", 2)))
+    lose(rig)
+    job = rig.job("1")
+    assert (job.state, job.position, job.high_water) == (JobState.PENDING, 0, 2)
+    assert forgotten(rig) == ["two"]
+    assert list(rig.x.earlier["old/1"].snapshots) == [4]
+    rig.command(StartJob("2", ("n1/0",), from_snapshot=("old/1", 2)))
+    assert rig.x.refusal == "old/1, which was trained earlier, has no snapshot at position 2"
+    assert (rig.job("2").state, rig.job("2").high_water) == (JobState.PENDING, 0)
+    rig.start("1", "n1/0")
+    assert rig.run("1").start == 0
+
+
+def test_a_job_that_is_complete_by_an_answer_has_its_end_and_can_be_extended_from_there() -> None:
+    rig = saved(max_position=4)
+    rig.command(AnswerJob("1", "old/1", 4))
+    assert (rig.job("1").state, rig.x.snapshots.positions("1")) == (JobState.COMPLETED, [4])
+    rig.feed(Updated(rig.now, "x", "longer", max_position=6))
+    assert (rig.job("1").state, rig.job("1").position) == (JobState.SUSPENDED, 4)
+    rig.start("1", "n1/0")
+    assert rig.run("1").start == 4
+    rig.report(5, 0.5)
+    assert curve(rig, "1") == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4), (5, 0.5)]
+
+
+def test_a_start_that_is_refused_leaves_the_job_as_it_was() -> None:
+    rig = saved()
+    rig.command(StartJob("1", ("n1/0",), until=2, from_snapshot=("old/1", 2)))
+    assert rig.x.refusal == "until must be in 3..6 for job '1', found 2"
+    assert (rig.job("1").high_water, rig.x.snapshots.positions("1")) == (0, [])
+
+
+def test_a_target_that_the_results_reach_ends_the_experiment() -> None:
+    rig = saved(target=0.55)
+    rig.command(StartJob("1", ("n1/0",), from_snapshot=("old/2", 3)))
+    assert rig.x.founder.reason == "job 1 reached the target 0.55 with 0.6 at 3"
+
+
+def test_an_experiment_in_another_cluster_has_no_earlier_ones() -> None:
+    rig = saved()
+    rig.start("1", "n1/0", from_snapshot=("old/1", 2))
+    rig.core.restore(Imported(rig.now, "x", "r", ("two",)))
+    assert [trial.snapshots for trial in rig.x.earlier.values()] == [{}, {}]
+    assert rig.x.snapshots.positions("1") == [2]
+    assert not rig.x.snapshots.holds("four")
+
+
+# -------------------------------------------------------------------------------------------- what is kept for later ones
+
+
+def branched(rig: Rig) -> list[int]:
+    """Where a completed job is saved when all is over that was saved where another one branched off."""
+    rig.create()
+    rig.start("1", "n1/0", snapshot_at=(2,))
+    rig.taken(2)
+    rig.stored(2)
+    rig.report(4, 0.5, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 4, snapshot(4))
+    rig.stored(4, attempt=1)
+    assert rig.x.phase.over
+    return rig.x.snapshots.positions("1")
+
+
+def test_where_others_branched_off_later_experiments_may() -> None:
+    assert branched(Rig(max_position=4, jobs=1)) == [4]
+    assert branched(Rig(max_position=4, jobs=1, plan="root", lasting=True)) == [2, 4]
+
+
+def test_a_journal_from_before_that_is_applied_as_it_was_decided() -> None:
+    rig = Rig(max_position=4, jobs=1, plan="root")
+    branched(rig)
+    written = [(kind_of(event), encode(event)) for event in rig.journal]
+    assert b"lasting" not in written[0][1]
+    core = Core()
+    for record in written:
+        core.restore(decode(*record))  # type: ignore[arg-type]
+    assert core.experiments["x"].snapshots.positions("1") == [4]
+
+
+def test_the_quota_gives_up_first_what_later_experiments_might_use() -> None:
+    assert branched(Rig(max_position=4, jobs=1, lasting=True, snapshot_quota=15)) == [4]

@@ -1,5 +1,7 @@
 """Experiments, nodes, forks, shares and recovery, by hand-computed cases."""
 
+from dataclasses import replace
+
 import pytest
 
 from hopyard.policy.vocabulary import (
@@ -37,13 +39,11 @@ from hopyard_scheduler.core.effects import (
 from hopyard_scheduler.core.events import (
     ExperimentCreated,
     ExperimentEvent,
-    MachineSpec,
     NodeDrained,
     NodeJoined,
     Operated,
     PolicyAnswered,
     Reports,
-    RunKey,
     RunMessage,
     Started,
     TimerElapsed,
@@ -51,6 +51,7 @@ from hopyard_scheduler.core.events import (
 )
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import GeneratorCall
+from hopyard_scheduler.core.values import MachineSpec, RunKey
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -187,6 +188,23 @@ def test_a_fork_at_the_last_position_is_refused(rig: Rig) -> None:
     rig.x.snapshots.taken("1", snapshot(10), "n1", 1)
     rig.command(ForkJob("2", "1", 10, {}))
     assert "2" not in rig.x.jobs
+
+
+def test_processes_are_forked_with_their_own_hyperparameters_alone() -> None:
+    rig = Rig()
+    rig.create()
+    rig.create(lr=0.5)
+    rig.start("1")
+    rig.script = lambda call: (SUSPEND if isinstance(call, IterationFinish) else None, [])
+    rig.report(1)
+    rig.ended(RunEndReason.SUSPENDED, 1, replace(snapshot(1), provider="criu"))
+    rig.command(ForkJob("3", "1", 1, {"lr": 0.5}))
+    assert "3" not in rig.x.jobs
+    rig.command(StartJob("2", ("n1/0",), from_snapshot=("1", 1)))
+    assert rig.job("2").run is None
+    rig.command(ForkJob("3", "1", 1, {"lr": 0.1}))
+    rig.start("3")
+    assert rig.run("3").start == 1
 
 
 @pytest.mark.parametrize("running", [False, True])

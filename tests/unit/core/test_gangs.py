@@ -15,13 +15,11 @@ from hopyard_scheduler.core.events import (
     Ended,
     Event,
     ExperimentCreated,
-    MachineSpec,
     NodeExpired,
     NodeJoined,
     Operated,
     PolicyFailed,
     Reports,
-    RunKey,
     RunMessage,
     SnapshotStored,
     Started,
@@ -29,6 +27,7 @@ from hopyard_scheduler.core.events import (
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.values import MachineSpec, RunKey
 from hopyard_scheduler.policyhost.host import PolicyHost
 from tests.e2e.gang_policies import Gangs
 from tests.unit.core.rig import Rig, settings, snapshot

@@ -22,12 +22,12 @@ def made(ship_every: int = 0, **terms: Any) -> Rig:
     return rig
 
 
-def unit(rig: Rig, machine: str, *, fetched: int = 0, from_store: bool = False) -> Entry:
+def unit(rig: Rig, machine: str, *, fetched: int = 0, from_store: bool = False, score: float = 0.5) -> Entry:
     """A run of one position that leaves its snapshot, of 10 bytes, on its node."""
     rig.command(StartJob("1", (machine,), until=rig.job().position + 1, preemptible=False))
     run = rig.run()
     rig.say(rig.key(), Started(run.start, fetched, from_store))
-    rig.report(run.until, at_until=True)
+    rig.report(run.until, score, at_until=True)
     rig.ended(RunEndReason.UNTIL, run.until, snapshot(run.until))
     entry = rig.x.snapshots.get("1", run.until)
     assert entry is not None
@@ -204,3 +204,15 @@ def test_the_best_of_a_job_is_kept_beside_its_newest(ship_every: int) -> None:
         rig.report(position, score)
         rig.taken(position)
     assert positions(rig) == [1, 3]
+
+
+def test_a_pause_waits_for_nothing_that_the_quota_gives_up_once_the_newest_is_stored() -> None:
+    """Until then the one before is kept as well, and held back; nobody would ever bring it to the store."""
+    rig = made(snapshot_quota=0, keep_latest=4)
+    unit(rig, "n1/0")
+    unit(rig, "n2/0", fetched=10, score=0.9)
+    rig.feed(Operated(rig.now, "x", "pause"))
+    assert (rig.x.phase, positions(rig)) == (Phase.PAUSING, [1, 2])
+    shipped(rig, "n2", 2)
+    assert positions(rig) == [2]
+    assert rig.x.phase is Phase.PAUSED

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Effect, ForgetSnapshot, JobChanged, MachineReturned, Record, SetTimer
-from hopyard_scheduler.core.events import Event, Imported, MachineGranted, MachineSpec, NodeJoined, Operated
+from hopyard_scheduler.core.events import Event, Imported, MachineGranted, NodeJoined, Operated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.values import MachineSpec
 from tests.unit.core.rig import Rig, snapshot
 
 

@@ -14,7 +14,6 @@ from hopyard_scheduler.core.events import (
     Event,
     ExperimentCreated,
     ExperimentEvent,
-    MachineSpec,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -26,6 +25,7 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
 )
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.values import MachineSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -279,3 +279,34 @@ def test_a_copy_that_made_room_is_not_believed_there_and_the_job_goes_on_from_th
     assert (start.snapshot, start.snapshot_nodes) == (snapshot(1), ())
     rig.say(rig.key(), Started(1))
     assert rig.x.snapshots.of("1")[0].nodes == {"n2"}
+
+
+def test_another_experiment_s_copy_is_as_good_until_it_makes_room() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    rig.taken(1)
+    rig.stored(1)
+    rig.report(2)
+    rig.taken(2)
+    rig.join("n2", snapshots=("s2",))  # Equal bytes, taken there by another experiment that the store has them for.
+    rig.feed(NodeEvicted(rig.now, "n1", ("s2",)))
+    assert [entry.nodes for entry in rig.x.snapshots.of("1")] == [{"n1"}, {"n1", "n2"}]
+    rig.expire("n1")
+    assert (rig.job().position, rig.x.snapshots.positions("1")) == (2, [1, 2])
+    rig.feed(NodeEvicted(rig.now, "n2", ("s2",)))
+    assert (rig.job().state, rig.job().position, rig.x.snapshots.positions("1")) == (JobState.SUSPENDED, 1, [1])
+    assert rig.journal[-1] == CopiesEvicted(rig.now, "x", "n2", ("s2",))
+
+
+def test_a_copy_that_a_run_got_there_counts_as_there_until_it_is_stored() -> None:
+    rig = Rig(machines=1)
+    rig.join("n2")
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
+    rig.start("1", "n2/0")
+    rig.feed(NodeEvicted(rig.now, "n2", ("s1",)))
+    assert [entry.nodes for entry in rig.x.snapshots.of("1")] == [{"n1", "n2"}]

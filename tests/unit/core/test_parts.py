@@ -66,6 +66,45 @@ def test_a_part_that_is_evaluated_again_counts_once() -> None:
     assert "score" not in shown(rig)
 
 
+def thrown_back(rig: Rig) -> None:
+    """The job's only snapshot is lost, and it trains to another one at the same position."""
+    rig.expire("n1")
+    rig.join("n1", 2, life="b")
+    rig.start("1", "n1/0", until=1)
+    rig.say(rig.key(), Reports((Report(1, {"loss": 1.5}, at_until=True),)))
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1, "other"))
+
+
+def test_parts_of_a_model_that_is_no_more_are_no_beginning_of_another_one_s() -> None:
+    rig = trained(whole=True)
+    evaluate(rig, "eval/0", 0.9, 300)
+    thrown_back(rig)
+    evaluate(rig, "eval/1", 0.5, 100)
+    assert "score" not in shown(rig)
+    last = evaluate(rig, "eval/0", 0.7, 300)
+    assert shown(rig) == {"loss": 2.0, "score": 0.65}
+    assert [one.combined for one in last] == [Report(1, {"loss": 2.0, "score": 0.65})]
+
+
+def test_an_evaluation_that_is_complete_counts_for_good() -> None:
+    """What is trained again is recorded once; that it differs is noted."""
+    rig = trained(whole=True)
+    evaluate(rig, "eval/0", 0.9, 300)
+    evaluate(rig, "eval/1", 0.5, 100)
+    thrown_back(rig)
+    assert evaluate(rig, "eval/0", 0.7, 300) == []
+    assert evaluate(rig, "eval/1", 0.7, 100) == []
+    assert (shown(rig), rig.job().best) == ({"loss": 2.0, "score": 0.8}, (0.8, 1))
+
+
+def test_a_journal_from_before_that_mixes_parts_as_it_did() -> None:
+    rig = trained()
+    evaluate(rig, "eval/0", 0.9, 300)
+    thrown_back(rig)
+    evaluate(rig, "eval/1", 0.5, 100)
+    assert shown(rig) == {"loss": 2.0, "score": 0.8}
+
+
 def test_without_a_number_of_parts_each_counts_at_once() -> None:
     rig = trained()
     accepted = evaluate(rig, "eval/0", 0.9, 300, parts=0)

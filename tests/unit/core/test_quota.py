@@ -9,10 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hopyard.policy.vocabulary import AmendRun, ForkJob, JobState, Report, RunEndReason, TerminateJob
 from hopyard_scheduler.core import quota
 from hopyard_scheduler.core.effects import ForgetSnapshot, JobChanged, Noted
-from hopyard_scheduler.core.events import Amended, ExperimentCreated, Operated, SnapshotInfo, Updated
+from hopyard_scheduler.core.events import Amended, ExperimentCreated, Operated, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.snapshots import Entry
+from hopyard_scheduler.core.values import SnapshotInfo
 from tests.unit.core.rig import Rig, settings, snapshot
 
 
@@ -65,7 +66,6 @@ def test_an_open_jobs_extras_go_after_those_of_ended_jobs_and_never_what_it_goes
     rig.x.founder.settings = settings(max_position=5, keep_latest=3, keep_best=1, snapshot_quota=30)
     rig.report(5, 0.0, name="2")
     rig.x.collect(rig.job("2"))
-    rig.x.tidied = True
     quota.keep_within(rig.x)
     # The result, and of the open job the newest and the newest that is stored.
     assert (has(rig), has(rig, "2")) == ([5], [3, 4])
@@ -79,7 +79,6 @@ def test_the_job_with_the_worst_result_loses_its_extras_first() -> None:
     trained(rig, "2", [0.1, 0.2], machine="n1/1")
     trained(rig, "3", [0.8, 0.9], machine="n1/2")
     rig.x.founder.settings = settings(max_position=2, keep_latest=2, snapshot_quota=40)
-    rig.x.tidied = True
     quota.keep_within(rig.x)
     assert (has(rig, "1"), has(rig, "2"), has(rig, "3")) == ([2], [2], [1, 2])
 

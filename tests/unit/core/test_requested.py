@@ -19,8 +19,9 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_scheduler.codec import decode, encode, kind_of
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record, Send
-from hopyard_scheduler.core.events import Operated, PolicyAnswered, Requested, Settings, Updated
+from hopyard_scheduler.core.events import Operated, PolicyAnswered, Requested, Updated
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.values import Settings
 from tests.unit.core.rig import Rig, snapshot
 
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard_scheduler.core.cluster import Cluster, Tenant
-from hopyard_scheduler.core.events import MachineSpec, NodeDrained, NodeJoined, ShareSet
+from hopyard_scheduler.core.events import NodeDrained, NodeJoined, ShareSet
 from hopyard_scheduler.core.shares import Claim, water_fill
+from hopyard_scheduler.core.values import MachineSpec
 
 Wish = tuple[str, float, int | None, int | None]
 """Name, weight, cap (`resources.slots`), demand (what the policy can use)."""

@@ -14,6 +14,8 @@ from hopyard.policy.vocabulary import (
     MachinesChange,
     ReleaseMachine,
     RequestMade,
+    RunEnd,
+    RunEndReason,
     ShareChange,
     StartJob,
 )
@@ -33,10 +35,10 @@ from hopyard_scheduler.core.events import (
     PolicyAnswered,
     PolicyFailed,
     Requested,
-    RunKey,
     ShareSet,
 )
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.values import RunKey
 from tests.unit.core.rig import Rig, settings
 
 
@@ -125,15 +127,48 @@ def test_free_machines_come_after_the_answer() -> None:
     assert rig.called(MachinesChange)[-1].joined == ("n2/0",)
 
 
-def test_a_drained_node_is_told_after_the_answer() -> None:
+def started(rig: Thinking) -> list[str]:
+    """Nodes that the last event sends the start of a run to."""
+    return [effect.node for effect in rig.of(Send) if isinstance(effect.body, Start)]
+
+
+def test_nothing_begins_on_a_node_that_is_drained_meanwhile() -> None:
     rig = Thinking()
     rig.create()
+    rig.create()
+    rig.start("1", "n1/0")
     rig.ponder()
     rig.feed(NodeDrained(rig.now, "n1"))
     assert not rig.x.draining
-    waited = rig.wake(StartJob("1", ("n1/0",)))
-    assert isinstance(waited[0], NodeDraining)
-    assert rig.job().state is JobState.SUSPENDING
+    waited = rig.wake(StartJob("2", ("n1/1",)))
+    assert waited[0] == NodeDraining(rig.now, "x", "n1", unsent=(RunKey("x", "2", 1),))
+    assert started(rig) == []
+    assert (rig.job("1").state, rig.job("2").state) == (JobState.SUSPENDING, JobState.PENDING)
+    assert rig.called(RunEnd)[-1].reason is RunEndReason.SUSPENDED
+    assert set(rig.x.machines) == {"n1/0"}
+
+
+@pytest.mark.parametrize("lost", ["before", "after", "not"])
+@pytest.mark.parametrize("machines", [("n2/0", "n1/0"), ("n1/0", "n2/0")])
+def test_no_rank_of_a_gang_begins_when_the_node_of_one_is_drained_meanwhile(
+    machines: tuple[str, str], lost: str
+) -> None:
+    """Also if the gang is over already, since the node of another rank was lost."""
+    rig = Thinking(machines=1)
+    rig.join("n2")
+    rig.create()
+    rig.ponder()
+    if lost == "before":
+        rig.expire("n2")
+    rig.feed(NodeDrained(rig.now, "n1"))
+    if lost == "after":
+        rig.expire("n2")
+    rig.wake(StartJob("1", machines))
+    assert rig.of(Send) == []
+    assert not rig.x.live
+    assert rig.job().state is JobState.PENDING
+    assert set(rig.x.machines) == ({"n2/0"} if lost == "not" else set())
+    assert not [ticket for ticket in rig.x.timers if ticket.startswith("core/")]
 
 
 def test_a_crash_while_it_thinks_forgets_no_drained_node() -> None:
@@ -150,6 +185,21 @@ def test_a_crash_while_it_thinks_forgets_no_drained_node() -> None:
     effects = again.handle(PolicyAnswered(rig.now, "x", Answer(number, None, ())))
     records = [type(e.event) for e in effects if isinstance(e, Record)]
     assert records[:2] == [PolicyAnswered, NodeDraining]  # Nothing came between the up-call and its answer.
+
+
+def test_after_a_crash_nothing_begins_on_a_node_that_was_drained_while_it_thought() -> None:
+    rig = Thinking()
+    rig.create()
+    rig.ponder()
+    again = Core()
+    again.restore_cluster(NodeDrained(rig.now, "n1"))
+    for event in rig.journal:
+        again.restore(event)  # type: ignore[arg-type]
+    again.recovered()
+    answer = Answer(rig.held[-1].number, None, (StartJob("1", ("n1/0",)),))
+    effects = again.handle(PolicyAnswered(rig.now, "x", answer))
+    assert not [e for e in effects if isinstance(e, Send)]
+    assert again.experiments["x"].jobs["1"].state is JobState.PENDING
 
 
 def test_a_run_on_a_node_that_was_lost_is_not_wanted_any_more() -> None:

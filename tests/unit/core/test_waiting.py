@@ -23,7 +23,6 @@ from hopyard_scheduler.core.events import (
     Answered,
     Ended,
     ExperimentCreated,
-    MachineSpec,
     MemberJoined,
     NodeDrained,
     NodeJoined,
@@ -35,6 +34,7 @@ from hopyard_scheduler.core.events import (
 )
 from hopyard_scheduler.core.model import HOLD
 from hopyard_scheduler.core.preemption import DEADLINE
+from hopyard_scheduler.core.values import MachineSpec
 from hopyard_scheduler.core.waiting import Waiting
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import settings, snapshot
@@ -244,15 +244,35 @@ def test_the_policy_thinks_or_keeps_the_machine() -> None:
     assert why(rig) == "waits for a machine: the policy keeps 1 idle machine for something else"
     rig.hold = True
     rig.join("n2", 1)
-    assert why(rig) == "waits for the policy, which is thinking about ShareChange"
+    assert why(rig) == "waits for the policy"
+    assert whole(rig) == "waits for the policy"
+    rig.now += 3
+    assert why(rig) == "waits for the policy, which has been thinking for 3 s"
     assert whole(rig) == f"no job runs: job 1 {why(rig)}"
+
+
+def test_a_policy_that_has_no_process_is_told_of_as_long_as_it_is_asked() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    away = "no process serves remote:polly"
+
+    def waiting() -> Waiting:
+        return Waiting(rig.x, rig.core.cluster, rig.now, away)
+
+    assert away not in waiting().job(rig.job()) + waiting().experiment(rig.x.founder)
+    rig.hold = True
+    rig.join("n2", 1)
+    assert waiting().job(rig.job()) == f"waits for the policy: {away}"
+    assert waiting().experiment(rig.x.founder) == away
 
 
 def test_the_policy_has_nothing_to_run() -> None:
     rig = Rig(machines=2)
     rig.hold = True
     rig.join("n2", 1)
-    assert whole(rig) == "waits for the policy, which is thinking about ShareChange"
+    assert whole(rig) == "waits for the policy"
+    rig.now += 3
+    assert whole(rig) == "waits for the policy, which has been thinking for 3 s"
     rig.held.clear()
     rig.x.in_flight = None
     assert whole(rig) == "the policy has no job to run (3 machines are idle)"

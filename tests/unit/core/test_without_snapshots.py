@@ -58,6 +58,31 @@ def test_it_goes_back_to_the_last_snapshot_if_there_is_one() -> None:
     assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 2)
 
 
+def test_a_job_that_is_trained_to_the_same_position_again_and_again_and_never_saved_there_fails() -> None:
+    rig = trained(1, max_failures=2)
+    for _ in range(3):
+        rig.ended(RunEndReason.UNTIL, 1)
+        assert rig.job().state is JobState.PENDING
+        rig.start(until=1)
+        rig.report(1, 0.1)
+    rig.ended(RunEndReason.UNTIL, 1)
+    assert rig.job().state is JobState.FAILED
+    assert rig.job().reason.startswith(
+        "came to position 1 4 times, and saved nothing there: its program saves no check"
+    )
+
+
+def test_a_job_that_comes_further_each_time_does_not() -> None:
+    rig = trained(1, max_failures=0)
+    for position in range(2, 6):
+        rig.ended(RunEndReason.UNTIL, position - 1)
+        rig.start()
+        for again in range(1, position + 1):
+            rig.report(again, again / 10)
+    rig.ended(RunEndReason.UNTIL, 5)
+    assert rig.job().state is JobState.PENDING
+
+
 def test_what_is_trained_again_is_compared_and_not_recorded_twice() -> None:
     rig = trained()
     rig.ended(RunEndReason.SUSPENDED, 3)

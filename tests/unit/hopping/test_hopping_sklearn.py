@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,24 @@ def test_hops_train_as_one_estimator_that_stays(kind: str, parts: list[Path], tm
     for name, value in vars(stayed).items():
         if isinstance(value, np.ndarray):
             assert np.array_equal(value, getattr(hopped, name)), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_training_leaves_the_same_bytes(kind: str, parts: list[Path], tmp_path: Path) -> None:
+    """Addresses of objects and the time of day are not part of a model."""
+    saved: list[list[bytes]] = []
+    kept: list[object] = []
+    for life in ("one", "other"):
+        files = []
+        for number, part in enumerate(parts):
+            before = tmp_path / f"{life}-{number - 1}" if number else None
+            visit(PROGRAM, {"kind": kind}, part, tmp_path, snapshot=before, save=tmp_path / f"{life}-{number}")
+            files.append(tmp_path / f"{life}-{number}" / "state" / "model" / "model.skops")
+            kept += [bytearray(144) for _ in range(7 * (life == "one"))]  # So that others lie at other addresses.
+        saved.append([file.read_bytes() for file in files])
+        with zipfile.ZipFile(files[-1]) as archive:
+            assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    assert saved[0] == saved[1]
 
 
 class Doubled:

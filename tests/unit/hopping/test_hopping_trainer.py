@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import pytest
 
 from hopyard import hopping
 from hopyard.errors import Unsupported
+from hopyard.hopping import examples
 from hopyard.local import fit
 from hopyard.trainer import UserCodeError
 from tests.unit.hopping import programs
 from tests.unit.hopping.programs import MEAN, Arrays, Mean, partition, tour, visit
 
 CONFIG = {"rate": 0.5}
+trainer_module: Any = sys.modules[hopping.HoppingTrainer.__module__]
 
 
 @pytest.fixture
@@ -155,7 +158,91 @@ def test_a_handler_of_ones_own_saves_any_model(parts: list[Path], tmp_path: Path
     assert [report.metrics["units"] for report in tour(program, CONFIG, parts, tmp_path)] == [1, 2, 3]
 
 
+def test_a_function_of_another_name_is_refused() -> None:
+    given = {"input_fn": partition, "model_fn": dict, "train_fn": dict, "eval_fn": dict}
+    with pytest.raises(TypeError, match=r"^hopping\.trainer has no parameter eval_fn; .*; did you mean evaluate_fn\?$"):
+        hopping.trainer(**given)  # type: ignore[arg-type]
+
+
 def test_what_is_no_function_is_refused() -> None:
     wrong: Any = "train"
     with pytest.raises(TypeError, match="train_fn is 'train'"):
         hopping.trainer(input_fn=programs.input_fn, model_fn=programs.mean_model, train_fn=wrong)
+
+
+# ------------------------------------------------------------------------------------------- the order of examples, and time
+
+
+def seen(reshuffle: bool, folder: Path, part: Path, seed: int = 3) -> list[list[float]]:
+    """What `train_fn` gets in two units on one partition, first column only."""
+    orders: list[list[float]] = []
+
+    def train_fn(data: Arrays, model: Mean, optimizer: None, config: Mapping[str, Any]) -> dict[str, float]:
+        orders.append([float(value) for value in data[0][:, 0]])
+        assert [bool(row.sum() > 0) for row in data[0]] == [bool(label) for label in data[1]]
+        return {}
+
+    program = hopping.trainer(
+        input_fn=programs.input_fn, model_fn=programs.mean_model, train_fn=train_fn, reshuffle=reshuffle
+    )
+    first = folder / f"first-{reshuffle}-{seed}-{len(list(folder.iterdir()))}"
+    visit(program, CONFIG, part, folder, save=first, seed=seed)
+    visit(program, CONFIG, part, folder, snapshot=first, seed=seed)
+    return orders
+
+
+def test_examples_come_in_another_order_each_time_and_the_same_wherever_they_are_trained_on(
+    parts: list[Path], tmp_path: Path
+) -> None:
+    plain, shuffled = seen(False, tmp_path, parts[0]), seen(True, tmp_path, parts[0])
+    assert plain[0] == plain[1]
+    assert sorted(shuffled[0]) == sorted(shuffled[1]) == sorted(plain[0])
+    assert len({tuple(order) for order in (plain[0], *shuffled)}) == 3
+    assert seen(True, tmp_path, parts[0]) == shuffled
+    assert seen(True, tmp_path, parts[0], seed=4) != shuffled
+
+
+def test_what_cannot_be_taken_apart_cannot_be_reshuffled(parts: list[Path], tmp_path: Path) -> None:
+    program = hopping.trainer(
+        input_fn=lambda path: "ten words", model_fn=programs.mean_model, train_fn=lambda *_: {}, reshuffle=True
+    )
+    with pytest.raises(UserCodeError, match=r"the examples of a str cannot be taken apart; allowed: arrays, tensors"):
+        visit(program, CONFIG, parts[0], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "chosen"),
+    [
+        (np.arange(4), np.array([3, 1])),
+        ((np.arange(4), [0, 1, 2, 3]), (np.array([3, 1]), [3, 1])),
+        ({"x": np.arange(4)}, {"x": np.array([3, 1])}),
+        ([np.arange(4), np.arange(4)], [np.array([3, 1]), np.array([3, 1])]),
+        (["a", "b", "c", "d"], ["d", "b"]),
+    ],
+)
+def test_some_examples_have_the_form_of_all(data: Any, chosen: Any) -> None:
+    assert repr(examples.some(data, np.array([3, 1]))) == repr(chosen)
+    assert examples.count(examples.some(data, slice(2))) == 2
+
+
+@pytest.mark.parametrize("each", [1e-5, 0.01])
+def test_a_profile_tells_the_time_of_a_whole_unit(each: float, parts: list[Path], tmp_path: Path) -> None:
+    trained: list[int] = []
+
+    def train_fn(data: Any, model: Mean, optimizer: None, config: Mapping[str, Any]) -> dict[str, float]:
+        trained.append(len(data))
+        trainer_module.time.passed += 0.0 if len(trained) == 1 else len(data) * each
+        return {}
+
+    class Watch:
+        passed = 0.0
+
+        def perf_counter(self) -> float:
+            return self.passed
+
+    program = hopping.trainer(input_fn=lambda path: np.zeros(6400), model_fn=programs.mean_model, train_fn=train_fn)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer_module, "time", Watch())
+        report = visit(program, CONFIG, parts[0], tmp_path, mode="profile")
+    assert report.metrics == {"seconds": pytest.approx(6400 * each)}
+    assert trained == ([100, 100] if each == 0.01 else [100, 100, 400, 1600, 6400])

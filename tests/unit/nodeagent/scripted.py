@@ -13,7 +13,7 @@ from hopyard_nodeagent.executor import Executor
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runners import Sink
 from hopyard_nodeagent.store import Store
-from hopyard_nodeagent.transfers import file_chunks
+from hopyard_nodeagent.transfers import packed_chunks
 
 
 class ScriptedStore(Store):
@@ -21,7 +21,7 @@ class ScriptedStore(Store):
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
-        self.owners: list[str] = []
+        self.owned: set[tuple[str, str]] = set()
         self.failures: list[Exception] = []
         self.asked = 0
         self.puts = 0
@@ -38,16 +38,16 @@ class ScriptedStore(Store):
         await self._answer()
         return sha256 in self.blobs
 
-    async def stored(self, hashes: Sequence[str]) -> set[str]:
+    async def stored(self, hashes: Sequence[str], owner: str = "") -> set[str]:
         if self.failures:
             raise self.failures.pop(0)
-        return {sha256 for sha256 in hashes if sha256 in self.blobs}
+        return {s for s in hashes if s in self.blobs and (not owner or (s, owner) in self.owned)}
 
     async def put(self, file: Path, sha256: str, owner: str) -> None:
         await self._answer()
-        self.owners.append(owner)
+        self.owned.add((sha256, owner))
         self.puts += 1
-        data = b"".join([chunk async for chunk in file_chunks(file)])
+        data = b"".join([chunk async for chunk in packed_chunks(file)])
         if hashlib.sha256(data).hexdigest() != sha256:
             raise DataLoss("not what its hash promises")
         self.blobs[sha256] = data

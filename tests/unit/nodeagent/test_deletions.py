@@ -16,6 +16,7 @@ from hopyard.serving import Background
 from hopyard.v1 import application_pb2, common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.needs import Needs
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runners import Runner, Sink
 from hopyard_nodeagent.runs import Runs
@@ -35,7 +36,9 @@ class Node:
 
     def __init__(self, folder: Path, background: Background, start: wire.StartRun | None = None) -> None:
         self.store = ScriptedStore()
-        self.snapshots = Snapshots(folder, self.store)
+        self.needs = folder.with_name("needs")
+        self.needs.mkdir()
+        self.snapshots = Snapshots(folder, self.store, Needs(self.needs))
         self.executor = ScriptedExecutor()
         self.changed = asyncio.Event()
         self.runs = Runs("n", self.executor, self.snapshots, background, changed=lambda run: self.changed.set())
@@ -71,9 +74,15 @@ class Node:
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Node]:
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "snapshots").mkdir()
+    return tmp_path / "snapshots"
+
+
+@pytest.fixture
+async def node(folder: Path) -> AsyncIterator[Node]:
     async with Background("test") as background:
-        node = Node(tmp_path, background)
+        node = Node(folder, background)
         yield node
         await node.runs.stop()
 
@@ -86,7 +95,7 @@ async def test_a_snapshot_is_shipped_only_when_the_message_that_tells_of_it_is_a
     node.runs.acknowledged(KEY, 1)
     stored = (await node.next_message()).snapshot_stored
     assert (stored.position, stored.sha256, stored.error) == (5, SHA256, "")
-    assert (node.store.blobs, node.store.owners) == ({SHA256: DATA}, ["e"])
+    assert (node.store.blobs, node.store.owned) == ({SHA256: DATA}, {(SHA256, "e")})
 
 
 async def test_the_last_snapshot_is_shipped_when_the_end_is_acknowledged_and_then_the_run_is_forgotten(
@@ -104,11 +113,9 @@ async def test_the_last_snapshot_is_shipped_when_the_end_is_acknowledged_and_the
     assert node.runs.all() == []
 
 
-async def test_a_copy_that_the_store_gets_by_order_only_makes_no_room_though_equal_bytes_are_stored(
-    tmp_path: Path,
-) -> None:
+async def test_a_copy_makes_no_room_before_the_store_has_it_for_all_that_took_it_here(folder: Path) -> None:
     async with Background("test") as background:
-        node = Node(tmp_path, background, wire.StartRun(machine="n/0", ships_by_order=True))
+        node = Node(folder, background, wire.StartRun(machine="n/0", ships_by_order=True))
         await node.take()
         await node.next_message()
         node.runs.acknowledged(KEY, 1)
@@ -117,8 +124,15 @@ async def test_a_copy_that_the_store_gets_by_order_only_makes_no_room_though_equ
         os.utime(node.file, (0, 0))  # Long unused.
         node.store.blobs[SHA256] = DATA  # Another experiment's; it may be deleted there at any time.
         assert await node.snapshots.make_room(0) == ([], len(DATA))
-        node.snapshots.shipped(SHA256, taken=True)  # By an order.
-        assert await node.snapshots.make_room(0) == ([SHA256], 0)
+        node.store.owned.add((SHA256, "another"))
+        restarted = Snapshots(folder, node.store, Needs(node.needs))
+        await restarted.fetch(SHA256, [], "third")
+        assert await restarted.make_room(0) == ([], len(DATA))
+        node.store.owned.add((SHA256, "e"))  # By an order.
+        assert await restarted.make_room(0) == ([], len(DATA))
+        node.store.owned.add((SHA256, "third"))
+        assert await restarted.make_room(0) == ([SHA256], 0)
+        assert list(node.needs.iterdir()) == []
         await node.runs.stop()
 
 

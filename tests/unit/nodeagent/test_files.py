@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,17 +12,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopyard import snapshotfolder
 from hopyard.errors import DataLoss, InvalidInput
-from hopyard_nodeagent import logs
+from hopyard.snapshotfolder import Member, hash_folder, members
+from hopyard_nodeagent import logs, transfers
 from hopyard_nodeagent.folders import Folders
 from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.transfers import check_hash, file_chunks, receive_file, receive_named_by_hash
+from hopyard_nodeagent.transfers import (
+    check_hash,
+    packed_chunks,
+    receive_file,
+    receive_named_by_hash,
+    receive_snapshot,
+)
 
 
 def test_what_an_earlier_agent_left_half_done_is_removed(tmp_path: Path) -> None:
     folders = Folders(tmp_path)
     (folders.snapshots / "complete").write_text("x")
     (folders.snapshots / ".half.partial").write_text("x")
+    (folders.snapshots / ".half.saving" / "state").mkdir(parents=True)
     (folders.bundles / ".half").mkdir()
     scratch = folders.scratch(RunKey("e", "j", 1, 0))
     scratch.mkdir()
@@ -103,6 +114,73 @@ async def test_a_file_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
     assert names(tmp_path) == ["file"]
 
 
+async def test_what_arrives_faster_than_it_is_written_arrives_whole(tmp_path: Path) -> None:
+    parts = [bytes([number]) * 300_000 for number in range(60)]
+    sha256 = hashlib.sha256(b"".join(parts)).hexdigest()
+    assert await receive_file(chunks(*parts), tmp_path / "file", sha256, "a peer", durable=False) == 18_000_000
+
+
+async def arriving(*parts: bytes | list[Member]) -> AsyncIterator[bytes | list[Member]]:
+    for part in parts:
+        yield part
+
+
+async def test_a_folder_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "saved" / "state").mkdir(parents=True)
+    (tmp_path / "saved" / "state" / "weights").write_bytes(b"abc")
+    sha256, found = hash_folder(tmp_path / "saved").sha256, members(tmp_path / "saved")
+    target = tmp_path / sha256
+    for refused, reason in (
+        (arriving(found, b"abd"), "with the hash"),
+        (arriving(found, b"ab"), "1 bytes of 'weights' are missing"),
+        (arriving(found, b"ab", b"cd", b"e"), "bytes more than"),
+        (arriving(found, b"ab", found), "twice"),
+        (arriving([Member("../out", 3)], b"abc"), "stay inside"),
+        (arriving(b"abc"), "with the hash"),
+        (arriving(), "with the hash"),
+    ):
+        with pytest.raises(DataLoss, match=f"a peer .*{reason}"):
+            await receive_snapshot(refused, target, sha256, "a peer")
+        assert names(tmp_path) == ["saved"]
+    assert await receive_snapshot(arriving(found, b"a", b"bc"), target, sha256, "a peer") == 10240
+    assert (target / "state" / "weights").read_bytes() == b"abc"
+
+
+async def test_what_arrives_a_second_time_is_removed_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[bool] = []
+
+    def remove(path: Path) -> None:
+        removed.append(threading.current_thread() is threading.main_thread())
+        snapshotfolder.remove(path)
+
+    monkeypatch.setattr(transfers, "remove", remove)
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "weights").write_bytes(b"abc")
+    sha256, found = hash_folder(tmp_path / "saved").sha256, members(tmp_path / "saved")
+    for _ in range(2):
+        await receive_snapshot(arriving(found, b"abc"), tmp_path / sha256, sha256, "a peer")
+    assert names(tmp_path) == sorted([sha256, "saved"])
+    assert removed == [False]
+
+
+async def test_a_transfer_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+    taken = asyncio.Event()
+
+    async def stuck() -> AsyncIterator[bytes]:
+        yield b"a" * 1_000_000
+        taken.set()
+        await asyncio.Event().wait()
+
+    receiving = asyncio.create_task(receive_file(stuck(), tmp_path / "file", "0" * 64, "a peer"))
+    await taken.wait()
+    receiving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await receiving
+    assert names(tmp_path) == []
+
+
 async def test_a_file_is_named_by_what_arrived(tmp_path: Path) -> None:
     arrived = await receive_named_by_hash(chunks(b"abc"), tmp_path)
     assert arrived.path.name == arrived.sha256 == hashlib.sha256(b"abc").hexdigest()
@@ -112,9 +190,9 @@ async def test_a_file_is_named_by_what_arrived(tmp_path: Path) -> None:
 async def test_a_file_is_sent_in_chunks(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"")
-    assert [data async for data in file_chunks(path)] == [b""]
+    assert [data async for data in packed_chunks(path)] == [b""]
     path.write_bytes(bytes(2**20 + 5))
-    assert [len(data) async for data in file_chunks(path)] == [2**20, 5]
+    assert [len(data) async for data in packed_chunks(path)] == [2**20, 5]
 
 
 @pytest.mark.parametrize("text", ["", "x", "A" * 64, "../" + "0" * 61, "0" * 65])

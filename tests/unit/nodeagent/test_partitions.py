@@ -61,7 +61,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         content(tmp_path / "pipe")
     with pytest.raises(InvalidInput, match="pipe: needed is a regular file"):
         content(tmp_path)
-    with pytest.raises(NotFound, match="there is nothing"):
+    with pytest.raises(NotFound, match="there is no such file or folder"):
         content(tmp_path / "none")
 
 
@@ -220,7 +220,7 @@ async def test_questions_are_answered_place_by_place(node: Node, tmp_path: Path)
     found = await node.ask(*places)
     assert found[0] == Found(3, sha256(b"one"))
     assert [one.error.removeprefix(f"{tmp_path}/") for one in found[1:4]] == [
-        "none: there is nothing",
+        "none: there is no such file or folder",
         f"{url}: it has not been read here",
         f"{url}: needed is a hash to look for",
     ]
@@ -247,7 +247,7 @@ async def test_a_run_finds_its_partition_and_is_not_given_another(node: Node, tm
     with pytest.raises(DataLoss, match=r"partition train/0: .*found 5 bytes with the hash .*; registered are 3 with"):
         await path_of(start)
     file.unlink()
-    with pytest.raises(DataLoss, match=r"partition train/0: .*there is nothing"):
+    with pytest.raises(DataLoss, match=r"partition train/0: .*there is no such file or folder"):
         await path_of(start)
     assert [message.ticket for message in node.said] == [LOOK_AGAIN] * 2
     assert await path_of(wire.StartRun(input="relative/path")) == "relative/path"

@@ -15,6 +15,7 @@ from hopyard.errors import InvalidInput
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard.v1.application_pb2 import ProcessHost
 from hopyard_nodeagent.command import machines
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.programs import Preparation, ProgramRefused, agent_variables, environment_of, prepared
@@ -41,6 +42,32 @@ def test_equal_programs_of_one_experiment_share_a_process(tmp_path: Path) -> Non
     assert program() != program("e2")
     assert program() != program(bundle="c")
     assert program() != program(environment={"A": "2"})
+
+
+def test_what_is_said_of_places_to_processes_that_are_dumped_is_the_same_on_all_nodes(tmp_path: Path) -> None:
+    code = tmp_path / "own" / "code"
+    (code / "src").mkdir(parents=True)
+    program = wire.RunProgram(working_directory="src", environment={"A": "1"}, snapshot_provider="criu")
+    program.command.arguments.extend(["python", "train.py", "{lr}"])
+    start = wire.StartRun(program=program, hyperparameters=hyperparameters_to_proto({"lr": 0.1}))
+    found = prepared(RunKey("e1", "j1", 1, 0), start, code, ProcessHost(folder=str(tmp_path / "own")))
+    assert str(found.working_folder) == "/run/hopyard/job/code/src"
+    assert found.command == (sys.executable, "train.py", "0.1")
+    assert found.variables["HOPYARD_MAILBOX"] == "/run/hopyard/job"
+    assert found.variables["A"] == "1"
+    assert found.program.parent
+    assert not found.program.once
+
+
+def test_processes_that_are_restored_need_no_code_on_the_node(tmp_path: Path) -> None:
+    program = wire.RunProgram(interpreter="gone/python")
+    program.command.arguments.append("python")
+    snapshot = common_pb2.Snapshot(provider="criu")
+    start = wire.StartRun(program=program, snapshot=snapshot)
+    found = prepared(RunKey("e1", "j1", 2, 0), start, tmp_path / "gone", ProcessHost(folder=str(tmp_path / "own")))
+    assert found.program.parent
+    with pytest.raises(ProgramRefused, match="there is no such folder"):
+        prepared(RunKey("e1", "j1", 2, 0), start, tmp_path / "gone")
 
 
 def test_the_interpreter_is_the_experiments_or_the_agents_own(tmp_path: Path) -> None:

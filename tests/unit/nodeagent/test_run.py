@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -11,31 +14,85 @@ from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.run import Run
 
+USER_CODE = (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
 
-@pytest.mark.parametrize(
-    ("metrics", "says"),
-    [
-        ({str(number): 0.0 for number in range(1001)}, "report at position 4: found 1001 metrics; allowed: 1000"),
-        ({"x" * 257: 0.0}, "report at position 4: found a metric name of 257 characters; allowed: 256"),
-    ],
-)
-async def test_a_report_that_no_journal_can_hold_fails_its_run(metrics: dict[str, float], says: str) -> None:
-    run = Run(RunKey("e", "j", 1, 0), resource_manager_pb2.StartRun(), "a", clock=lambda: 1.0)
+
+@pytest.fixture
+async def run() -> AsyncIterator[Run]:
+    """A run whose process is there."""
+    made = Run(RunKey("e", "j", 1, 0), resource_manager_pb2.StartRun(), "a", clock=lambda: 1.0)
 
     async def process() -> None:
         await asyncio.Event().wait()
 
-    run.task = asyncio.create_task(process())
+    made.task = asyncio.create_task(process())
+    yield made
+    made.task.cancel()
+    await asyncio.wait([made.task])
+
+
+async def failed(run: Run) -> str:
+    """What is said of a run that has failed, and whose process was ended for that."""
+    assert run.task is not None
+    await asyncio.wait([run.task])
+    assert run.killed is not None
+    assert (run.killed.reason, run.killed.failure, run.task.cancelled()) == (*USER_CODE, True)
+    return run.killed.message
+
+
+@pytest.mark.parametrize(
+    ("report", "says"),
+    [
+        ({"metrics": {str(n): 0.0 for n in range(1001)}}, "report at position 4: found 1001 metrics; allowed: 1000"),
+        (
+            {"metrics": {"x" * 257: 0.0}},
+            "report at position 4: found a metric name of 257 characters; allowed: 256",
+        ),
+        ({"position": 3}, "report at position 3: allowed: 4 to 2147483647; each report's is above the last one's"),
+        ({"position": -1}, "report at position -1: allowed: 4 to 2147483647; each report's is above the last one's"),
+        ({"position": 2**31}, "report at position 2147483648: allowed: 4 to 2147483647; each report's is above"),
+        ({"seconds": -0.5}, "report at position 4: found -0.5 seconds and 0 examples; allowed: 0 or more"),
+        ({"seconds": math.nan}, "report at position 4: found nan seconds and 0 examples; allowed: 0 or more"),
+        ({"seconds": math.inf}, "report at position 4: found inf seconds and 0 examples; allowed: 0 or more"),
+        ({"examples": -1}, "report at position 4: found 0.0 seconds and -1 examples; allowed: 0 or more"),
+    ],
+)
+async def test_a_report_that_no_journal_can_hold_fails_its_run(run: Run, report: dict[str, Any], says: str) -> None:
     largest = {f"{number:0256}": 0.0 for number in range(1000)}
     run.relay(wire.AttachRequest(report=common_pb2.Report(position=2, metrics=largest)))
     assert (len(run.outgoing), run.position, run.killed) == (1, 2, None)
-    both = [common_pb2.Report(position=3), common_pb2.Report(position=4, metrics=metrics)]
+    both = [common_pb2.Report(position=3), common_pb2.Report(**{"position": 4, **report})]
     run.relay(wire.AttachRequest(reports=resource_manager_pb2.RunReports(reports=both)))
-    await asyncio.wait([run.task])
-    assert (len(run.outgoing), run.position, run.task.cancelled()) == (1, 2, True)
-    assert run.killed is not None
-    assert (run.killed.reason, run.killed.failure) == (
-        common_pb2.RUN_END_REASON_FAILED,
-        common_pb2.FAILURE_CLASS_USER_CODE,
+    assert (await failed(run)).startswith(says)
+    run.relay(wire.AttachRequest(report=common_pb2.Report(position=5)))
+    assert (len(run.outgoing), run.position) == (1, 2)
+
+
+async def test_a_script_may_begin_anew_before_its_snapshots_position(run: Run) -> None:
+    run.position = 9
+    run.relay(wire.AttachRequest(report=common_pb2.Report(position=1)))
+    assert (len(run.outgoing), run.position, run.killed) == (1, 1, None)
+
+
+async def test_a_snapshot_without_a_hash_fails_its_run(run: Run) -> None:
+    run.relay(wire.AttachRequest(snapshot_taken=resource_manager_pb2.SnapshotTaken()))
+    assert (await failed(run)).startswith("snapshot_taken at position 0: sha256: found ''")
+    assert len(run.outgoing) == 0
+
+
+@pytest.mark.parametrize(
+    ("ended", "says"),
+    [
+        ({}, "ended: found reason 0 and position 0; allowed: RUN_END_REASON_UNTIL, "),
+        ({"reason": 99}, "ended: found reason 99 "),
+        ({"reason": 1, "position": -1}, "ended: found reason 1 and position -1; "),
+        ({"reason": 1, "snapshot": common_pb2.Snapshot(sha256="A" * 64)}, "ended: snapshot: sha256: found 'AAA"),
+    ],
+)
+async def test_an_end_that_no_scheduler_can_take_is_a_failure(run: Run, ended: dict[str, Any], says: str) -> None:
+    assert (
+        run.acceptable(resource_manager_pb2.RunEnded(reason=common_pb2.RUN_END_REASON_LOST, position=3)).position == 3
     )
-    assert run.killed.message == says
+    found = run.acceptable(resource_manager_pb2.RunEnded(**ended))
+    assert (found.reason, found.failure) == USER_CODE
+    assert found.message.startswith(says)

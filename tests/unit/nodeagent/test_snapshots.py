@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from hopyard import snapshotfolder
 from hopyard.errors import DataLoss, Exhausted, HopyardError, NotFound, TimedOut, Unavailable
 from hopyard.rpc import Backoff
 from hopyard.serving import Background
+from hopyard.snapshotfolder import hash_folder
+from hopyard_nodeagent import snapshots
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.shipping import REFUSALS, Shipment, Shipper
 from hopyard_nodeagent.snapshots import Snapshots
@@ -175,12 +180,12 @@ async def test_what_is_busy_stays(node: Node) -> None:
         node.store.blobs[sha256] = b""
     node.snapshots.spoken_of = lambda sha256: sha256 == told
     node.snapshots.shipping = lambda sha256: sha256 == shipped
-    node.snapshots.shipped(refused, taken=False)  # What is there now may be another experiment's, and go with it.
+    node.snapshots.taken(refused, "x")  # What is there now may be another experiment's, and go with it.
     with node.snapshots.use(used):
         then = time.time() - 900
         os.utime(node.snapshots.path(used), (then, then))
         assert await node.snapshots.make_room(0) == ([], 16)
-        assert [one.sha256 for one in node.snapshots.idle(600)] == [refused]
+        assert [one.sha256 for one in await node.snapshots.idle(600)] == [refused]
     assert await node.snapshots.make_room(0) == ([used], 12)
 
 
@@ -215,7 +220,110 @@ async def test_a_shipment_whose_copy_made_room_is_stored_already(node: Node) -> 
 async def test_old_partial_files_are_found(node: Node) -> None:
     partial = node.snapshots.folder / ".packing.partial"
     partial.write_bytes(b"half")
-    assert node.snapshots.idle(0) == []
+    assert await node.snapshots.idle(0) == []
     then = time.time() - 700
     os.utime(partial, (then, then))
-    assert [(one.path, one.sha256, one.size) for one in node.snapshots.idle(600)] == [(partial, "", 4)]
+    assert [(one.path, one.sha256, one.size) for one in await node.snapshots.idle(600)] == [(partial, "", 4)]
+
+
+class Folders:
+    """Snapshots as trainers leave them."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def add(self, content: bytes, seconds: float = 0.0) -> str:
+        """One that was used so many seconds ago."""
+        folder = self._node.snapshots.folder / ".saving"
+        (folder / "state").mkdir(parents=True)
+        (folder / "state" / "weights").write_bytes(content)
+        sha256 = hash_folder(folder).sha256
+        target = folder.rename(self._node.snapshots.path(sha256))
+        then = time.time() - seconds
+        os.utime(target, (then, then))
+        return sha256
+
+
+@pytest.fixture
+def folders(node: Node) -> Folders:
+    return Folders(node)
+
+
+async def test_a_folder_is_shipped_packed(node: Node, folders: Folders) -> None:
+    shipment = Shipment(KEY, 1, folders.add(b"weights"))
+    async with Background("test") as background:
+        node.shipper.start(background)
+        node.shipper.ship(shipment)
+        assert await node.done.get() == (shipment, "")
+    assert hashlib.sha256(node.store.blobs[shipment.sha256]).hexdigest() == shipment.sha256
+
+
+async def test_a_folder_that_changed_is_given_up(node: Node, folders: Folders) -> None:
+    shipment = Shipment(KEY, 1, folders.add(b"weights"))
+    (node.snapshots.path(shipment.sha256) / "state" / "weights").write_bytes(b"others")
+    async with Background("test") as background:
+        node.shipper.start(background)
+        node.shipper.ship(shipment)
+        assert await node.done.get() == (shipment, "not what its hash promises")
+    assert node.snapshots.hashes() == []
+
+
+async def test_folders_make_room_and_are_let_go_like_files(node: Node, folders: Folders) -> None:
+    stored, wanted = folders.add(b"0123456789", 900), folders.add(b"01234", 900)
+    node.store.blobs[stored] = b""
+    assert await node.snapshots.size_bytes() == 15
+    assert [(one.sha256, one.size) for one in await node.snapshots.idle(600)] == [(stored, 10), (wanted, 5)]
+    assert await node.snapshots.make_room(5) == ([stored], 0)
+    assert node.snapshots.hashes() == [wanted]
+    with node.snapshots.use(wanted) as path:
+        node.snapshots.forget([wanted])
+        assert path.is_dir()
+    assert node.snapshots.hashes() == []
+    await node.snapshots.close()
+    assert list(node.snapshots.folder.iterdir()) == []
+
+
+async def test_folders_are_looked_into_once_and_beside_the_event_loop(
+    node: Node, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[tuple[str, bool]] = []
+
+    def size_of(path: Path) -> int:
+        looked.append((path.name, threading.current_thread() is threading.main_thread()))
+        return snapshotfolder.size_of(path)
+
+    monkeypatch.setattr(snapshots, "size_of", size_of)
+    first = folders.add(b"0123456789", 900)
+    assert await node.snapshots.make_room(5) == ([], 5)
+    second = folders.add(b"01234", 900)
+    assert [one.size for one in await node.snapshots.idle(0)] == [10, 5]
+    assert await node.snapshots.size_bytes() == 15
+    assert looked == [(first, False), (second, False)]
+
+
+class UsedMeanwhile(ScriptedStore):
+    """While it is asked what it has, a process takes all of it anew and has not told of it yet."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    async def stored(self, hashes: Sequence[str], owner: str = "") -> set[str]:
+        for sha256 in hashes:
+            os.utime(self._folder / sha256)
+        return set(hashes)
+
+
+async def test_what_was_taken_anew_while_room_is_made_stays(node: Node, folders: Folders) -> None:
+    sha256 = folders.add(b"0123456789", 900)
+    later = Snapshots(node.snapshots.folder, UsedMeanwhile(node.snapshots.folder))
+    assert await later.make_room(0) == ([], 10)
+    assert later.hashes() == [sha256]
+
+
+async def test_what_is_about_to_be_deleted_takes_no_room(node: Node, folders: Folders) -> None:
+    gone, stays = folders.add(b"0123456789", 900), folders.add(b"01234", 800)
+    node.store.blobs = {gone: b"", stays: b""}
+    node.snapshots.forget([gone])
+    assert await node.snapshots.make_room(5) == ([], 0)
+    assert node.snapshots.hashes() == [stays]

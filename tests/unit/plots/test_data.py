@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hopyard.datasets.storage import Storage
 from hopyard.errors import InvalidInput, NotFound
-from hopyard.plots import KINDS, Curve, End, Run, Search, Source, default_kind, document, gather
+from hopyard.plots import KINDS, Curve, End, Held, Run, Search, Source, Visit, default_kind, document, gather
 from hopyard.plots.data.targets import quantile
 
 NAN = float("nan")
@@ -198,6 +199,38 @@ def test_pools_and_jobs_at_the_end() -> None:
     full = gather(two, "jobs_at_R")
     assert [steps.time for steps in full.searches] == [120.0, 100.0]
     assert full.position is None
+
+
+# ------------------------------------------------------------------------------------------------------------------- hops
+
+
+def test_what_machines_did_counts_from_the_first_visit_to_the_last() -> None:
+    visits = (
+        Visit("b/0", "b", "2", "train/1", False, 12.0, 13.0, 20.0, "UNTIL", 7),
+        Visit("a/0", "a", "1", "train/0", False, 10.0, 11.0, 15.0, "UNTIL"),
+        Visit("a/0", "a", "1", "eval/0", True, 16.0, 16.5, 18.0, "UNTIL"),
+        Visit("b/0", "b", "1", "train/10", False, 21.0, None, None, None),
+    )
+    held = (Held("train/0", 100, ("a",)), Held("train/1", 50, ("a", "b")), Held("eval/0", 10, ("c",)))
+    shown = gather([search(visits=visits, held=held, moved=((13.0, 7, 0, 0),), time=30.0, best_job="2")], "hops")
+    first, second = shown.machines
+    assert (first.machine, first.partitions) == ("a/0", ("eval/0", "train/0"))
+    assert (first.training, first.evaluating, first.starting, first.idle) == (4.0, 1.5, 1.5, 13.0)
+    assert (second.partitions, second.training) == (("train/1", "train/10"), 7.0)
+    assert (second.hopping, second.starting) == (1.0, 9.0)
+    assert (shown.time, shown.hops, shown.best) == (30.0, 1, "2")
+    assert [visit.start for visit in shown.visits] == [10.0, 12.0, 16.0, 21.0]
+    assert shown.storage == Storage(data=160, held=210, copies=3 * 160, nodes=3)
+    assert document(shown)["storage"]["copies"] == 480
+
+
+def test_without_partitioned_data_there_are_no_hops() -> None:
+    with pytest.raises(InvalidInput, match="it has no visits of partitioned data, which --kind hops shows"):
+        gather([search()], "hops")
+    with pytest.raises(NotFound, match="it has no partitioned data; --kind gantt shows what ran where"):
+        gather([search(visits=(), held=())], "hops")
+    with pytest.raises(NotFound, match="nothing has run on its data yet"):
+        gather([search(visits=(), held=(Held("train/0", 1, ("a",)),))], "hops")
 
 
 # ------------------------------------------------------------------------------------------------------------------ kinds

@@ -16,9 +16,11 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hopyard.bundle import pack
 from hopyard.errors import InvalidInput, Unsupported
-from hopyard.plots import KINDS, Search, figure, gather, read, save
+from hopyard.plots import KINDS, Search, figure, gather, need_writable, read, save
 from hopyard.plots.drawing import look
+from tests.unit.plots import hopping
 from tests.unit.plots.given import result
 
 
@@ -31,7 +33,8 @@ def searches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Search]
     path = tmp_path_factory.mktemp("results") / "r.json"
     path.write_text(json.dumps([result("pop"), *many]))
     one, *rest = read(path)
-    return {kind: [one] if kind in ("curves", "gantt", "pools", "slots") else rest for kind in KINDS}
+    found = {kind: [one] if kind in ("curves", "gantt", "pools", "slots") else rest for kind in KINDS}
+    return {**found, "hops": [hopping.search()]}
 
 
 def drawn(searches: dict[str, list[Search]], kind: str, over: str | None = None) -> tuple[Figure, list[Axes], Any]:
@@ -154,6 +157,33 @@ def test_jobs_that_wait_on_a_rung_are_not_called_complete(tmp_path: Path) -> Non
     assert legend(axes) == ["1 trained to the end", "2 part of the way"]
 
 
+@pytest.mark.parametrize("over", [None, 90.0])
+def test_hops(over: float | None) -> None:
+    data = gather([hopping.search(over=over)], "hops")
+    visits, use, moved, held = figure(data).axes
+    units = [visit for visit in data.visits if not visit.evaluates]
+    assert len(named(visits, "units")[0].get_paths()) == len(units)
+    assert len(named(visits, "evaluations")[0].get_paths()) == len(data.visits) - len(units)
+    (way,) = named(visits, "way")[0].get_segments()
+    assert len(way) == 2 * sum(visit.job == "3" for visit in data.visits)
+    assert legend(visits)[0] == f"{len(units)} units, by configuration"
+    assert len(named(visits, "before")[0].get_paths()) == len(data.visits)
+    assert legend(visits)[2:] == ["pale: not begun yet", "way of the best, job 3", "1 lost"]
+    assert [label.get_text() for label in visits.get_yticklabels()] == [f"n{n}/0 ({n})" for n in range(6)]
+    assert sum(int(entry.split()[-2]) for entry in legend(use)) in (99, 100, 101)
+    assert legend(moved)[0].startswith("from node to node: ")
+    assert texts(held) == ["320 MiB", "374 MiB", "1.88 GiB"]
+
+
+def test_many_hops_are_pixels_and_machines_without_names(tmp_path: Path) -> None:
+    data = gather([hopping.search(48, 50, 1)], "hops")
+    visits = figure(data).axes[0]
+    assert len(visits.get_yticklabels()) <= 12
+    assert not texts(visits)
+    save(data, tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").stat().st_size < 900_000
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_the_same_values_give_the_same_bytes(
@@ -217,3 +247,21 @@ def test_matplotlib_is_imported_only_to_draw_and_named_where_it_is_missing(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(Unsupported, match=r"pip install 'hopyard\[plot\]'"):
         save(gather(searches["pools"], "pools"), tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("form", ["svg", "png"])
+def test_a_picture_beside_the_code_makes_it_no_other_code(
+    form: str, searches: dict[str, list[Search]], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("x = 1")
+    (tmp_path / f"own.{form}").write_bytes(b"<svg/>")
+    before = pack(tmp_path)
+    save(gather(searches["durations"], "durations"), tmp_path / f"tree.{form}")
+    assert pack(tmp_path) == before
+    assert before.files == (f"own.{form}", "train.py")
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"there is no folder .*away; make it first"):
+        need_writable(tmp_path / "away" / "t.svg")
+    assert not (tmp_path / "away").exists()

@@ -1,4 +1,4 @@
-"""Hand-made sequences of results, which say what ASHA is and what it is not: three common mistakes are shown to fail them."""
+"""Hand-made sequences of results, which say what ASHA is and what it is not: common mistakes are shown to fail them."""
 
 from __future__ import annotations
 
@@ -175,7 +175,34 @@ class Stopping(_Remembers):
             yield job, number
 
 
-@pytest.mark.parametrize("mistake", [BottomUp, LatestOnly, Stopping])
+class ByTheLetter(Bracket):
+    """The paper's listing by the letter: it returns inside the loop, so only the top rung is looked at before the bottom grows."""
+
+    def promotable(self) -> Iterator[tuple[str, int]]:
+        yield from (found for found in super().promotable() if found[1] == len(self.rungs) - 2)
+
+
+class Awaited(Bracket):
+    """Counts jobs on their way to a rung as well."""
+
+    def promotable(self) -> Iterator[tuple[str, int]]:
+        for number in range(len(self.rungs) - 2, -1, -1):
+            rung = self.rungs[number]
+            for _, _, job in rung.able[: rung.promotable(self.eta, len(rung.awaited))]:
+                yield job, number
+
+
+class LaterTies(Bracket):
+    """Of equals takes the one that came last."""
+
+    def report(self, job: str, value: float, cost: float) -> None:
+        super().report(job, value, cost)
+        for rung in self.rungs:
+            for results in (rung.results, rung.able):
+                results[:] = sorted((found[0], -abs(found[1]), found[2]) for found in results)
+
+
+@pytest.mark.parametrize("mistake", [BottomUp, LatestOnly, Stopping, ByTheLetter, Awaited, LaterTies])
 def test_mistakes_are_found(mistake: type[Bracket]) -> None:
     """Each fails some of the cases above, and not for another reason than its mistake: others it passes."""
     found = []
@@ -190,5 +217,8 @@ def test_mistakes_are_found(mistake: type[Bracket]) -> None:
         BottomUp: [rungs_are_scanned_from_the_top],
         LatestOnly: [a_burst_is_promoted_best_first, a_paused_one_is_promoted_by_the_bad_result_of_another],
         Stopping: [a_burst_is_promoted_best_first, a_paused_one_is_promoted_by_the_bad_result_of_another],
+        ByTheLetter: [rungs_are_scanned_from_the_top],
+        Awaited: [results_count_and_jobs_on_their_way_do_not],
+        LaterTies: [of_equals_the_earlier_goes_on],
     }[mistake]
     assert set(wrong) <= set(found)

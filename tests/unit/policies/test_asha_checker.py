@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 
-from hopyard.policy import Policy
+from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy
 from hopyard_policies.halving import AshaPolicy
+from hopyard_policies.halving import bracket as halving
 from hopyard_scheduler.core.effects import Effect, Record
-from hopyard_scheduler.core.events import Event, Settings
+from hopyard_scheduler.core.events import Event
+from hopyard_scheduler.core.values import Settings
 from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Fleet
 from hopyard_scheduler.simulator.world import World
 from tests.asha_checker import Bracket, Judge, Violation, positions
@@ -110,6 +112,8 @@ def test_it_accepts_the_policy_asha(given: dict[str, Any]) -> None:
 
 BEFORE = r"is promoted, but job \d+ \(.*\) on rung \d comes before it"
 INSTEAD = r"grows the bottom rung, but job \d+ \(.*\) on rung \d is promotable"
+WAITS = r"is sent to \d, but job \d+ was promoted before and waits for a worker"
+ENDS = "is ended, and may be promoted later"
 PLACE = r"is promoted from rung \d, where it is \d+ of \d+, and floor\(\d+ / 2\) = \d+ are promotable"
 
 
@@ -120,7 +124,7 @@ PLACE = r"is promoted from rung \d, where it is \d+ of \d+, and floor\(\d+ / 2\)
         (variants.WorstFirst, BEFORE, {"seed": 2, "faults": MANY, "slots": 8, "saving": 3.0}),
         (variants.LatestOnly, INSTEAD, {}),
         (variants.GrowsFirst, INSTEAD, {}),
-        (variants.Stopping, PLACE, {}),
+        (variants.Stopping, f"{PLACE}|{ENDS}", {}),
         (variants.Awaited, PLACE, {}),
         (variants.LaterTies, f"{PLACE}|{BEFORE}", {"values": 3}),
     ],
@@ -128,6 +132,61 @@ PLACE = r"is promoted from rung \d, where it is \d+ of \d+, and floor\(\d+ / 2\)
 def test_it_tells_what_is_not_algorithm_2(variant: type[Policy], told: str, given: dict[str, Any]) -> None:
     with pytest.raises(Violation, match=rf"^event \d+: job .*({told})"):
         judge().follow(journal(variant(), **{"seed": 1, **given}))
+
+
+class BottomUp(AshaPolicy):
+    """The built policy with its rungs scanned from the bottom."""
+
+    def _candidates(self) -> Iterator[tuple[halving.Bracket, str, int]]:
+        yield from sorted(super()._candidates(), key=lambda found: found[2])
+
+
+class LatestOnly(AshaPolicy):
+    """The built policy, if it promoted only whoever has just reported."""
+
+    def _promotion(self, cluster: Cluster, staying: str) -> tuple[str, int] | None:
+        found = super()._promotion(cluster, staying)
+        return found if found is not None and found[0] == staying else None
+
+
+class GrowsFirst(AshaPolicy):
+    """The built policy, if it promoted only when nobody new is there to begin."""
+
+    def _promotion(self, cluster: Cluster, staying: str) -> tuple[str, int] | None:
+        return None if any(map(cluster.waits, self._fresh)) else super()._promotion(cluster, staying)
+
+
+class FirstBracket(AshaPolicy):
+    """The built policy, if it looked at the rungs of one bracket only."""
+
+    def _candidates(self) -> Iterator[tuple[halving.Bracket, str, int]]:
+        yield from (found for found in super()._candidates() if found[0] is self._ladder.brackets[0])
+
+
+class Stopping(AshaPolicy):
+    """The built policy in its stopping variant: who is not promoted at once never is."""
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        decision = super().on_iteration_finish(cluster, event)
+        return TERMINATE if event.at_until and decision == CONTINUE else decision
+
+
+@pytest.mark.parametrize(
+    ("mutant", "told", "given"),
+    [
+        (BottomUp, BEFORE, {"faults": MANY, "slots": 8, "saving": 3.0}),
+        (LatestOnly, f"{INSTEAD}|{WAITS}", {}),
+        (GrowsFirst, f"{INSTEAD}|{WAITS}", {}),
+        (FirstBracket, f"{INSTEAD}|{WAITS}", {}),
+        (Stopping, ENDS, {}),
+    ],
+)
+def test_it_tells_when_the_built_policy_is_no_longer_algorithm_2(
+    mutant: type[AshaPolicy], told: str, given: dict[str, Any]
+) -> None:
+    brackets = [Bracket(RUNGS[s:], ETA, width=width) for s, width in enumerate((31, 19, 14))]
+    with pytest.raises(Violation, match=rf"^event \d+: job .*({told})"):
+        Judge(brackets, "metric").follow(journal(mutant(eta=ETA, r=1), **{"seed": 4, **given}))
 
 
 def test_it_tells_the_first_violation_only_once_it_is_there() -> None:

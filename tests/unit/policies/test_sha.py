@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from hopyard.policy import JobState
+from hopyard.policy import JobState, Policy
 from hopyard.policy.testing import Step, TrainingFailed, VirtualCluster
+from hopyard.policy.vocabulary import RunEndReason
 from hopyard_policies.halving import BohbPolicy, HyperbandPolicy, ShaPolicy
+from hopyard_policies.stages.policy import StageTreePolicy
+from tests.unit.core.rig import snapshot
+from tests.unit.policies.searching import Searching
 from tests.unit.policies.test_asha import VALUES, cluster_of, rows, rungs_of, standing
 
 
@@ -136,6 +140,41 @@ def test_a_loser_that_a_person_has_paused_ends_when_it_is_resumed() -> None:
     assert {job.state for job in cluster.jobs.values()} == {JobState.TERMINATED}
 
 
+@pytest.mark.parametrize("state", [JobState.HELD, JobState.TERMINATED])
+def test_who_is_paused_or_ended_while_there_is_no_machine_holds_nobody_up(state: JobState) -> None:
+    """Job 1 waits at its rung for job 2, whose machine is lost."""
+    cluster = cluster_of(ShaPolicy(eta=2), jobs=2, machines=1, max_position=2)
+
+    def act() -> None:
+        cluster.jobs["2"].state = state
+
+    cluster.at(1.5, cluster.lose_machine, "m01")
+    cluster.at(3, act)
+    cluster.at(3.5, cluster.extend)  # Of which a policy hears, such as more time.
+    cluster.at(4, cluster.join_machine, "m02")
+    cluster.run()
+    assert rows(cluster)[-1] == ("1", "m02", 4, 5, 1, 2)
+
+
+@pytest.mark.parametrize("make", [lambda: ShaPolicy(eta=2), lambda: StageTreePolicy(tuner={"name": "sha", "eta": 2})])
+def test_a_bracket_waits_for_a_configuration_that_is_there_and_was_not_told_of_yet(make: Callable[[], Policy]) -> None:
+    """Job 2 gets its configuration while the policy is asked about job 1: the bracket is still to have both."""
+    rig = Searching(make(), machines=1, max_position=2, jobs=2)
+    rig.propose("1")
+    rig.begin()
+    rig.hold = True
+    rig.report(1, 0.9, "1", at_until=True)
+    rig.propose("2")
+    rig.release()
+    assert rig.job("1").state is JobState.SUSPENDING
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name="1")
+    rig.begin()
+    assert rig.rungs()[0].width == 2
+    rig.report(1, 0.1, "2", at_until=True)
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name="2")
+    assert [rig.job(name).state for name in ("1", "2")] == [JobState.STARTING, JobState.TERMINATED]
+
+
 def test_the_last_bracket_has_what_is_left() -> None:
     policy = ShaPolicy(eta=2)
     cluster = cluster_of(policy, jobs=6, max_position=4)
@@ -162,6 +201,16 @@ def test_who_has_trained_beyond_the_next_rung_stands_there_at_once() -> None:
     cluster.run()
     assert standing(policy, cluster)[0, 1] == ["4", "6", "7", "8"]
     assert {job.id: job.high_water for job in cluster.jobs.values()} == {**dict.fromkeys("123578", 3), "6": 6, "4": 8}
+
+
+def test_several_brackets_begin_one_after_the_other_again_and_again() -> None:
+    """Rungs at 1, 2 and 4, eta 2: brackets of 4 and 2, which begin at 1 and 2."""
+    policy = ShaPolicy(eta=2, brackets=[1, 0])
+    cluster = cluster_of(policy, dict.fromkeys(range(1, 13), 0.5), machines=12, jobs=12)
+    history = cluster.run()
+    bottoms = [command.until for entry in history for command in entry.commands if hasattr(command, "until")]
+    assert bottoms[:12] == [1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 2, 2]
+    assert [len(rung.standings) for rung in rungs_of(policy, cluster)] == [4, 2, 1, 2, 1, 4, 2, 1, 2, 1]
 
 
 def test_hyperband_loops_through_brackets() -> None:

@@ -19,7 +19,6 @@ from hopyard_scheduler.core.events import (
     Answered,
     Event,
     ExperimentCreated,
-    MachineSpec,
     NodeExpired,
     NodeJoined,
     Operated,
@@ -33,6 +32,7 @@ from hopyard_scheduler.core.events import (
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.values import MachineSpec
 from hopyard_scheduler.policyhost import Host, PolicyHost
 from hopyard_scheduler.replaying import (
     OBJECTION,

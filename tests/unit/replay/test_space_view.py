@@ -9,8 +9,9 @@ from hopyard.policy.vocabulary import AllocateJobs
 from hopyard.space import Space
 from hopyard_scheduler.codec import decode, encode
 from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import ExperimentCreated, Settings
+from hopyard_scheduler.core.events import ExperimentCreated
 from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.values import Settings
 from hopyard_scheduler.policyhost.view import CoreView, JobViews
 
 PLAIN = Settings(metric="x", mode="max", max_position=4, jobs=2)

@@ -37,7 +37,6 @@ from hopyard.policy.vocabulary import (
     TimerFired,
 )
 from hopyard_scheduler import words
-from hopyard_scheduler.core.commands import kill_timer
 from hopyard_scheduler.core.events import (
     Amended,
     Answered,
@@ -51,7 +50,6 @@ from hopyard_scheduler.core.events import (
     JobHeld,
     JobOperated,
     MachineRecalled,
-    MachineSpec,
     MemberJoined,
     NodeBack,
     NodeDrained,
@@ -61,8 +59,6 @@ from hopyard_scheduler.core.events import (
     NodeJoined,
     NodeLost,
     Operated,
-    PlacedData,
-    PlacedPartition,
     PolicyFailed,
     Reports,
     Requested,
@@ -76,6 +72,8 @@ from hopyard_scheduler.core.events import (
     Updated,
 )
 from hopyard_scheduler.core.model import HOLD
+from hopyard_scheduler.core.running import kill_timer
+from hopyard_scheduler.core.values import MachineSpec, PlacedData, PlacedPartition
 from hopyard_scheduler.replaying import OBJECTION
 from hopyard_scheduler.story import Line, Story
 from tests.unit.core.rig import Rig, settings, snapshot
@@ -288,6 +286,27 @@ def test_a_lost_node_tells_what_was_lost_and_where_it_goes_on(rig: Rig) -> None:
     rig.expire("n1")
     assert told(rig)[before].text == (
         "node n1 is lost, so run 1 of job 1 was lost at 7; job 1 is SUSPENDED and goes on from the snapshot at 5"
+    )
+
+
+def test_a_hop_says_where_from_and_a_lost_snapshot_what_that_means() -> None:
+    rig = Rig(machines=1, ship_every=0)
+    rig.join("n2")
+    rig.create()
+    rig.start("1", "n1/0", until=1)
+    rig.report(1, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1))
+    rig.command(StartJob("1", ("n2/0",), until=2, inputs={"n2/0": "b"}, preemptible=False))
+    assert told(rig)[-1].text.endswith(
+        "the policy starts job 1 on n2/0 up to 2 with b not to be preempted (attempt 2, from the snapshot at 1 on n1)"
+    )
+    rig.say(rig.key(), Started(1, 2048))
+    assert last(rig) == "run 2 of job 1 is up from the snapshot at 1, 2.0 KiB of it from another agent"
+    rig.report(2, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 2, snapshot(2))
+    rig.expire("n2")
+    assert last(rig, NodeLost) == (
+        "node n2 is lost; job 1 goes back to its snapshot at 1: the one at 2 was nowhere else"
     )
 
 

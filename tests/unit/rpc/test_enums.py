@@ -40,5 +40,5 @@ def test_a_value_of_a_newer_version_is_refused_by_number() -> None:
 
 
 def test_an_incomplete_map_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"map of RunMode: not one to one, or without \[2\]"):
+    with pytest.raises(ValueError, match=r"map of RunMode: not one to one, or without \[2, 3\]"):
         enums.EnumMap(common_pb2.RunMode, {RunMode.TRAIN: common_pb2.RUN_MODE_TRAIN})

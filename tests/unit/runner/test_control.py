@@ -310,3 +310,102 @@ def test_a_save_point_waits_for_the_next_boundary_at_which_a_snapshot_can_be_tak
     control.began()
     control.reached(2, finished=False, savable=True)
     assert isinstance(save(control), Train)
+
+
+def test_a_snapshot_that_could_not_be_taken_waits_for_the_next_boundary() -> None:
+    control = run(RunPlan(allowed=9, snapshot_at=frozenset({1})))
+    train(control)
+    assert control.next() == Save()
+    control.unsaved()
+    train(control)
+    assert save(control) == Train(None)
+
+
+def test_a_run_that_is_to_be_suspended_and_cannot_be_saved_tries_again_and_then_leaves_without() -> None:
+    control = run(RunPlan(allowed=9))
+    train(control)
+    control.decide(SUSPEND, 1, 0)
+    for _ in range(2):
+        assert control.next() == Save()
+        control.unsaved()
+        train(control)
+    assert control.next() == Save()
+    control.unsaved()
+    assert control.next() == End(RunEndReason.SUSPENDED, snapshot=False)
+
+
+def test_a_try_that_succeeds_in_the_end_suspends_the_run_there() -> None:
+    control = run(RunPlan(allowed=9))
+    train(control)
+    control.decide(SUSPEND, 1, 0)
+    assert control.next() == Save()
+    control.unsaved()
+    train(control)
+    assert save(control) == End(RunEndReason.SUSPENDED, snapshot=True)
+    assert control.position == 2
+
+
+def test_at_its_end_a_run_that_cannot_be_saved_leaves_at_once() -> None:
+    control = run(RunPlan(until=1, allowed=9))
+    train(control)
+    control.decide(CONTINUE, 1, 0)
+    assert control.next() == Save()
+    control.unsaved()
+    assert control.next() == End(RunEndReason.UNTIL, snapshot=False)
+
+
+def only_leaving(control: RunControl) -> None:
+    assert isinstance(control.next(), Train)
+    control.began()
+    control.reached(control.position + 1, finished=False, only_leaving=True)
+
+
+def test_what_is_worth_a_snapshot_only_for_leaving_is_saved_when_the_run_leaves() -> None:
+    control = run(RunPlan(allowed=9, snapshot_every=1, snapshot_at=frozenset({1})))
+    only_leaving(control)
+    assert control.next() == Train(None)
+    assert control.free == 9
+    only_leaving(control)
+    control.decide(SUSPEND, 2, 0)
+    assert save(control) == End(RunEndReason.SUSPENDED, snapshot=True)
+
+
+def test_it_is_saved_at_a_stop_on_the_way_and_not_at_the_very_end() -> None:
+    for completes in (False, True):
+        control = run(RunPlan(until=1, allowed=9, completes=completes))
+        only_leaving(control)
+        if not completes:
+            control.decide(CONTINUE, 1, 0)
+            assert control.next() == Save()
+            control.saved()
+        assert control.next() == End(RunEndReason.UNTIL, snapshot=not completes)
+
+
+def test_where_another_boundary_is_no_better_a_run_leaves_at_once() -> None:
+    control = run(RunPlan(allowed=9))
+    train(control)
+    control.decide(SUSPEND, 1, 0)
+    assert control.next() == Save()
+    control.unsaved(again=False)
+    assert control.next() == End(RunEndReason.SUSPENDED, snapshot=False)
+
+
+@pytest.mark.parametrize(
+    ("plan", "free"),
+    [
+        (RunPlan(), 0),
+        (RunPlan(allowed=7), 7),
+        (RunPlan(allowed=7, until=5), 5),
+        (RunPlan(allowed=7, until=5, snapshot_at=frozenset({3})), 3),
+        (RunPlan(position=2, allowed=7, snapshot_every=2), 4),
+    ],
+)
+def test_what_is_free_ends_where_something_may_be_wanted(plan: RunPlan, free: int) -> None:
+    assert run(plan).free == free
+
+
+def test_nothing_is_free_for_a_run_that_is_to_end() -> None:
+    control = run(RunPlan(allowed=7))
+    train(control)
+    control.decide(SUSPEND, 1, 0)
+    assert control.free == 1

@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from hopyard.runner.failures import ended_by
 from hopyard.runner.outbox import Outbox
 from hopyard.runner.program import ProgramError, ProgramLoader
+from hopyard.runner.training import TrainingRun
 from hopyard.runner.watch import LeaseWatch
 from hopyard.snapshotfile import SnapshotCorruptError, SnapshotRefusedError
 from hopyard.trainer import Phase, Trainer, UserCodeError
@@ -53,6 +55,61 @@ def test_the_outbox_is_never_silent() -> None:
     assert next(requests).hello.pid == 1
 
 
+def test_what_was_said_is_out_when_the_next_message_is_asked_for() -> None:
+    outbox = Outbox(heartbeat_seconds=0.0)
+    requests = outbox.requests()
+    assert outbox.wait_until_sent(0.0)
+    outbox.send(message(1))
+    assert not outbox.wait_until_sent(0.0)
+    assert next(requests).hello.pid == 1
+    assert not outbox.wait_until_sent(0.0), "whoever took it may not have sent it"
+    assert next(requests).HasField("heartbeat")
+    assert outbox.wait_until_sent(0.0)
+    outbox.send(message(2))
+    outbox.close()
+    assert outbox.wait_until_sent(0.0), "nobody waits for a stream that ends"
+
+
+class Watched(Outbox):
+    """Tells, when a run waits until it is heard, whether it has trained by then."""
+
+    def __init__(self, trained: Path) -> None:
+        super().__init__()
+        self.trained = trained
+        self.waits: list[bool] = []
+
+    def wait_until_sent(self, seconds: float) -> bool:
+        self.waits.append(self.trained.exists())
+        return True
+
+
+@pytest.mark.parametrize(("limit", "waits"), [(9.0, [False]), (0.0, [])])
+def test_a_run_with_a_limit_is_heard_to_train_before_it_does(tmp_path: Path, limit: float, waits: list[bool]) -> None:
+    name = f"heard_{limit:.0f}"  # No module is loaded twice under one name.
+    (tmp_path / f"{name}.py").write_text(
+        f"""
+from pathlib import Path
+from hopyard import Trainer
+
+class Net(Trainer):
+    def setup(self, hyperparameters, changed): ...
+    def train(self):
+        Path({str(tmp_path / "trained")!r}).touch()
+        raise ValueError("enough")
+    def save(self, directory): ...
+    def load(self, directory): ...
+"""
+    )
+    program = resource_manager_pb2.RunProgram(trainer=f"{name}.py:Net")
+    given = resource_manager_pb2.StartRun(program=program, until=2, allowed=2, iteration_timeout=limit)
+    folder = str(tmp_path)
+    start = wire.ApplicationStart(start=given, code_folder=folder, scratch_folder=folder, working_folder=folder)
+    outbox = Watched(tmp_path / "trained")
+    assert "enough" in TrainingRun(start, outbox).execute(ProgramLoader()).message
+    assert outbox.trained.exists()
+    assert outbox.waits == waits
+
+
 def test_reports_that_wait_go_out_together_and_nothing_overtakes() -> None:
     outbox = Outbox()
     saved = wire.AttachRequest(snapshot_taken=resource_manager_pb2.SnapshotTaken())
@@ -65,6 +122,32 @@ def test_reports_that_wait_go_out_together_and_nothing_overtakes() -> None:
     assert [report.position for report in together.reports.reports] == [1, 2, 3]
     assert taken == saved
     assert alone.report.position == 4
+
+
+def test_reports_that_nobody_waits_for_go_out_in_company() -> None:
+    now = 0.0
+    outbox = Outbox(company_seconds=60.0, heartbeat_seconds=3600.0, clock=lambda: now)
+    requests = outbox.requests()
+
+    def patient(*positions: int) -> None:
+        for position in positions:
+            outbox.send(common_pb2.Report(position=position), patient=True)
+
+    patient(1)
+    assert next(requests).report.position == 1, "the first one has nothing to wait for"
+    with ThreadPoolExecutor(1) as thread:
+        reading = thread.submit(next, requests)
+        patient(2, 3)
+        outbox.send(common_pb2.Report(position=4))
+        assert [r.position for r in reading.result().reports.reports] == [2, 3, 4], (
+            "one that is waited for takes all along"
+        )
+    patient(5, 6)
+    now = 60.0
+    assert len(next(requests).reports.reports) == 2, "nor do they wait for ever"
+    patient(7)
+    outbox.close()
+    assert [r.report.position for r in requests] == [7]
 
 
 @pytest.mark.parametrize(("count", "size"), [(1_200, 10), (5, 400_000)])

@@ -27,10 +27,10 @@ from hopyard_scheduler.core.events import (
     NodeJoined,
     Operated,
     PolicyAnswered,
-    RunKey,
     TimerElapsed,
     Updated,
 )
+from hopyard_scheduler.core.values import RunKey
 from hopyard_scheduler.renaming import renamed
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot

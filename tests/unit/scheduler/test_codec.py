@@ -35,15 +35,12 @@ from hopyard_scheduler.core.events import (
     Event,
     ExperimentCreated,
     JobOperated,
-    MachineSpec,
     NodeJoined,
     PolicyAnswered,
     Reports,
-    RunKey,
     RunMessage,
-    Settings,
-    SnapshotInfo,
 )
+from hopyard_scheduler.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
 
 
 def again(event: Event) -> Event:

@@ -11,7 +11,7 @@ import pytest
 
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import RequestMade
-from hopyard.serving.threads import Threads
+from hopyard.serving.threads import Threads, Work
 from hopyard_scheduler import driving
 from hopyard_scheduler.codec import decode
 from hopyard_scheduler.core import Core
@@ -19,7 +19,6 @@ from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.events import (
     Event,
     ExperimentCreated,
-    MachineSpec,
     NodeExpired,
     NodeJoined,
     Operated,
@@ -27,6 +26,7 @@ from hopyard_scheduler.core.events import (
     PolicyFailed,
     Requested,
 )
+from hopyard_scheduler.core.values import MachineSpec
 from hopyard_scheduler.driving import MAX_BATCH_EVENTS, Batch, Item
 from hopyard_scheduler.policyhost import Host, LatePolicy, PolicyHost
 from tests.unit.core.rig import settings
@@ -106,7 +106,7 @@ def test_a_policy_that_thinks_holds_up_its_own_experiment_only(shell: Shell) -> 
     assert [type(event) for event in records(batch, "x")] == [Requested]
     assert [type(event) for event in records(batch, "y")] == [Requested, PolicyAnswered] * 2
     shell.policies["x"].gate.set()
-    assert parked.work is not None
+    assert isinstance(parked.work, Work)
     assert parked.work.wait(30)
     answer = parked.work.result()
     assert isinstance(answer, PolicyAnswered)
@@ -122,7 +122,7 @@ def test_two_policies_that_think_are_both_left_to_it(shell: Shell) -> None:
     assert sorted(parked.call.experiment for parked in batch.parked) == ["x", "y"]
     for parked in batch.parked:
         shell.policies[parked.call.experiment].gate.set()
-        assert parked.work is not None
+        assert isinstance(parked.work, Work)
         assert parked.work.wait(30)
         answer = parked.work.result()
         assert isinstance(answer, PolicyAnswered)
@@ -136,7 +136,7 @@ def test_a_node_is_lost_while_a_policy_thinks(shell: Shell) -> None:
     assert records(batch, "x") == []
     assert records(batch, "y") != []
     shell.policies["x"].gate.set()
-    assert parked.work is not None
+    assert isinstance(parked.work, Work)
     assert parked.work.wait(30)
     answer = parked.work.result()
     assert answer is not None

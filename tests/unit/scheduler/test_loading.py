@@ -16,7 +16,8 @@ from hopyard.sequences import plan_path
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import experiment_pb2
 from hopyard_scheduler.core.model import earlier_of
-from hopyard_scheduler.loading import load_plan
+from hopyard_scheduler.core.values import EarlierTrial, SnapshotInfo
+from hopyard_scheduler.loading import SECONDS, PlanReader
 
 
 class Plan:
@@ -27,6 +28,9 @@ class Plan:
     ) -> None:
         self._trials, self._until = trials, until
         self.fails = self.hangs = False
+        self.saved: dict[tuple[str, str], list[int]] = {}
+        self.gone: set[str] = set()
+        self.owned: dict[str, list[str]] = {}
 
     async def ListPlanNodes(self, request: pb.ListPlanNodesRequest) -> pb.ListPlanNodesResponse:
         if self.fails:
@@ -50,7 +54,18 @@ class Plan:
                         if one.start < position <= one.end:
                             said = found.results.add(experiment=experiment, job=job)
                             fill_report(said.report, Report(position, {"acc": value}, 1.0), at=0.0)
+                    for position in self.saved.get((experiment, job), []):
+                        if one.start < position <= one.end:
+                            sha256 = f"{experiment}{job}at{position}"
+                            found.snapshots.add(
+                                position=position, sha256=sha256, size_bytes=7, provider="framework", owner=experiment
+                            )
         return found
+
+    async def HasBlobs(self, request: pb.HasBlobsRequest) -> pb.HasBlobsResponse:
+        there = [sha256 for sha256 in request.sha256 if sha256 not in self.gone]
+        self.owned.setdefault(request.owner, []).extend(there)
+        return pb.HasBlobsResponse(sha256=there)
 
     async def QueryJobs(self, request: pb.QueryJobsRequest) -> pb.QueryJobsResponse:
         from google.protobuf.json_format import MessageToJson
@@ -63,6 +78,10 @@ class Plan:
                     pb.JobRow(experiment=experiment, id=job, state="COMPLETED", detail_json=MessageToJson(shown))
                 )
         return pb.QueryJobsResponse(jobs=rows)
+
+
+async def read(plan: Plan, seconds: float = SECONDS) -> tuple[EarlierTrial, ...]:
+    return await PlanReader(plan, plan).read("root", "new", seconds)  # type: ignore[arg-type]  # what it needs of the stubs
 
 
 def steps(at: int, value: int) -> Mapping[str, Any]:
@@ -81,7 +100,7 @@ async def test_each_trial_has_its_whole_curve_whoever_trained_it_and_every_repor
             ("b", "1"): (steps(6, 4), {7: 0.5}),
         }
     )
-    found = await load_plan(plan, "root")  # type: ignore[arg-type]  # what it needs of a stub
+    found = await read(plan)
     assert [(one.name, one.after, [r.position for r in one.reports]) for one in found] == [
         ("a/1", None, [1, 2, 3, 4, 5, 6, 7, 8]),
         ("a/2", ("a/1", 4), [5, 6, 7, 8]),
@@ -90,11 +109,29 @@ async def test_each_trial_has_its_whole_curve_whoever_trained_it_and_every_repor
     assert curves(found)["a/2"] == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4), (5, 1.0), (6, 1.2), (7, 1.4), (8, 1.6)]
 
 
+async def test_what_is_saved_goes_with_who_has_the_results_and_is_the_new_experiment_s_too() -> None:
+    plan = Plan(
+        {
+            ("a", "1"): (steps(4, 2), {p: p / 10 for p in range(1, 9)}),
+            ("a", "2"): (steps(4, 3), {p: p / 5 for p in range(5, 8)}),
+        }
+    )
+    plan.saved = {("a", "1"): [2, 4, 8], ("a", "2"): [3, 4, 6, 8]}
+    plan.gone = {"a1at2"}
+    found = await read(plan)
+    assert {one.name: [(info.position, info.sha256) for info in one.snapshots] for one in found} == {
+        "a/1": [(3, "a2at3"), (4, "a1at4"), (8, "a1at8")],
+        "a/2": [(6, "a2at6")],
+    }
+    assert found[0].snapshots[0] == SnapshotInfo(3, "a2at3", 7, "framework")
+    assert plan.owned == {"new": ["a1at4", "a1at8", "a2at3", "a2at6"]}
+
+
 async def test_a_trial_that_others_have_gone_further_on_brings_nothing_new() -> None:
     plan = Plan(
         {("a", "1"): ({"lr": 1}, {1: 0.1, 2: 0.2}), ("b", "1"): ({"lr": 1}, {1: 0.1}), ("c", "1"): ({"lr": 2}, {})}
     )
-    found = await load_plan(plan, "root")  # type: ignore[arg-type]  # what it needs of a stub
+    found = await read(plan)
     assert [(one.name, len(one.reports)) for one in found] == [("a/1", 2)]
 
 
@@ -102,8 +139,8 @@ async def test_a_plan_that_cannot_be_read_keeps_nobody_from_beginning(caplog: py
     plan = Plan({("a", "1"): ({"lr": 1}, {1: 0.1})})
     plan.fails = True
     with caplog.at_level(logging.WARNING):
-        assert await load_plan(plan, "root") == ()  # type: ignore[arg-type]  # what it needs of a stub
+        assert await read(plan) == ()
         assert "the search plan cannot be read" in caplog.text
         plan.fails, plan.hangs = False, True
-        assert await load_plan(plan, "root", seconds=0.01) == ()  # type: ignore[arg-type]  # what it needs of a stub
+        assert await read(plan, 0.01) == ()
         assert "could not be read within 0.01 s" in caplog.text

@@ -45,7 +45,7 @@ class Creates(Policy):
 def test_demand_may_only_look() -> None:
     failed = offered(Creates())
     assert isinstance(failed, PolicyFailed)
-    assert "TypeError: demand and gang may only look, found CreateJob(job='1'" in failed.error
+    assert "TypeError: demand, gang and nodes may only look, found CreateJob(job='1'" in failed.error
 
 
 def test_confidences_are_asked_for_at_any_time_and_may_only_look() -> None:

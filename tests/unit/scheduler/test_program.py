@@ -9,7 +9,8 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, Cluster, ExperimentView, Policy
 from hopyard.spec import canonical_json, load_spec, spec_from_json
-from hopyard_scheduler.policies import new_policy, review
+from hopyard_scheduler.core.values import PlacedData, PlacedPartition
+from hopyard_scheduler.policies import Wishes, need_fit, new_policy, review, unseen_metric
 from hopyard_scheduler.program import Program, settings_of
 
 FILE = """\
@@ -55,6 +56,27 @@ def test_the_files_interpreter_wins_over_the_clients(named: str, given: str, use
 
 def test_a_program_that_ends_by_itself_has_no_end_of_ours() -> None:
     assert settings_of(load_spec(FILE.format(program="command: [a]"))).max_position == ENDLESS
+
+
+@pytest.mark.parametrize(
+    ("said", "every"),
+    [
+        ("command: [a]", 1),
+        ("command: [a]\nsnapshot: {every: 7}", 7),
+        ("command: [a]\nsnapshot: {provider: criu}", 0),
+        ("command: [a]\nsnapshot: {provider: criu, every: 7}", 7),
+        ("log: {command: [fit], metrics: 'a=(.)'}", 0),
+    ],
+)
+def test_processes_are_dumped_by_the_way_only_if_that_is_said(said: str, every: int) -> None:
+    assert settings_of(load_spec(FILE.format(program=said))).snapshot_every == every
+
+
+def test_a_trainers_processes_are_not_dumped() -> None:
+    file = FILE.format(program="trainer: t.py:T\nsnapshot: {provider: criu}")
+    spec = load_spec(file.replace("jobs: 3", "jobs: 3, max_iterations: 3"))
+    with pytest.raises(InvalidInput, match=r"snapshot\.provider: criu is for commands .*use auto or framework"):
+        settings_of(spec)
 
 
 class Learns(Policy):
@@ -104,6 +126,52 @@ def test_a_policy_looks_at_the_terms_and_the_space_of_an_experiment_and_may_refu
         review(spec.policy.name, Refuses(), replace(settings, jobs=4), spec.space)
     with pytest.raises(InvalidInput, match="policy mine: could not look at the terms: ZeroDivisionError"):
         review(spec.policy.name, Refuses(), replace(settings, jobs=1), spec.space)
+
+
+def test_a_policy_that_needs_data_refuses_an_experiment_without() -> None:
+    class Needs(Refuses):
+        needs_data = True
+
+    spec = load_spec(FILE.format(program="command: [a]\npolicy: mine"))
+    with pytest.raises(InvalidInput, match=r"^data: mine sends jobs to partitioned data, .* name them: `data: NAME`$"):
+        need_fit(spec, Wishes.of(Needs()))
+
+
+@pytest.mark.parametrize("command", ["command: [a]", "log: {command: [a], metrics: 'a=(.)'}"])
+def test_a_policy_that_sends_jobs_to_data_needs_a_trainer_that_learns_where_they_are(command: str) -> None:
+    spec = load_spec(FILE.format(program=f"{command}\npolicy: mine\ndata: d"))
+    with pytest.raises(
+        InvalidInput, match=r"^(command|log): mine sends jobs to partitioned data, .* needed is `trainer"
+    ):
+        need_fit(spec, replace(Wishes.of(Refuses()), needs_data=True))
+
+
+def test_data_that_a_policy_reads_nothing_of_are_refused() -> None:
+    file = FILE.replace("jobs: 3", "jobs: 3, max_iterations: 3").format(
+        program="trainer: t.py:T\npolicy: mine\ndata: d"
+    )
+    with pytest.raises(InvalidInput, match=r"^data: mine sends no job to a partition, .* such as mop"):
+        need_fit(load_spec(file), Wishes.of(Refuses()))
+    need_fit(load_spec(file), replace(Wishes.of(Refuses()), needs_data=True))
+
+
+def test_data_without_partitions_to_evaluate_on_are_told_of() -> None:
+    train, evaluate = PlacedPartition("train/0", 1, "h"), PlacedPartition("eval/0", 1, "h")
+    spec = load_spec(FILE.format(program="command: [a]"))
+    said = unseen_metric(spec, PlacedData("dig", (train,)))
+    assert said.startswith("data set dig has no partitions to evaluate on")
+    assert "so acc must be among" in said
+    assert unseen_metric(spec, PlacedData("dig", (train, evaluate))) == unseen_metric(spec, None) == ""
+
+
+@pytest.mark.parametrize(
+    "program", ["command: [a]\nsnapshot: {provider: criu}", "log: {command: [a], metrics: 'a=(.)'}"]
+)
+def test_a_process_cannot_go_on_with_what_others_trained(program: str) -> None:
+    spec = load_spec(FILE.format(program=f"{program}\npolicy: mine"))
+    with pytest.raises(InvalidInput, match=r"^snapshot\.provider: mine lets jobs go on from what others trained"):
+        need_fit(spec, replace(Wishes.of(Refuses()), shares=True))
+    need_fit(spec, Wishes.of(Refuses()))
 
 
 def test_an_experiment_has_no_more_jobs_than_its_space_has_configurations() -> None:

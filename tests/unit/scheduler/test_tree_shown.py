@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -68,6 +69,11 @@ def test_a_line_tells_how_a_stage_stands() -> None:
         "│ 6-8 · not wanted 1 ~1s 1",
         "└─ 4-8 ○ waiting 1 ~1m 15s 2 lr=0.02",
     ]
+
+
+def test_what_earlier_searches_did_is_not_called_done_here() -> None:
+    stages = (replace(STAGES[0], by="digits-ab12cd/1"), *STAGES[1:])
+    assert "✓ 4 done (0 here), ▶ 2 running" in said(tree_of(stages, CONFIGURATIONS, "epochs"))[1]
 
 
 def test_values_name_what_branches_differ_in_and_nothing_else() -> None:

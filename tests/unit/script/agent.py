@@ -70,13 +70,17 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
         """Start a script as a process that this agent started."""
         file = self.folder / "train.py"
         file.write_text("import hopyard\n" + textwrap.dedent(code))
+        return self.program(sys.executable, str(file), **environment)
+
+    def program(self, *command: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a program as a process that this agent started."""
         variables = {
             "HOPYARD_AGENT": f"127.0.0.1:{self._port}",
             "HOPYARD_TOKEN": "secret",
             "HOPYARD_AGENT_PID": str(os.getpid()),
         }
         return subprocess.Popen(
-            [sys.executable, str(file)],
+            command,
             env={**os.environ, **variables, **environment},
             cwd=self.folder,
             stdout=subprocess.PIPE,

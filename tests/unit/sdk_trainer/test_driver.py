@@ -11,6 +11,7 @@ from hopyard.trainer import (
     Trainer,
     TrainerContext,
     TrainerDriver,
+    UserCodeError,
     read_header,
 )
 from tests.unit.sdk_trainer.trainers import Clock, Diary, Parabola, context
@@ -217,3 +218,20 @@ def test_what_is_no_trainer_is_refused() -> None:
 def test_the_context_checks_its_ranges(values: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="allowed"):
         TrainerContext(**{"seed": 0, "scratch": tmp_path, **values})
+
+
+def test_a_profile_is_a_report_of_seconds_and_leaves_nothing_to_save(tmp_path: Path) -> None:
+    class Timed(Parabola):
+        def profile(self) -> float:
+            return 2.5
+
+    driver = TrainerDriver(Timed, clock=Clock())
+    driver.start({"lr": 0.1}, TrainerContext(seed=3, scratch=tmp_path, mode="profile"))
+    report = driver.step()
+    assert (report.position, dict(report.metrics)) == (0, {"seconds": 2.5})
+    with pytest.raises(DriverUsageError, match="mode 'profile'"):
+        driver.save(tmp_path / "saved")
+    other = TrainerDriver(Parabola, clock=Clock())
+    other.start({"lr": 0.1}, TrainerContext(seed=3, scratch=tmp_path, mode="profile"))
+    with pytest.raises(UserCodeError, match=r"Parabola does not define profile\(\)"):
+        other.step()

@@ -210,7 +210,11 @@ def test_all_random_states_come_back() -> None:
     assert draw() == first
 
 
-def test_a_gang_is_refused(tmp_path: Path) -> None:
-    driver = TrainerDriver(Base, clock=Clock())
-    with pytest.raises(UserCodeError, match="trains on one machine; it was placed on 2"):
-        driver.start({"lr": 0.1}, context(tmp_path, world_size=2))
+@pytest.mark.parametrize("trainer_class", [Steps, Epochs])
+def test_a_profile_tells_how_long_an_iteration_takes(tmp_path: Path, trainer_class: type[TorchTrainer]) -> None:
+    driver = TrainerDriver(trainer_class, clock=Clock())
+    driver.start({"lr": 0.1}, context(tmp_path, mode="profile"))
+    report = driver.step()
+    assert report.metrics.keys() == {"seconds"}
+    assert 0 < report.metrics["seconds"] < 60
+    assert report.position == 0

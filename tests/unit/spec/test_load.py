@@ -52,7 +52,7 @@ def test_defaults() -> None:
     )
     assert (spec.snapshot.provider, spec.snapshot.every, spec.snapshot.keep_latest, spec.snapshot.keep_best) == (
         "auto",
-        1,
+        None,
         1,
         1,
     )
@@ -141,7 +141,7 @@ def test_canonical_json_comes_back_equal(text: str) -> None:
 def test_canonical_json_is_the_same_for_the_same_experiment() -> None:
     lines = GOOD.splitlines()
     # The sections in another order, and defaults written out or left out.
-    other = "\n".join([*lines[8:11], *lines[:8], lines[12], "seed: 0", "weight: 1.0"])
+    other = "\n".join([*lines[8:11], *lines[:8], lines[12], "snapshot: {every: 1}", "seed: 0", "weight: 1.0"])
     assert canonical_json(load_spec(other)) == canonical_json(load_spec(GOOD))
 
 

@@ -86,6 +86,7 @@ def test_another_distributions_are_found_by_name(folder: Path) -> None:
         ("strange_raises:Mine", "importing strange_raises failed: ZeroDivisionError: division by zero"),
         ("strange_leaves:Mine", "importing strange_leaves failed: SystemExit: 4"),
         ("strange_plugins:", "is not of the form package.module:Class"),
+        ("polly.py:Polly", r"did you mean polly:Polly\? it is imported, as a module"),
         ("train.py/x:Mine", "is not of the form package.module:Class"),
         ("strange_plugins:answer", "is a int, and must be a class derived from hopyard.generator.base.Generator"),
         ("strange_plugins:Other", "is a class that is not derived from hopyard.generator.base.Generator"),

@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from hopyard.cli import entries
 from hopyard.cli.commands import (
     act,
+    conformance,
     data,
     doctor,
     files,
@@ -22,6 +23,7 @@ from hopyard.cli.commands import (
     plan,
     plot,
     plugins,
+    policy,
     results,
     services,
     start,
@@ -92,6 +94,8 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         data,
         garbage,
         plugins,
+        policy,
+        conformance,
         doctor,
         services,
     ):
@@ -144,6 +148,7 @@ def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
         app = typer.Typer(
             add_completion=False,
             pretty_exceptions_enable=False,
+            rich_markup_mode="markdown",
             context_settings={"help_option_names": ["-h", "--help"]},
         )
         app.command(name)(loaded)

@@ -29,7 +29,7 @@ class Plugin:
     """A plugin.
 
     Attributes:
-        kind: "policy", "generator", "predictor" or "command".
+        kind: "policy", "generator", "predictor", "solver" or "command".
         name: As an experiment file or the command line names it.
         distribution: Whose it is.
         version: Of that distribution.
@@ -96,6 +96,10 @@ def base(kind: str) -> type | None:
         from hopyard.predictor import Predictor
 
         return Predictor
+    if kind == "solver":
+        from hopyard.solver import Solver
+
+        return Solver
     return None
 
 

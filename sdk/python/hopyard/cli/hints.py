@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from hopyard import placeholders
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.spec import ExperimentSpec
+from hopyard.spec.models import REMOTE
 
 
 def unused_note(spec: ExperimentSpec) -> str:
@@ -19,6 +21,15 @@ def unused_note(spec: ExperimentSpec) -> str:
         f"note: the command does not use {', '.join(f'{{{name}}}' for name in names)} of the space: these values reach "
         "the program only if it calls hopyard.hyperparameters() or reads HOPYARD_HYPERPARAMETERS"
     )
+
+
+def mended(experiment: Experiment) -> str:
+    """What comes before the command that goes on with an experiment whose policy failed."""
+    policy = experiment.spec.get("policy") or {}
+    name = policy.get("name", "") if isinstance(policy, Mapping) else str(policy)
+    if name.startswith(REMOTE):
+        return f"mend it, start its process again (hopyard policy serve ... --name {name.removeprefix(REMOTE)}), then:"
+    return "mended, it goes on with:"
 
 
 def next_step(experiment: Experiment, idle: Path | None, where: str, *, extended: bool) -> str:

@@ -20,7 +20,7 @@ _STATES: Final = {"PRESENT": "green", "BROKEN": "red", "AWAY": "yellow", "UNKNOW
 
 
 def partition(split: Split, given: str) -> DataPartition:
-    """`0=agent1:/path,agent2:/path` or `0=URL` of --partition and --eval.
+    """`0=node1:/path,node2:/path` or `0=URL` of --partition and --eval.
 
     Raises:
         WrongUse: It is none of that.
@@ -32,10 +32,14 @@ def partition(split: Split, given: str) -> DataPartition:
     if not separator or not number.isdecimal() or not places:
         raise WrongUse(f"{option}: found {given!r}, needed is NUMBER=NODE:/PATH[,NODE:/PATH ...] or NUMBER=URL")
     name = partition_name(split, int(number))
-    if is_url(places):
+    if is_url(places) and not places.partition("://")[0].partition(":")[1]:
         return DataPartition(name, url=places)
     replicas = []
     for place in places.split(","):
+        if is_url(place):
+            raise WrongUse(
+                f"{option} {number}: found {place!r} beside others; a partition has either one URL or NODE:/PATH ..."
+            )
         node, separator, path = place.partition(":")
         if not separator or not node or not path:
             raise WrongUse(f"{option} {number}: found {place!r}, needed is NODE:/PATH")
@@ -60,7 +64,7 @@ def register_command(name: str, folder: Path, made: Sequence[Made], nodes: Seque
     words = ["hopyard", "data", "register", name]
     for split, option in ((TRAIN, "--partition"), (EVAL, "--eval")):
         for number, one in enumerate(one for one in made if one.name.startswith(f"{split}/")):
-            words += [option, f"{number}={nodes[number % len(nodes)]}:{folder.absolute() / one.file}"]
+            words += [option, f"{number}={nodes[number % len(nodes)]}:{folder.resolve() / one.file}"]
     return shlex.join(words)
 
 
@@ -112,7 +116,20 @@ def partitions_table(data: DataSet) -> RenderableType:
         if not part.replicas:
             table.add_row(*first, text.NOTHING, Text("not read yet", style="dim"), part.url)
     used = [Text(f"used by {', '.join(data.experiments)}")] if data.experiments else []
-    return Group(table, *wrong, *used)
+    return Group(table, *wrong, Text(_held(data)), *used)
+
+
+def _held(data: DataSet) -> str:
+    """How much its nodes hold, against what task parallelism would have them hold."""
+    from hopyard.cli import text
+
+    found = data.storage
+    if found.nodes < 2:
+        return f"{text.size(found.data)} in all, {text.size(found.held)} on {text.count(found.nodes, 'node')}"
+    return (
+        f"{text.size(found.data)} in all, {text.size(found.held)} on {found.nodes} nodes; a full copy on each of them, as "
+        f"task parallelism needs, would be {text.size(found.copies)}"
+    )
 
 
 def _readable(part: DataPartition) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hopyard.client.submission import read_text
+from hopyard.cli.checking import checked_policy
+from hopyard.client.submission import Submission, read_text
 from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.plugins import GENERATORS, POLICIES, load_plugin
@@ -48,17 +49,27 @@ def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, 
 
     Raises:
         SpecError: a file is wrong.
-        InvalidInput: a file cannot be read, or does not say how long a trial is, or how many there are.
+        InvalidInput: a file cannot be read, or does not say how long a trial is, or how many there are, or its policy cannot be made.
     """
-    specs = [(file, _with_generator(load_search(read_text(file), str(file)))) for file in files]
+    specs = [(file, _with_generator(file)) for file in files]
     machines = slots or max((spec.resources.slots or 1 for _, spec in specs), default=1)
     requests = [(file, list(_requests(file, spec))) for file, spec in specs]
     alone = [(file, _plan(found, machines)) for file, found in requests]
     return alone, _plan([request for _, found in requests for request in found], machines)
 
 
-def _with_generator(spec: ExperimentSpec) -> ExperimentSpec:
-    policy = cast("type[Policy]", load_plugin(POLICIES, spec.policy.name, Policy))
+def _with_generator(file: Path) -> ExperimentSpec:
+    text = read_text(file)
+    spec = load_search(text, str(file))
+    if spec.policy.remote:
+        return spec
+    if (installed := checked_policy(Submission(text, str(file), spec, None))) is not None:
+        return spec.with_generator(installed.generator)
+    kind = cast("type[Policy]", load_plugin(POLICIES, spec.policy.name, Policy))
+    try:
+        policy = kind(**spec.policy.parameters)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{file}: policy {spec.policy.name}: {error}") from error
     return spec.with_generator(policy.generator)
 
 

@@ -10,10 +10,10 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from hopyard.cli.checking import check_policy
+from hopyard.cli.checking import check_policy, sharing_note
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
-from hopyard.cli.hints import unused_note
+from hopyard.cli.hints import mended, unused_note
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
@@ -213,7 +213,7 @@ class Session:
             return await self._verdict(client, present, jobs)
         if present.reason.startswith(POLICY_ERROR):
             say(f"error: {present.reason}")
-            say(f"mended, it goes on with: {self.resume_command(present)}")
+            say(f"{mended(present)} {self.resume_command(present)}")
             return EXIT_FAILED
         if trouble := await metric_error(client, present, jobs):
             say(f"warning: {trouble}")
@@ -330,8 +330,9 @@ def run_file(
     # Before anything is started, so that a mistake in the file costs no waiting.
     submission: Submission = prepare(file, folder)
     trace_file = TraceFile(traces) if traces is not None else None
-    if note := unused_note(submission.spec):
-        say(note)
+    for note in (unused_note(submission.spec), sharing_note(submission)):
+        if note:
+            say(note)
     address, directory = choose(server, data)
     if address is None:
         check_policy(submission)

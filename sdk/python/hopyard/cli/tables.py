@@ -30,6 +30,9 @@ NARROW: Final = 80
 MEDIUM: Final = 100
 """From so many characters on all columns are shown."""
 
+_LONGEST_REASON: Final = 120
+"""A longer one stands below the table, whole, and does not make all of its rows so wide."""
+
 _REASON_WIDTH: Final = 40
 """A reason that has less room than this beside its row stands below the table."""
 
@@ -94,7 +97,6 @@ def jobs_table(
     model.apply(experiment, 0.0)
     for job in found:
         model.apply(job, 0.0)
-    longest = model.max_position
     placed = any(job.machines for job in found)
     labelled = pools.labelled(found) and any(pools.mark(job) for job in found)
     forked = any(job.parent for job in found)
@@ -111,7 +113,7 @@ def jobs_table(
                 Text(job.id, style=style.BEST if mine else ""),
                 Text(f"{look.symbol} {style.word(job.state.value)}", style=look.style),
                 *([pools.mark(job)] if labelled else []),
-                f"{job.position}/{longest}" if longest else str(job.position),
+                f"{job.position}/{longest}" if (longest := model.length(job)) else str(job.position),
                 Text(text.number(job.best_value), style=style.BEST if mine else ""),
                 str(job.best_position) if job.best_value is not None else text.NOTHING,
                 text.number(job.last_value),
@@ -186,7 +188,7 @@ def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[P
 
 def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) -> RenderableType:
     """How an experiment ended: the best jobs, and the best one's hyperparameters."""
-    reason = f" ({experiment.reason})" if experiment.reason else ""
+    reason = f" ({text.first_line(experiment.reason)})" if experiment.reason else ""
     head = Text.assemble(
         (experiment.name, "bold"),
         "  ",
@@ -199,7 +201,23 @@ def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) ->
     best = next((job for job in jobs if job.id == experiment.best_job), None)
     if best is not None:
         parts += [Text(""), Text("best"), best_text(experiment, best)]
+    if moved := _moved(experiment):
+        parts += [Text(""), Text(moved)]
     return Group(*parts)
+
+
+def _moved(experiment: Experiment) -> str:
+    """How the models of an experiment with partitioned data moved; empty: it has none."""
+    hops = experiment.hops
+    if experiment.spec.get("data") is None:
+        return ""
+    ways = (
+        (hops.direct, hops.direct_bytes, "from node to node"),
+        (hops.fetched, hops.fetched_bytes, "from the store"),
+        (hops.stored, hops.stored_bytes, "to the store"),
+    )
+    told = ", ".join(f"{count} {way} ({text.size(size)})" for count, size, way in ways if count)
+    return f"models moved: {told or 'none'}; hopyard plot {experiment.id} --kind hops -o hops.svg shows who was where"
 
 
 def _use(node: Node, machine: Machine) -> str:
@@ -227,7 +245,7 @@ def _with_reasons(
     bare = _filled(_table(*columns), rows)
     measured = Console(width=_MEASURED_WIDTH, file=io.StringIO()).measure(bare).maximum
     room = width - measured - 2
-    if room < _REASON_WIDTH or not any(reasons):
+    if room < _REASON_WIDTH or not any(reasons) or max(map(len, reasons)) > _LONGEST_REASON:
         return bare, not any(reasons)
     table = _table(*columns)
     table.add_column("why", no_wrap=True, overflow="ellipsis", max_width=room)

@@ -36,6 +36,13 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 86400}d {whole % 86400 // 3600:02d}h"
 
 
+def short_time(seconds: float) -> str:
+    """A span of time in three digits, where it is shorter than a minute: tenths of milliseconds are the least."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.1f}ms"
+    return f"{seconds:.3g}s" if seconds < 59.95 else duration(seconds)
+
+
 def size(count: int) -> str:
     """Bytes with a binary unit."""
     amount = float(count)

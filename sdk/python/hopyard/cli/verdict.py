@@ -30,9 +30,14 @@ _QUIET: Final = (
     "trained to its end",
     "training",
     "evaluating",
+    "profiling",
+    "its profile was",
 )
 """Reasons that begin so say no more than the job's state and position do."""
 
+
+ASKED: Final = "waits for the policy"
+"""The reason of an experiment whose policy was asked just now."""
 
 NOTHING_LEFT: Final = "the policy has nothing left to do"
 """The reason of an experiment that ended while jobs wait."""
@@ -112,7 +117,7 @@ async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequenc
     if there and all(job.state is JobState.FAILED for job in there):
         return f"every job failed, the first with: {text.first_line(there[0].reason) or 'no message'}"
     if experiment.state is ExperimentState.FAILED:
-        return f"{experiment.name} ({experiment.id}) failed: {experiment.reason or 'no message'}"
+        return f"{experiment.name} ({experiment.id}) failed: {text.first_line(experiment.reason) or 'no message'}"
     return await metric_error(client, experiment, there)
 
 

@@ -160,8 +160,12 @@ class AsyncClient(Looking):
             )
         request = experiment_pb2.RequestJobsRequest(experiment=id_of(experiment))
         for (hyperparameters, position), name in zip(wanted, ids, strict=True):
-            if not 1 <= position <= _MOST:
-                raise InvalidInput(f"position: must be in 1..max_iterations, found {position}")
+            if not isinstance(hyperparameters, Mapping):
+                raise InvalidInput(
+                    f"hyperparameters: needs a value for each name of the space, found {hyperparameters!r:.80}"
+                )
+            if type(position) is not int or not 1 <= position <= _MOST:
+                raise InvalidInput(f"position: must be a whole number in 1..max_iterations, found {position!r:.80}")
             given = hyperparameters_to_proto(hyperparameters)
             request.jobs.add(hyperparameters=given, position=position, request_id=name or uuid.uuid4().hex)
         connection = await self._connection()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from hopyard.datasets.storage import Storage, storage
+
 
 class ReplicaState(enum.Enum):
     """How a copy of a partition stands: its node holds it, lost or changed it, is away, or has not said yet."""
@@ -54,3 +56,11 @@ class DataSet:
     partitions: tuple[DataPartition, ...]
     registered_at: float = 0.0
     experiments: tuple[str, ...] = ()
+
+    @property
+    def storage(self) -> Storage:
+        """What its nodes hold of it, but for copies that are broken, against full copies on each of them."""
+        return storage(
+            (one.size_bytes, {each.node for each in one.replicas if each.state is not ReplicaState.BROKEN})
+            for one in self.partitions
+        )

@@ -12,7 +12,8 @@ from hopyard import snapshotfile
 from hopyard.client.blobs import fetch_from_node, fetch_stored
 from hopyard.client.connection import Connection
 from hopyard.client.types import Download, Job, JobState, Node, Snapshot
-from hopyard.errors import AlreadyExists, DataLoss, NotFound, Unavailable
+from hopyard.criu import PROVIDER
+from hopyard.errors import AlreadyExists, DataLoss, NotFound, Unavailable, Unsupported
 
 Which = Literal["best", "newest"]
 
@@ -39,7 +40,7 @@ def choose(job: Job, which: Which) -> Snapshot:
 
 def _why(job: Job) -> str:
     """Why a job has no snapshot, as far as its state tells."""
-    whose = "a script's come from hopyard.report(checkpoint=...), and a log program has none"
+    whose = "a script's come from hopyard.report(checkpoint=...), and a log program has none to download"
     if job.state is JobState.COMPLETED:
         return f"it has trained to its end and left none: {whose}"
     if job.state in (JobState.TERMINATED, JobState.FAILED):
@@ -56,10 +57,16 @@ async def download(
     """Fetch a snapshot from the store, or from a node that holds it, verify it, and unpack it to `target`.
 
     Raises:
+        Unsupported: It is one of processes, which only a node can restore.
         AlreadyExists: `target` is there.
         NotFound, Unavailable: Nobody who could be reached has it.
         DataLoss: Its bytes are not what its hash promises.
     """
+    if snapshot.provider == PROVIDER:
+        raise Unsupported(
+            f"the snapshot of job {job.id} at position {snapshot.position} holds its processes (provider {PROVIDER}), which only a "
+            "node can restore; what is to be downloaded is given to hopyard.report(checkpoint=...) or written to a path of its own"
+        )
     await asyncio.to_thread(_make_room, target)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
         packed = Path(scratch) / "packed"

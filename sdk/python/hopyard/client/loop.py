@@ -1,35 +1,46 @@
-"""An event loop on a thread of its own, for code that has none."""
+"""An event loop on a thread of its own, for code that has none.
+
+All of a process share one: gRPC wakes every event loop that it serves for each answer, and those that it was not for complain.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for threads without an event loop. Starts with the first of them; `close` ends it."""
+    """Runs coroutines for threads without an event loop. The thread starts with the first of them; `close` ends it for this user."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._shared: _Shared | None = None
+        self._running: set[Future[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end; when the waiting thread is interrupted, the coroutine is cancelled."""
-        loop = self._started()
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("called from the client's own event loop; use AsyncClient in asyncio code")
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        with self._lock:
+            if self._shared is None:
+                self._shared = _take()
+            shared = self._shared
+            if threading.current_thread() is shared.thread:
+                work.close()
+                raise RuntimeError("called from the client's own event loop; use AsyncClient in asyncio code")
+            future = asyncio.run_coroutine_threadsafe(work, shared.loop)
+            self._running.add(future)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+        finally:
+            self._running.discard(future)
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
         """Iterate over an asynchronous generator, which is closed when the iteration is left."""
@@ -43,21 +54,52 @@ class LoopThread:
             self.run(items.aclose())
 
     def close(self) -> None:
-        """Cancel what still runs, and end the thread. Safe to call twice."""
+        """Cancel what still runs here; the last one to close ends the thread. Safe to call twice."""
         with self._lock:
-            loop, thread = self._loop, self._thread
-            self._loop = self._thread = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
+            shared, self._shared = self._shared, None
+            running = list(self._running)
+        for future in running:
+            future.cancel()
+        if shared is not None:
+            _give_back(shared)
 
-    def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="hopyard-client", daemon=True)
-                self._thread.start()
-            return self._loop
+
+class _Shared:
+    """A loop, its thread, and how many use it."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.process = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=_serve, args=(self.loop,), name="hopyard-client", daemon=True)
+        self.thread.start()
+
+
+_LOCK = threading.Lock()
+_shared: _Shared | None = None
+
+
+def _take() -> _Shared:
+    global _shared
+    with _LOCK:
+        if (
+            _shared is None or _shared.process != os.getpid()
+        ):  # A process that was forked off has no thread of its parent.
+            _shared = _Shared()
+        _shared.users += 1
+        return _shared
+
+
+def _give_back(shared: _Shared) -> None:
+    global _shared
+    with _LOCK:
+        shared.users -= 1
+        if shared.users or shared.process != os.getpid():
+            return
+        if _shared is shared:
+            _shared = None
+        shared.loop.call_soon_threadsafe(shared.loop.stop)
+        shared.thread.join()
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:

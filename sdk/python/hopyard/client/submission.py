@@ -66,7 +66,7 @@ def prepare(given: SpecLike, folder: str | Path | None = None) -> Submission:
     if isinstance(given, Mapping):
         data, found = _with_trainer_path(given)
         spec = parse_spec(data)
-        text, source, home = canonical_json(spec), "experiment", found
+        text, source, home = canonical_json(spec, defaults=False), "experiment", found
     elif isinstance(given, Path) or not _is_text(given):
         file = Path(given)
         text, source, home = read_text(file), str(given), file.absolute().parent

@@ -47,19 +47,35 @@ def read_manifest(text: str, place: str) -> list[Made]:
     """
     try:
         document = json.loads(text)
+        if not isinstance(document, dict):
+            raise ValueError(f"needs an object, found {document!r:.80}")
         if document["format"] != _FORMAT:
             raise ValueError(f"format: found {document['format']!r}, this version reads {_FORMAT}")
-        made = [
-            Made(str(one["name"]), str(one["file"]), int(one["size_bytes"]), str(one["sha256"]), int(one["examples"]))
-            for one in document["partitions"]
-        ]
+        if not isinstance(document["partitions"], list):
+            raise ValueError(f"partitions: needs a list, found {document['partitions']!r:.80}")
+        made = [_made(one, f"partitions[{number}]") for number, one in enumerate(document["partitions"])]
         for one in made:
             parse_partition(one.name)
             if "/" in one.file or one.file in ("", ".", ".."):
                 raise ValueError(f"file: found {one.file!r:.80}, allowed is the name of a file beside it")
-    except (KeyError, TypeError, ValueError) as error:
+    except KeyError as error:
+        raise InvalidInput(
+            f"{place}: it is not what `hopyard data split` writes: {error.args[0]} is missing"
+        ) from error
+    except (TypeError, ValueError) as error:
         raise InvalidInput(f"{place}: it is not what `hopyard data split` writes: {error}") from error
     return sorted(made, key=lambda one: order(one.name))
+
+
+def _made(one: Any, place: str) -> Made:
+    """A partition as a manifest has it; raises ValueError with its place."""
+    if not isinstance(one, dict):
+        raise ValueError(f"{place}: needs an object, found {one!r:.80}")
+    for field, kind in (("name", str), ("file", str), ("size_bytes", int), ("sha256", str), ("examples", int)):
+        if type(one.get(field)) is not kind:
+            found = f"found {one[field]!r:.80}" if field in one else "it is missing"
+            raise ValueError(f"{place}.{field}: needs {'text' if kind is str else 'a whole number'}, {found}")
+    return Made(one["name"], one["file"], one["size_bytes"], one["sha256"], one["examples"])
 
 
 def manifest_at(url: str) -> list[Made]:

@@ -50,7 +50,7 @@ def content(path: Path, give_up: Callable[[], bool] = lambda: False) -> Content:
 
     Raises:
         NotFound: There is nothing.
-        InvalidInput: It is neither a regular file nor a folder of such.
+        InvalidInput: It is neither a regular file nor a folder of such, one at least.
         InterruptedError: It was given up.
     """
     files = _files(path)
@@ -79,7 +79,7 @@ def _files(path: Path) -> list[tuple[str, Path]]:
     if path.is_file():
         return [("", path)]
     if not path.exists():
-        raise NotFound(f"{path}: there is nothing")
+        raise NotFound(f"{path}: there is no such file or folder")
     if not path.is_dir():
         raise InvalidInput(f"{path}: needed is a regular file, or a folder of such")
     found: list[tuple[str, Path]] = []
@@ -90,6 +90,8 @@ def _files(path: Path) -> list[tuple[str, Path]]:
             if not file.is_file():
                 raise InvalidInput(f"{file}: needed is a regular file")
             found.append((file.relative_to(path).as_posix(), file))
+    if not found:
+        raise InvalidInput(f"{path}: there is no file in this folder")
     return sorted(found)
 
 
@@ -106,6 +108,8 @@ def _hash(file: Path, give_up: Callable[[], bool]) -> tuple[int, str]:
                 raise InterruptedError(f"{file}: given up")
             digest.update(chunk)
             size += len(chunk)
+    if size and not file.stat().st_size:
+        raise InvalidInput(f"{file}: needed is a regular file; this one is made up as it is read")
     return size, digest.hexdigest()
 
 

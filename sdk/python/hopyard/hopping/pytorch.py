@@ -14,11 +14,12 @@ from hopyard.hopping.handlers import Handler
 from hopyard.torch import seed_everything
 from hopyard.torch.inforce import change_optimizer
 from hopyard.torch.process import prepare_process
-from hopyard.torch.statefile import read_state, write_state
+from hopyard.torch.statefile import read_state, unmapped, write_state
 from hopyard.trainer import SnapshotStateError
 
 _FILE: Final = "torch.pt"
 _FORMAT: Final = 1
+_EXTRA: Final = "_extra_state"
 
 
 class PyTorch(Handler):
@@ -63,7 +64,7 @@ class PyTorch(Handler):
     def load(self, model: torch.nn.Module, optimizer: Any, directory: Path) -> tuple[torch.nn.Module, Any]:
         """Read it into the model and the optimizer that are there."""
         path = directory / _FILE
-        state = read_state(path)
+        state = read_state(path, mapped=True)
         if state.get("format") != _FORMAT:
             raise SnapshotStateError(f"{path} has format {state.get('format')!r}; this version reads {_FORMAT}")
         parts = _parts(optimizer)
@@ -72,11 +73,14 @@ class PyTorch(Handler):
                 f"model_fn returned the optimizers {sorted(parts)}, the snapshot has {sorted(state['optimizer'])}; "
                 "allowed: the same ones for a configuration in every run"
             )
-        weights = OrderedDict(state["model"])
+        # Parameters and buffers are copied into those of the model; what else a module takes, it keeps.
+        weights = OrderedDict(
+            (name, unmapped(value) if name.endswith(_EXTRA) else value) for name, value in state["model"].items()
+        )
         weights._metadata = state["model_versions"]  # type: ignore[attr-defined]  # where torch's modules look for it
         model.load_state_dict(weights)
         for name, one in parts.items():
-            one.load_state_dict(state["optimizer"][name])
+            one.load_state_dict(unmapped(state["optimizer"][name]))
         return model, optimizer
 
 

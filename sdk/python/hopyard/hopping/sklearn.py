@@ -1,12 +1,18 @@
 """Models of scikit-learn, trained with `partial_fit`.
 
 They are saved with skops, whose files hold arrays, numbers and the names of classes: reading one constructs objects of known classes
-and runs nothing that the file brings along, as reading a pickle (joblib's format too) would. Bytes of equal models may differ: a
-file tells which objects were one and the same.
+and runs nothing that the file brings along, as reading a pickle (joblib's format too) would. A file of skops has addresses of objects
+and the time of day in it; these are put in order, so that the same training leaves the same bytes. (Bytes of equal models that were
+trained otherwise may differ: a file tells which arrays were one and the same.)
 """
 
 from __future__ import annotations
 
+import io
+import itertools
+import json
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +21,7 @@ from hopyard.hopping.handlers import Handler
 from hopyard.trainer import SnapshotStateError
 
 _FILE: Final = "model.skops"
+_SCHEMA: Final = "schema.json"
 
 
 class ScikitLearn(Handler):
@@ -41,7 +48,7 @@ class ScikitLearn(Handler):
                 "estimator alone"
             )
         path = directory / _FILE
-        self._io.dump(model, path)
+        path.write_bytes(_in_order(self._io.dumps(model)))
         self._trust(path)
 
     def load(self, model: Any, optimizer: Any, directory: Path) -> tuple[Any, None]:
@@ -71,3 +78,34 @@ class ScikitLearn(Handler):
                 "yours: hopping.trainer(..., handler=ScikitLearn(trusted=(...)))"
             )
         return named
+
+
+def _in_order(file: bytes) -> bytes:
+    """The same file with its objects numbered as they come, instead of by their addresses, and without a time."""
+    with zipfile.ZipFile(io.BytesIO(file)) as archive:
+        schema = json.loads(archive.read(_SCHEMA))
+        names: dict[str, str] = {}
+        _number(schema, {}, itertools.count(), names)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as ordered:
+            for old, new in sorted(names.items(), key=lambda name: name[1]):
+                ordered.writestr(zipfile.ZipInfo(new), archive.read(old))
+            ordered.writestr(zipfile.ZipInfo(_SCHEMA), json.dumps(schema))
+    return buffer.getvalue()
+
+
+def _number(node: Any, numbers: dict[int, int], fresh: Iterator[int], names: dict[str, str]) -> None:
+    """Numbers what is below a node of a schema, files included. Plain values are never one and the same: whether they are is chance."""
+    if isinstance(node, dict):
+        if isinstance(address := node.get("__id__"), int):
+            if node.get("is_json"):
+                node["__id__"] = next(fresh)
+            else:
+                if address not in numbers:
+                    numbers[address] = next(fresh)
+                node["__id__"] = numbers[address]
+        if isinstance(file := node.get("file"), str):
+            names.setdefault(file, f"{len(names):06}{Path(file).suffix}")
+            node["file"] = names[file]
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        _number(child, numbers, fresh, names)

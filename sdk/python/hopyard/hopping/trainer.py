@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import sys
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Never, TypeAlias
 
+import numpy as np
+
+from hopyard.hopping import examples
 from hopyard.hopping.handlers import Handler, handler_for
+from hopyard.plugins import wrong_parameters
 from hopyard.trainer import Trainer, cached
 
 Config: TypeAlias = Mapping[str, Any]
@@ -20,6 +26,12 @@ InputFn: TypeAlias = Callable[[Path], Any]
 ModelFn: TypeAlias = Callable[[Config], Any]
 TrainFn: TypeAlias = Callable[[Any, Any, Any, Config], Mapping[str, float]]
 EvaluateFn: TypeAlias = Callable[[Any, Any, Config], Evaluation]
+
+PROFILED: Final = 64
+"""A profile begins with one example of so many, and takes more if that tells too little."""
+
+PROFILE_SECONDS: Final = 0.2
+"""How long the part of a unit takes from whose time that of the whole is told."""
 
 _MODEL: Final = "model"
 _CONFIG: Final = "config.json"
@@ -42,6 +54,11 @@ class HoppingTrainer(Trainer):
 
     evaluate_data: ClassVar[str | None] = None
     """What such a run evaluates on after each unit; None: it does not."""
+
+    reshuffle: ClassVar[bool] = False
+    """Whether each unit gets the examples of its partition in an order of its own, which follows from the experiment's seed, the
+    configuration and the position: another one in each epoch, and the same wherever it is trained. For data whose examples can be
+    taken apart: arrays, tensors, data frames, lists, and tuples, lists and dicts of them. It costs a copy of the partition."""
 
     handler: ClassVar[Handler | None] = None
     """How models are saved and loaded; None: by their type (`handler_for`)."""
@@ -101,8 +118,38 @@ class HoppingTrainer(Trainer):
 
     def train(self) -> Mapping[str, float]:
         """Train one unit."""
+        data = self._data
+        if self.reshuffle:
+            rng = np.random.default_rng(self._seed(f"order {self.position}"))
+            data = examples.some(data, rng.permutation(self._count(data)))
+        return self._train(data)
+
+    def profile(self) -> float:
+        """How long a unit takes: told from the time for some of its examples, the first time apart, which makes things ready."""
+        total = self._count(self._data)
+        few = -(-total // PROFILED)
+        self._timed(few)
+        while True:
+            seconds = self._timed(few)
+            if seconds >= PROFILE_SECONDS or few >= total:
+                return seconds * total / max(few, 1)
+            few = min(4 * few, total)
+
+    def _timed(self, few: int) -> float:
+        data = examples.some(self._data, slice(few))
+        began = time.perf_counter()
+        self._train(data)
+        return time.perf_counter() - began
+
+    def _train(self, data: Any) -> Mapping[str, float]:
         self._handler.seed(self._seed(str(self.position)))
-        return self.train_fn(self._data, self.model, self.optimizer, self.hyperparameters)
+        return self.train_fn(data, self.model, self.optimizer, self.hyperparameters)
+
+    def _count(self, data: Any) -> int:
+        found = examples.count(data)
+        if found is None:
+            raise TypeError(f"how many examples a {type(data).__qualname__} holds does not show")
+        return found
 
     def evaluate(self) -> Mapping[str, float]:
         """Measure the model on this run's partition, or on `evaluate_data`."""
@@ -115,7 +162,12 @@ class HoppingTrainer(Trainer):
         if isinstance(found, tuple):
             metrics, self.examples = found
         else:
-            metrics, self.examples = found, _examples(data, type(self).__qualname__)
+            metrics, self.examples = found, examples.count(data)
+        if self.examples is None:
+            raise ValueError(
+                f"how many examples a {type(data).__qualname__} holds does not show; {type(self).__qualname__}.evaluate_fn is to "
+                "return (metrics, examples)"
+            )
         return metrics
 
     def save(self, directory: Path) -> None:
@@ -168,6 +220,8 @@ def trainer(
     handler: Handler | None = None,
     train_data: str | None = None,
     evaluate_data: str | None = None,
+    reshuffle: bool = False,
+    **unknown: Never,
 ) -> type[HoppingTrainer]:
     """Make a trainer of Cerebro's functions, for a module's top level: `TRAINER = hopping.trainer(input_fn=input_fn, ...)`.
 
@@ -179,10 +233,18 @@ def trainer(
         handler: How models are saved and loaded; None: by their type.
         train_data: What to train on in runs without partition.
         evaluate_data: What such runs evaluate on after each unit.
+        reshuffle: Whether each unit gets the examples of its partition in another order (`HoppingTrainer.reshuffle`).
+        **unknown: Nothing else is taken: a name that is written wrong is answered with the right one.
 
     Returns:
         A class; the experiment file names it as its trainer.
+
+    Raises:
+        TypeError: An argument is none of these, or no function where it should be.
     """
+    if unknown:
+        takes = [name for name in inspect.signature(trainer).parameters if name != "unknown"]
+        raise TypeError(f"hopping.trainer {wrong_parameters(unknown, takes)}")
     for name, given in (
         ("input_fn", input_fn),
         ("model_fn", model_fn),
@@ -200,6 +262,7 @@ def trainer(
         "handler": handler,
         "train_data": train_data,
         "evaluate_data": evaluate_data,
+        "reshuffle": reshuffle,
     }
     if evaluate_fn is not None:
         body["evaluate_fn"] = staticmethod(evaluate_fn)
@@ -213,15 +276,3 @@ def _pair(made: Any) -> tuple[Any, Any]:
             raise ValueError(f"model_fn returned {len(made)} values; allowed: a model, or (model, optimizer)")
         return made[0], made[1]
     return made, None
-
-
-def _examples(data: Any, name: str) -> int:
-    parts = list(data.values()) if isinstance(data, Mapping) else data if isinstance(data, tuple | list) else [data]
-    if isinstance(data, list) and not all(hasattr(part, "__len__") for part in data):
-        return len(data)
-    lengths = {len(part) if hasattr(part, "__len__") else None for part in parts}
-    if len(lengths) == 1 and (length := lengths.pop()) is not None:
-        return int(length)
-    raise ValueError(
-        f"how many examples a {type(data).__qualname__} holds does not show; {name}.evaluate_fn is to return (metrics, examples)"
-    )

@@ -6,15 +6,17 @@ save(gather(searches, "boxes"), Path("boxes.svg"))
 
 from hopyard.plots.files import read
 from hopyard.plots.kinds import KINDS, default_kind, document, figure, gather, need_writable, save
-from hopyard.plots.search import Curve, End, Run, Search, Source
+from hopyard.plots.search import Curve, End, Held, Run, Search, Source, Visit
 
 __all__ = [
     "KINDS",
     "Curve",
     "End",
+    "Held",
     "Run",
     "Search",
     "Source",
+    "Visit",
     "default_kind",
     "document",
     "figure",

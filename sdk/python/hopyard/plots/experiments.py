@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from hopyard.client import converters
 from hopyard.client.types import Experiment, Job, JobState, Metric, Statistic
 from hopyard.errors import Unsupported
-from hopyard.plots.search import Curve, End, Search, Source, Told
+from hopyard.plots.search import Curve, End, Search, Source, Told, Visit
 from hopyard.plugins import TIMELINES, load_plugin, plugin_names
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Timeline: TypeAlias = Callable[["AsyncClient", Experiment, bool], Awaitable[Told]]
 """What the entry-point group `hopyard.timelines` holds: what an experiment's journal tells. True: what its policy thought, too."""
 
-JOURNAL: Final = ("gantt", "pools", "slots")
+JOURNAL: Final = ("gantt", "pools", "slots", "hops")
 """Kinds of plots of an experiment that its journal is read for."""
 
 _ENDS: Final = {
@@ -115,6 +115,9 @@ def search_of(
         labels=None if told is None else {job: tuple(given) for job, given in told.labels.items()},
         confidences=None if told is None else tuple(told.confidences),
         slots_per_job=_at(spec, "policy", "slots_per_job") or 1,
+        visits=None if told is None else tuple(told.visits),
+        held=None if told is None else tuple(told.held),
+        moved=None if told is None else tuple(told.moved),
         jobs_at_full=None if limit is None else jobs_at_full(curves, limit),
     )
 
@@ -182,7 +185,16 @@ def _since(told: Told, began: float) -> Told:
         [(at - began, promising, others) for at, promising, others in told.pools],
         {job: [(at - began, label) for at, label in given] for job, given in told.labels.items()},
         [(at - began, machines, chances) for at, machines, chances in told.confidences],
+        [_visit_since(visit, began) for visit in told.visits],
+        told.held,
+        [(at - began, direct, fetched, stored) for at, direct, fetched, stored in told.moved],
     )
+
+
+def _visit_since(visit: Visit, began: float) -> Visit:
+    started = None if visit.began is None else visit.began - began
+    end = None if visit.end is None else visit.end - began
+    return replace(visit, start=visit.start - began, began=started, end=end)
 
 
 def _at(spec: Mapping[str, Any], *path: str) -> Any:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from hopyard.bundle import DRAWN_MARK
 from hopyard.errors import InvalidInput
 from hopyard.extras import need
-from hopyard.plots.data import curves, durations, slots, stages, targets, timeline
+from hopyard.plots.data import curves, durations, hops, slots, stages, targets, timeline
 from hopyard.plots.data.curves import Over
 from hopyard.plots.search import Search
 from hopyard.results.files import whole
@@ -53,6 +54,12 @@ KINDS: Final = {
     "capacity": Kind("time to the target over numbers of machines", "capacity", targets.Capacity, targets.capacity),
     "orders": Kind("time to the target over orders of configurations", "orders", targets.Orders, targets.orders),
     "gantt": Kind("what ran where and when, and how it ended", "gantt", timeline.Gantt, timeline.gantt),
+    "hops": Kind(
+        "which models visited which data where and when, how machines were used, what moved and what is held",
+        "hops",
+        hops.Hops,
+        hops.gather,
+    ),
     "pools": Kind(
         "machines of the promising and the opportunistic jobs over time", "pools", timeline.Pools, timeline.pools
     ),
@@ -136,7 +143,7 @@ def save(data: Any, path: Path) -> None:
     need("matplotlib", "plot")
     from hopyard.plots.drawing import look
 
-    metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
+    metadata = {"Date": None, "Creator": DRAWN_MARK} if form == "svg" else {"Software": DRAWN_MARK}
     with whole(path) as partial, look.applied():
         _drawn(data).savefig(partial, format=form, metadata=metadata)
 
@@ -166,8 +173,9 @@ def need_writable(path: Path) -> None:
     need("matplotlib", "plot")
     if path.is_dir():
         raise InvalidInput(f"{path}: it is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise InvalidInput(f"a plot cannot be written to {path}: there is no folder {path.parent}; make it first")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:

@@ -73,6 +73,46 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Visit:
+    """A run on a partition of an experiment's data: a training unit, or a part of an evaluation.
+
+    Attributes:
+        machine: Where.
+        node: Where that is.
+        job: Whose.
+        partition: On what: "train/3".
+        evaluates: Whether it only evaluates.
+        start: When it was placed, in seconds since the search began.
+        began: When its process had loaded its state; None: it never has, or not yet.
+        end: When it was over; None: it goes on.
+        reason: As that of a `Run`.
+        got: Bytes of its snapshot that came from elsewhere; 0: it was there, or there is none.
+        from_store: Whether these came from the store, not from another node.
+    """
+
+    machine: str
+    node: str
+    job: str
+    partition: str
+    evaluates: bool
+    start: float
+    began: float | None = None
+    end: float | None = None
+    reason: str | None = None
+    got: int = 0
+    from_store: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition of an experiment's data: its name, its bytes, and the nodes that hold it (or held it last)."""
+
+    name: str
+    bytes: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What an experiment's journal tells of it, in order; times are seconds since the Unix epoch.
 
@@ -81,12 +121,18 @@ class Told:
         pools: (time, promising, opportunistic): jobs with a run from then on, by their labels.
         labels: (time, priority) by job.
         confidences: (time, machines, chances in falling order): what the policy thought of its open jobs now and then.
+        visits: What ran on which partition; empty: it has no partitioned data.
+        held: Its partitioned data, and who holds them.
+        moved: (time, bytes from node to node, from the store, to the store) so far, whenever one of these grew.
     """
 
     runs: list[Run] = field(default_factory=list)
     pools: list[tuple[float, float, float]] = field(default_factory=list)
     labels: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     confidences: list[tuple[float, int, tuple[float, ...]]] = field(default_factory=list)
+    visits: list[Visit] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    moved: list[tuple[float, int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,6 +164,9 @@ class Search:
         labels: (seconds, priority) by job: what the policy labelled it with from then on. Above 0 it is promising.
         confidences: (seconds, machines, chances in falling order): what the policy gave to its open jobs at these times.
         slots_per_job: k, the machines that a promising job counts for.
+        visits: What ran on which partition of its data.
+        held: Its partitioned data, and who holds them.
+        moved: (seconds, bytes of snapshots from node to node, from the store, to the store) so far, whenever one of these grew.
     """
 
     where: str
@@ -144,3 +193,6 @@ class Search:
     labels: Mapping[str, tuple[tuple[float, float], ...]] | None = None
     confidences: tuple[tuple[float, int, tuple[float, ...]], ...] | None = None
     slots_per_job: int = 1
+    visits: tuple[Visit, ...] | None = None
+    held: tuple[Held, ...] | None = None
+    moved: tuple[tuple[float, int, int, int], ...] | None = None

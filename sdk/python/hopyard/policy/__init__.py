@@ -3,18 +3,11 @@
 `hopyard.policy.conformance` holds the test suite that every policy passes.
 """
 
-from hopyard.policy.base import Policy, hears_statistics, make_up_call, serves_requests
-from hopyard.policy.cluster import (
-    Cluster,
-    CommandError,
-    CurvePoint,
-    ExperimentView,
-    Incumbent,
-    JobView,
-    MachineView,
-)
+from hopyard.policy.base import Policy, hears_statistics, make_up_call, serves_requests, useful_nodes
+from hopyard.policy.cluster import Cluster
 from hopyard.policy.rungs import Rung, Standing
 from hopyard.policy.stages import StageState, StageView
+from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, MachineView
 from hopyard.policy.vocabulary import (
     CONTINUE,
     ENDLESS,
@@ -84,4 +77,5 @@ __all__ = [
     "hears_statistics",
     "make_up_call",
     "serves_requests",
+    "useful_nodes",
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from hopyard.policy.cluster import Cluster, ExperimentView
+from hopyard.policy.cluster import Cluster
 from hopyard.policy.rungs import Rung
 from hopyard.policy.stages import StageView
+from hopyard.policy.views import ExperimentView
 from hopyard.policy.vocabulary import (
     CONTINUE,
     AllocateJobs,
@@ -24,6 +25,7 @@ from hopyard.policy.vocabulary import (
     PredictionReady,
     RequestMade,
     RunEnd,
+    RunMode,
     ShareChange,
     TimerFired,
     Verdict,
@@ -50,11 +52,16 @@ class Policy(abc.ABC):
             a class that overrides it. False: the run saves and ends by itself, and `on_run_end` tells of it.
         forks: Whether `allocate_jobs` is called also when a snapshot is there that was asked for with `snapshot_at`: another job
             may start from it, while its own trains on.
+        forks_newest: Whether it forks from the newest of the snapshots of a job that it asked for alone, so that older ones are let go.
+        copies: Whether, as a tuner of another policy, it goes on with changed copies of jobs (`fork_job`): then these are saved where
+            it stops them.
         evaluates: Whether a job that has trained to its end is evaluated there: it waits, SUSPENDED, until the policy completes it by
             `answer_job` with its own results (`answer_job(job, job, position)`).
         shares: Whether it has jobs go on from what others trained, where their trainings are the same. Then what they train is
             noted in the search plan.
         generator: The generator of experiments that name none; empty: the usual one.
+        needs_data: Whether it sends jobs to partitioned data: experiments that name none (`data: NAME`), or have no trainer, are
+            refused. So are, by policies that do not say it, experiments that name some.
         ship_every: Units between two snapshots that go to the store, in experiments that do not say (`snapshot.ship_every`);
             0: only what is left when a job ends.
 
@@ -64,9 +71,12 @@ class Policy(abc.ABC):
     every_iteration: bool = False
     ends_jobs: bool = False
     forks: bool = False
+    forks_newest: bool = False
+    copies: bool = False
     evaluates: bool = False
     shares: bool = False
     generator: str = ""
+    needs_data: bool = False
     ship_every: int = 1
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -82,6 +92,9 @@ class Policy(abc.ABC):
 
     def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
         """A job reported statistics at a position above its high-water mark. Called only for policies that override it."""
+
+    def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        """A run with mode PROFILE reported how long an iteration would take, as the metric `seconds`; its end follows."""
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """A job finished an iteration: what shall its run do? By default it trains on to its `until`, and ends there."""
@@ -124,6 +137,14 @@ class Policy(abc.ABC):
         """How many machines the policy could use now; None: as many as it can get.
 
         Read after each up-call, on a view of the same moment: commands of the answer do not show in it.
+        """
+        return None
+
+    def nodes(self, cluster: Cluster) -> Collection[str] | None:
+        """On which nodes machines would be of use now; None: on any. Read after each up-call, as `demand` is.
+
+        Machines on others are not given to the experiment, and those that it holds there go back as soon as they are idle and not
+        reserved: within its share it gets others instead, if need be after their holders have left them at a boundary.
         """
         return None
 
@@ -176,6 +197,20 @@ def serves_requests(policy: Policy) -> bool:
     return type(policy).on_request is not Policy.on_request
 
 
+def useful_nodes(policy: Policy, cluster: Cluster) -> tuple[str, ...]:
+    """What a policy says of the nodes where machines are of use, in order of name; empty: all are.
+
+    Raises:
+        TypeError: It says nothing that it may.
+    """
+    nodes = policy.nodes(cluster)
+    if nodes is None:
+        return ()
+    if isinstance(nodes, str) or not nodes or not all(isinstance(node, str) for node in nodes):
+        raise TypeError(f"nodes must return None or the names of nodes, at least one, found {nodes!r}")
+    return tuple(sorted(set(nodes)))
+
+
 def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | None:
     """Makes one up-call on a policy.
 
@@ -185,6 +220,8 @@ def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | Non
     match call:
         case AllocateJobs():
             policy.allocate_jobs(cluster)
+        case ApplicationStat(mode=RunMode.PROFILE):
+            policy.on_profile(cluster, call)
         case ApplicationStat():
             policy.application_stat(cluster, call)
         case IterationFinish():

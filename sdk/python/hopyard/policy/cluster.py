@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import abc
-import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, MachineView
 from hopyard.policy.vocabulary import (
     AmendRun,
     AnswerJob,
@@ -21,7 +20,6 @@ from hopyard.policy.vocabulary import (
     Hyperparameters,
     JobState,
     LabelJob,
-    Metrics,
     Predict,
     ReleaseMachine,
     ReserveMachine,
@@ -31,128 +29,6 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
-from hopyard.space import Space
-
-
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """A job at the moment of the up-call.
-
-    Attributes:
-        id: The job's id within its experiment.
-        state: Where it stands.
-        hyperparameters: Its configuration; empty while CREATING.
-        position: How far its newest state has come, in units.
-        high_water: The highest position that was ever reported.
-        attempt: Runs so far.
-        machines: Machines of its present run; empty without one.
-        priority: Its label; None without one.
-        parent: The job it was forked from; empty for none.
-        fork_position: Where it was forked.
-        parked: Whether its run waits in memory at its `until`.
-        ordinal: Order of creation, from 1.
-        experiment: Its experiment: one of `Cluster.experiments`.
-        max_position: Where it is complete.
-    """
-
-    id: str
-    state: JobState
-    hyperparameters: Hyperparameters = field(default_factory=dict)
-    position: int = 0
-    high_water: int = 0
-    attempt: int = 0
-    machines: tuple[str, ...] = ()
-    priority: float | None = None
-    parent: str = ""
-    fork_position: int = 0
-    parked: bool = False
-    ordinal: int = 0
-    experiment: str = ""
-    max_position: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class MachineView:
-    """A machine of the experiment at the moment of the up-call; `job` is empty when it runs nothing."""
-
-    id: str
-    node: str
-    job: str = ""
-
-    @property
-    def idle(self) -> bool:
-        """Whether it runs nothing."""
-        return not self.job
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentView:
-    """The experiment as a policy sees it.
-
-    Attributes:
-        metric: Name of the metric to optimise.
-        mode: Which direction is better.
-        max_position: A job that reaches it is complete.
-        target: The experiment ends when a job reaches it; None: no target.
-        kill_threshold: A job that stays worse may be ended; None: none.
-        jobs_left: Jobs that may be created now; 0 while it does not run.
-        seed: The experiment's seed.
-        end_at: When the experiment's time is over (seconds since the epoch); None: no limit.
-        id: The experiment's id.
-        weight: Its part of the group's share, relative to the others'.
-        running: Whether its jobs may be created and started now: it is neither paused nor at its end.
-        space: What its configurations are taken from, with its constraints, for policies that change hyperparameters; None: not
-            known here, as in a simulation of recorded curves.
-    """
-
-    metric: str
-    mode: Literal["max", "min"]
-    max_position: int
-    target: float | None = None
-    kill_threshold: float | None = None
-    jobs_left: int = 0
-    seed: int = 0
-    end_at: float | None = None
-    id: str = ""
-    weight: float = 1.0
-    running: bool = True
-    space: Space | None = None
-
-    def better(self, a: float, b: float) -> bool:
-        """Whether `a` is better than `b`; NaN is worst, two NaNs are equal."""
-        if a != a:
-            return False
-        if b != b:
-            return True
-        return a > b if self.mode == "max" else a < b
-
-    def rated(self, value: float) -> float:
-        """A value of the metric so that larger is better; minus infinity is what is not finite, and worst."""
-        if not math.isfinite(value):
-            return -math.inf
-        return value if self.mode == "max" else -value
-
-
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """The metrics of a job at a position; evaluation parts are combined, weighted by their examples."""
-
-    position: int
-    metrics: Metrics
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Incumbent:
-    """The best value of the experiment's metric so far, from intermediate results."""
-
-    job: str
-    position: int
-    value: float
-
-
-class CommandError(ValueError):
-    """A down-call that can never be carried out, such as one that names an unknown job: a mistake in the policy."""
 
 
 class Cluster(abc.ABC):
@@ -206,8 +82,10 @@ class Cluster(abc.ABC):
     def earlier(self) -> Mapping[str, JobView]:
         """What earlier experiments have trained below the same root of the search plan, by "EXPERIMENT/JOB".
 
-        It was looked up when the experiment was created, and does not change. `curve` has their reports, and `answer_job` takes
-        them as sources; there are no snapshots of them. Empty for policies without `shares`.
+        It was looked up when the experiment was created. `curve` has their reports, and `answer_job` takes them as sources.
+        `snapshots` says where `start_job` may start from them (`from_snapshot`): the results up to there are the job's own by
+        that. Such snapshots may become fewer; an extension of an experiment that was over has none. Empty for policies
+        without `shares`.
         """
         return {}
 
@@ -242,6 +120,14 @@ class Cluster(abc.ABC):
     def count(self, *states: JobState) -> int:
         """How many jobs are in any of these states at the moment of the up-call, without looking at each."""
         return sum(job.state in states for job in self.jobs.values())
+
+    def queued(self) -> int:
+        """How many jobs are PENDING or SUSPENDED at the moment of the up-call, without looking at each.
+
+        Only those of running experiments: in a group the others need no machine until they are resumed.
+        """
+        running = {name for name, terms in self.experiments.items() if terms.running}
+        return sum(job.state.idle and job.experiment in running for job in self.jobs.values())
 
     def busy_machines(self) -> int:
         """How many machines have a run at the moment of the up-call, without looking at each."""
@@ -394,10 +280,16 @@ class Cluster(abc.ABC):
         self.submit(Predict(ticket, job, {name: value for name, value in given.items() if value is not None}))
         return ticket
 
-    def ask(self, kind: str, payload: Any = None) -> str:
-        """Asks something outside the core; `on_answer` brings the result for the ticket."""
+    def ask(self, kind: str, payload: Any = None, *, seconds: float = 60.0) -> str:
+        """Asks a solver; `on_answer` brings its result, or an error, for the ticket.
+
+        Args:
+            kind: The solver's name (`hopyard plugins` lists them), or `module:Class`.
+            payload: What it is told: plain data, which JSON can write.
+            seconds: How long it may think (> 0, at most a day); it gets its own process, and the policy goes on meanwhile.
+        """
         ticket = self.new_ticket()
-        self.submit(Ask(ticket, kind, payload))
+        self.submit(Ask(ticket, kind, payload, seconds))
         return ticket
 
     def end_experiment(self, reason: str, *, winner: str = "", experiment: str = "") -> None:

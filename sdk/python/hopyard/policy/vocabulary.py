@@ -15,6 +15,9 @@ from typing import Any, Final, Literal
 ENDLESS: Final = 2**31 - 1
 """A max position, or a number of jobs, that stands for no limit."""
 
+MOST_SECONDS: Final = 86400.0
+"""How long a solver may think at most."""
+
 Metrics = Mapping[str, float]
 Hyperparameters = Mapping[str, Any]
 
@@ -55,10 +58,15 @@ class JobState(enum.Enum):
 
 
 class RunMode(enum.Enum):
-    """What a run does: train and advance the job, or evaluate a snapshot and change nothing."""
+    """What a run does: train and advance the job, evaluate a snapshot and change nothing, or train a little to see how long it takes.
+
+    PROFILE trains a copy that is thrown away, on as much of its input as tells how long an iteration takes. The run's only report has
+    that as the metric `seconds`, goes to `Policy.on_profile`, and is recorded nowhere else. If it fails, that costs the job nothing.
+    """
 
     TRAIN = "TRAIN"
     EVALUATE = "EVALUATE"
+    PROFILE = "PROFILE"
 
 
 class RunEndReason(enum.Enum):
@@ -137,12 +145,14 @@ class Partition:
         examples: How many examples it has; None: not known.
         bytes: Its size.
         nodes: The live nodes that hold it now, in order of name; empty: nobody can train on it.
+        anywhere: Whether every other node can get it when it first needs it.
     """
 
     name: str
     examples: int | None = None
     bytes: int = 0
     nodes: tuple[str, ...] = ()
+    anywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +358,7 @@ class StartJob:
         allowed: Reports below this position need no decision; None: each one does.
         snapshot_at: Positions at which the run saves and goes on.
         inputs: Input partition by machine.
-        mode: Train, or evaluate.
+        mode: Train, evaluate, or profile.
         from_snapshot: (job, position) to start from; None: the job's own newest snapshot, or nothing.
         preemptible: False keeps the machine up to `until` whatever happens to the share.
         parts: An evaluation of one of so many parts: their metrics count, combined, when all have reported; 0: each counts at once.
@@ -440,11 +450,19 @@ class Predict:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask something outside the core, such as a planner with a time limit."""
+    """Ask a solver (`hopyard.solver`), such as a planner with a time limit; answered by `AnswerReady`, once, come what may.
+
+    Attributes:
+        ticket: Names the question; no other one of the experiment that is open has it.
+        kind: The solver's name, or `module:Class`.
+        payload: What it is told: plain data.
+        seconds: How long it may think, in (0, `MOST_SECONDS`].
+    """
 
     ticket: str
     kind: str
     payload: Any = None
+    seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,21 @@ def channel(
     Raises:
         InvalidInput: The address has no port.
     """
+    chosen = _options_for(address) | dict(options or {})
+    inner = grpc.aio.insecure_channel(address, options=tuple(chosen.items()))
+    return Channel(inner, address=address, timeout=timeout)
+
+
+def blocking_channel(address: str) -> grpc.Channel:
+    """Opens a plain channel for threads, with Hopyard's options and gRPC's errors.
+
+    Raises:
+        InvalidInput: The address has no port.
+    """
+    return grpc.insecure_channel(address, options=tuple(_options_for(address).items()))
+
+
+def _options_for(address: str) -> dict[str, int | str]:
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdigit():
         raise InvalidInput(f"address {address!r}: a service's address is HOST:PORT, such as 127.0.0.1:4650")
@@ -149,6 +164,4 @@ def channel(
     if host.strip("[]") in ("localhost", "::1") or host.startswith("127."):
         # A proxy from the environment cannot know this machine's loopback.
         chosen["grpc.enable_http_proxy"] = 0
-    chosen.update(options or {})
-    inner = grpc.aio.insecure_channel(address, options=tuple(chosen.items()))
-    return Channel(inner, address=address, timeout=timeout)
+    return chosen

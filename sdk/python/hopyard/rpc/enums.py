@@ -77,7 +77,11 @@ JOB_STATES: Final = EnumMap(
 
 RUN_MODES: Final = EnumMap(
     common_pb2.RunMode,
-    {RunMode.TRAIN: common_pb2.RUN_MODE_TRAIN, RunMode.EVALUATE: common_pb2.RUN_MODE_EVALUATE},
+    {
+        RunMode.TRAIN: common_pb2.RUN_MODE_TRAIN,
+        RunMode.EVALUATE: common_pb2.RUN_MODE_EVALUATE,
+        RunMode.PROFILE: common_pb2.RUN_MODE_PROFILE,
+    },
     unspecified=RunMode.TRAIN,
 )
 

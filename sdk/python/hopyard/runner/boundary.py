@@ -15,6 +15,7 @@ from hopyard.runner import messages
 from hopyard.runner.control import End, Restate, RunControl, RunPlan, Save, Train, Wait
 from hopyard.runner.outbox import Outbox
 from hopyard.snapshotfile import SnapshotInfo
+from hopyard.snapshotfolder import remove, settle
 from hopyard.trainer import Report
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -40,6 +41,12 @@ class Boundary:
     def position(self) -> int:
         """The last position that was reached."""
         return self._control.position
+
+    @property
+    def free(self) -> int:
+        """Reports below this position need not wait, as things stand."""
+        with self._changed:
+            return self._control.free
 
     def decide(self, command: resource_manager_pb2.DecideRun) -> None:
         """Pass a decision on to the training thread."""
@@ -94,12 +101,15 @@ class Boundary:
                 self._control.began(committed=committed(action) if committed is not None else None)
             return action
 
-    def report(self, report: Report, *, savable: bool = True) -> None:
-        """Tell of a position that was reached; `savable`: a snapshot of it can be taken."""
+    def report(self, report: Report, *, savable: bool = True, only_leaving: bool = False) -> None:
+        """Tell of a position that was reached; `savable`: a snapshot of it can be taken, `only_leaving`: if the run ends there."""
         self._outbox.wait_for_room()
         with self._changed:
-            at_until = self._control.reached(report.position, finished=report.finished, savable=savable)
-            self._outbox.send(messages.report(report, self._start.start, at_until=at_until, at=time.time()))
+            at_until = self._control.reached(
+                report.position, finished=report.finished, savable=savable, only_leaving=only_leaving
+            )
+            said = messages.report(report, self._start.start, at_until=at_until, at=time.time())
+            self._outbox.send(said, patient=isinstance(self._control.next(), Train))
 
     def follow(self, report: Report) -> None:
         """Note a position that another rank reports."""
@@ -107,26 +117,34 @@ class Boundary:
             self._control.began()
             self._control.reached(report.position, finished=report.finished)
 
-    def save(self, pack: Callable[[Path], SnapshotInfo]) -> None:
-        """Take a snapshot of the present position: `pack` writes it to the file that it is given.
+    def save(self, keep: Callable[[Path], SnapshotInfo], provider: str = PROVIDER) -> None:
+        """Take a snapshot of the present position, which `provider` can load.
+
+        `keep` puts it where it is told, a folder or a packed file, and names it.
 
         Nobody waits for the disk here: what a power failure damages the hash tells, and the store, which does wait, has a copy
         a moment later.
         """
-        partial = Path(self._start.snapshot_folder) / f".{os.getpid()}.packing"
-        info = pack(partial)
-        os.replace(partial, partial.with_name(info.sha256))
+        partial = Path(self._start.snapshot_folder) / f".{os.getpid()}.saving"
+        remove(partial)
+        info = keep(partial)
+        settle(partial, partial.with_name(info.sha256))
         self._snapshot = common_pb2.Snapshot(
             job=self._start.run.job,
             position=self.position,
             sha256=info.sha256,
             size_bytes=info.size,
-            provider=PROVIDER,
+            provider=provider,
         )
         with self._changed:
             self._control.saved()
             taken = resource_manager_pb2.SnapshotTaken(snapshot=self._snapshot)
             self._outbox.send(wire.AttachRequest(snapshot_taken=taken))
+
+    def unsaved(self, *, again: bool = True) -> None:
+        """The snapshot could not be taken: the run goes on without; `again`: the next boundary may be better."""
+        with self._changed:
+            self._control.unsaved(again=again)
 
     def ended(self, reason: RunEndReason, with_snapshot: bool) -> resource_manager_pb2.RunEnded:
         """The end of the run as the agent is told of it."""

@@ -20,8 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
+
+_TRIES: Final = 3
+"""At so many boundaries a run that is to be suspended tries to save; then it leaves without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ class RunPlan:
         allowed: reports below it need no decision.
         snapshot_at: positions at which it saves and goes on.
         snapshot_every: saves whenever this many units have passed since the last snapshot; 0: never.
-        evaluate: evaluates once at `position`, trains nothing and saves nothing.
+        evaluate: evaluates (or profiles) once at `position`, trains nothing that is kept and saves nothing.
         completes: ends at `until` (or when the trainer finished), saved, without waiting for a decision; but not at an `until`
             that was moved.
     """
@@ -111,6 +115,8 @@ class RunControl:
         self._reported = False
         self._finished = False
         self._savable = True
+        self._only_leaving = False
+        self._unsaved = 0
         self._parked = False
         self._park_decided = False
         self._completing = False
@@ -142,7 +148,8 @@ class RunControl:
         if self._stop is DecisionKind.TERMINATE:
             return End(RunEndReason.TERMINATED, snapshot=False)
         if self._stop is DecisionKind.SUSPEND:
-            return self._end_saved(RunEndReason.SUSPENDED)
+            again = 0 < self._unsaved < _TRIES and not self._savable and not self._at_end()
+            return Train(self._limit()) if again else self._end_saved(RunEndReason.SUSPENDED)
         if self._parked:
             return self._end_saved(RunEndReason.UNTIL) if self._completing else Wait()
         if self._position >= self._allowed and self._position > self._released:
@@ -157,11 +164,11 @@ class RunControl:
         self._reported = False
         self._committed = self._position if committed is None else committed - 1
 
-    def reached(self, position: int, *, finished: bool, savable: bool = True) -> bool:
+    def reached(self, position: int, *, finished: bool, savable: bool = True, only_leaving: bool = False) -> bool:
         """An iteration ended (or a `Restate` is due) at `position`; returns the report's `at_until`.
 
         Without `savable` no snapshot can be taken at this boundary: save points wait for the next one that is, and a run
-        that ends here ends without.
+        that ends here ends without. With `only_leaving` one is taken if the run ends here to go on later, and save points wait.
         """
         if self._in_flight and not self._plan.evaluate and position <= self._position:
             raise RunControlError(f"an iteration led from position {self._position} to {position}")
@@ -170,6 +177,7 @@ class RunControl:
         self._position = self._committed = position
         self._finished = finished
         self._savable = savable
+        self._only_leaving = only_leaving
         self._parked = self._plan.evaluate or self._at_end()
         self._park_decided = False
         self._completing = self._completes and self._at_end()
@@ -178,7 +186,26 @@ class RunControl:
     def saved(self) -> None:
         """A snapshot of the present position was taken."""
         self._saved_at = self._last_snapshot = self._position
+        self._unsaved = 0
         self._points = {point for point in self._points if point > self._position}
+
+    def unsaved(self, *, again: bool = True) -> None:
+        """The snapshot that was to be taken could not be: there is none at this boundary.
+
+        Save points wait for the next one. A run that is to be suspended trains on to that, and tries there; after some vain tries,
+        or if another one would be as vain (`again` False), it leaves without.
+        """
+        self._savable = False
+        self._unsaved = self._unsaved + 1 if again else _TRIES
+
+    @property
+    def free(self) -> int:
+        """Reports below this position find nothing that they would have to wait for, as things stand."""
+        if self._stop is not None:
+            return self._position
+        every = 0 if self._only_leaving else self._plan.snapshot_every
+        ahead = [self._allowed, self._limit(), self._last_snapshot + every if every else None]
+        return min(stop for stop in ahead if stop is not None)
 
     def decide(self, decision: DecisionKind, position: int, allowed: int) -> None:
         """A decision came; `allowed` 0 leaves the run's own unchanged, and it never sinks."""
@@ -237,7 +264,7 @@ class RunControl:
         return self._savable and not self._plan.evaluate
 
     def _save_point_due(self) -> bool:
-        if not self._takes_snapshots() or self._saved_at == self._position:
+        if not self._takes_snapshots() or self._only_leaving or self._saved_at == self._position:
             return False
         if any(point <= self._position for point in self._points):
             return True
@@ -247,6 +274,7 @@ class RunControl:
         return self._stop is not DecisionKind.TERMINATE and 0 < every <= self._position - self._last_snapshot
 
     def _end_saved(self, reason: RunEndReason) -> Action:
-        if not self._takes_snapshots():
+        for_good = reason is RunEndReason.UNTIL and self._completes
+        if not self._takes_snapshots() or (self._only_leaving and for_good):
             return End(reason, snapshot=False)
         return End(reason, snapshot=True) if self._saved_at == self._position else Save()

@@ -8,13 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from hopyard.criu.errors import ProcessSnapshotError
 from hopyard.runner.gang import GangBrokenError
 from hopyard.runner.metrics import CommandError
 from hopyard.runner.program import ProgramError
 from hopyard.snapshotfile import SnapshotFileError, SnapshotRefusedError
-from hopyard.trainer import DriverUsageError, Phase, SnapshotStateError, UserCodeError
+from hopyard.trainer import DriverUsageError, GangError, Phase, SnapshotStateError, UserCodeError
 from hopyard.v1 import common_pb2
 from hopyard.v1.resource_manager_pb2 import RunEnded
+
+NOTHING_REPORTED: Final = (
+    "the program ended (exit code 0) and reported nothing; needs a call such as hopyard.report(accuracy=0.93) for each iteration, "
+    "or log mode (log: {command: [...], metrics: ...})"
+)
 
 _TRACEBACK_LINES: Final = 12
 _MESSAGE_CHARACTERS: Final = 8000
@@ -53,6 +59,8 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
             return _ended(position, f"{Phase.SAVE} at position {position}: {error}", user=True), False
         case SnapshotStateError() | SnapshotFileError():
             return _ended(position, f"{Phase.LOAD} at position {position}: {error}", user=False), False
+        case GangError() | ProcessSnapshotError():
+            return _ended(position, f"at position {position}: {error}", user=False), False
         case GangBrokenError():
             return _ended(position, str(error), user=error.user), False
         case OSError():

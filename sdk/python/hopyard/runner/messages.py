@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final, Literal
 
 from hopyard.policy.vocabulary import RunMode
 from hopyard.rpc.enums import RUN_MODES
@@ -23,14 +25,21 @@ def plan(message: wire.ApplicationStart) -> RunPlan:
         allowed=start.allowed,
         snapshot_at=frozenset(start.snapshot_at),
         snapshot_every=start.snapshot_every,
-        evaluate=evaluates(start),
+        evaluate=stays(start),
         completes=start.completes,
     )
 
 
-def evaluates(start: resource_manager_pb2.StartRun) -> bool:
-    """Whether a run only evaluates."""
-    return RUN_MODES.from_proto(start.mode) is RunMode.EVALUATE
+_MODES: Final[Mapping[RunMode, Literal["train", "evaluate", "profile"]]] = {
+    RunMode.TRAIN: "train",
+    RunMode.EVALUATE: "evaluate",
+    RunMode.PROFILE: "profile",
+}
+
+
+def stays(start: resource_manager_pb2.StartRun) -> bool:
+    """Whether a run trains nothing that is kept, and stays where it is: it evaluates, or profiles."""
+    return RUN_MODES.from_proto(start.mode) is not RunMode.TRAIN
 
 
 def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangPlace | None) -> TrainerContext:
@@ -44,7 +53,7 @@ def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangP
         world_size=max(1, start.start.world),
         addresses=tuple(start.gang.hosts),
         rendezvous="" if place is None else rendezvous(place),
-        mode="evaluate" if evaluates(start.start) else "train",
+        mode=_MODES[RUN_MODES.from_proto(start.start.mode)],
     )
 
 
@@ -68,7 +77,7 @@ def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bo
         metrics=report.metrics,
         seconds=report.seconds,
         at=at,
-        part=(start.input_name or start.input) if evaluates(start) else "",
+        part=(start.input_name or start.input) if stays(start) else "",
         examples=report.examples or 0,
         at_until=at_until,
         finished=report.finished,

@@ -37,16 +37,39 @@ class Lines:
     def __init__(self) -> None:
         """Nothing was read yet."""
         self._partial = b""
+        self._partial_size = 0
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        self.taken = 0
+        """Bytes of the output that were given out as lines."""
+
+    def add(self, data: bytes) -> None:
+        """Take more output."""
+        *complete, rest = data.split(b"\n")
+        for line in complete:
+            self._waiting.append((self._partial + line, self._partial_size + len(line) + 1))
+            self._partial, self._partial_size = b"", 0
+        partial = self._partial + rest
+        self._partial = partial if len(partial) <= LONGEST_LINE else _last_drawn(partial)
+        self._partial_size += len(rest)
+
+    def next(self) -> str | None:
+        """The next complete line; None: there is none."""
+        if not self._waiting:
+            return None
+        line, size = self._waiting.popleft()
+        self.taken += size
+        return _text(line)
 
     def feed(self, data: bytes) -> list[str]:
         """Take more output; returns the lines that it completes."""
-        *complete, rest = (self._partial + data).split(b"\n")
-        self._partial = rest if len(rest) <= LONGEST_LINE else _last_drawn(rest)
-        return [_text(line) for line in complete]
+        self.add(data)
+        return list(iter(self.next, None))
 
     def rest(self) -> list[str]:
         """The last line, if no line break ends it."""
         partial, self._partial = self._partial, b""
+        self.taken += self._partial_size
+        self._partial_size = 0
         return [_text(partial)] if partial else []
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from hopyard.rpc.values import hyperparameters_from_proto
 from hopyard.runner import messages
@@ -20,10 +20,13 @@ from hopyard.runner.leading import Leader
 from hopyard.runner.outbox import Outbox
 from hopyard.runner.program import ProgramLoader
 from hopyard.runner.watch import EXIT_GANG_BROKEN, EXIT_HUNG, Leaving
-from hopyard.snapshotfile import pack, unpack
+from hopyard.snapshotfolder import keep, loadable, remove
 from hopyard.trainer import Report, TrainerDriver, UserCodeError, data_cache
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import resource_manager_pb2
+
+_SENT_SECONDS: Final = 5.0
+"""How long a run waits at most, before it trains, until its agent can know that it does."""
 
 
 class TrainingRun:
@@ -102,14 +105,16 @@ class TrainingRun:
         context.scratch.mkdir(parents=True, exist_ok=True)
         hyperparameters = hyperparameters_from_proto(start.hyperparameters)
         if start.HasField("snapshot"):
-            folder = scratch / "snapshot"
-            file, verified = Path(self._start.snapshot_file), self._start.snapshot_verified
-            unpack(file, folder, start.snapshot.sha256, durable=False, verified=verified)
+            given, unpacked = Path(self._start.snapshot_file), scratch / "snapshot"
+            folder = loadable(given, start.snapshot.sha256, unpacked, verified=self._start.snapshot_verified)
             driver.start(hyperparameters, context, snapshot=folder, position=start.snapshot.position)
-            self._done_with.append(folder)
+            self._done_with.append(unpacked)
         else:
             driver.start(hyperparameters, context)
         self.boundary.started(driver.position, finished=driver.finished)
+        if start.iteration_timeout:
+            # Code that lets no other thread run may come next: from here on the agent looks, too, whether it hangs.
+            self._outbox.wait_until_sent(_SENT_SECONDS)
 
     def _train(self, driver: TrainerDriver, gang: Leader | None) -> resource_manager_pb2.RunEnded:
         boundary = self.boundary
@@ -159,13 +164,13 @@ class TrainingRun:
     def _tidy(self) -> None:
         """Delete what was needed for a moment: when nobody waits for this run. What it leaves at its end the agent deletes."""
         while self._done_with:
-            shutil.rmtree(self._done_with.pop())
+            remove(self._done_with.pop())
 
     def _save(self, driver: TrainerDriver) -> None:
         self._tidy()
         folder = Path(self._start.scratch_folder) / "saving"
         driver.save(folder)
-        self.boundary.save(lambda file: pack(folder, file, durable=False))
+        self.boundary.save(lambda target: keep(folder, target))
         self._done_with.append(folder)
 
 

@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import hopyard
+from hopyard.script import words
 from hopyard.trainer.checks import is_whole, plain_metrics
 
 if TYPE_CHECKING:
+    from hopyard.script.mailbox import MailboxSession
     from hopyard.script.session import Session
 
 __all__ = ["checkpoint", "hyperparameters", "report", "seed"]
 
 _FURTHEST: Final = 2**31 - 1
 _lock = threading.RLock()
-_session: Session | None = None
+_session: Session | MailboxSession | None = None
 _alone_at = 0
 """The position of a script that runs alone."""
 
@@ -49,7 +51,8 @@ def report(
         metrics: Metrics by name; for names that are no Python names.
         position: How far the job has trained, in units; None: one more than before. Each report's is above the last one's.
         checkpoint: A file or folder that holds the training state at this position. It is packed before this returns, and only
-            if a snapshot is wanted. Without one a job that is suspended begins again from scratch.
+            if a snapshot is wanted. Without one a job that is suspended goes on from its processes where a node can dump them
+            (docs/process-snapshots.md), else begins again from scratch.
         **more: Metrics by name. NaN and infinities are legal and count as worst.
 
     Raises:
@@ -129,7 +132,7 @@ def _is_state(checkpoint: str | os.PathLike[str]) -> bool:
     return bool(os.fspath(checkpoint)) and (Path(checkpoint).is_file() or Path(checkpoint).is_dir())
 
 
-def _attached(*, resume: bool) -> Session | None:
+def _attached(*, resume: bool) -> Session | MailboxSession | None:
     """The session with the run's agent, begun on the first call; None: this script runs alone.
 
     Raises:
@@ -138,6 +141,11 @@ def _attached(*, resume: bool) -> Session | None:
     global _session
     if _session is not None:
         _session.need_own_process()
+        return _session
+    if words.VARIABLE in os.environ:
+        from hopyard.script.mailbox import MailboxSession
+
+        _session = MailboxSession(Path(os.environ[words.VARIABLE]), began=hopyard._IMPORTED_AT)
         return _session
     if "HOPYARD_TOKEN" in os.environ or "HOPYARD_SPEAKER" in os.environ:
         # Children that a script forks (data loaders) do not use gRPC, which would warn of them otherwise.

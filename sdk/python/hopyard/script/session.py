@@ -20,7 +20,8 @@ from hopyard.runner.boundary import Boundary
 from hopyard.runner.control import End, Restate, Save, Train
 from hopyard.runner.failures import ended_by
 from hopyard.runner.watch import EXIT_HUNG, Leaving, die_with
-from hopyard.snapshotfile import SnapshotFileError, pack_entry, unpack
+from hopyard.snapshotfile import SnapshotFileError, pack_entry
+from hopyard.snapshotfolder import loadable
 from hopyard.trainer import Report
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import resource_manager_pb2
@@ -97,7 +98,7 @@ class Session:
         if self._resume and start.HasField("snapshot"):
             folder = Path(self._start.scratch_folder) / "checkpoint"
             try:
-                unpack(Path(self._start.snapshot_file), folder, start.snapshot.sha256)
+                folder = loadable(Path(self._start.snapshot_file), start.snapshot.sha256, folder)
             except (SnapshotFileError, OSError) as error:
                 self._fail(error)
             self._checkpoint = next(folder.iterdir())

@@ -88,5 +88,5 @@ def _plain(value: Any) -> JsonValue:
 
 def _short(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return f"[{' '.join(_short(item) for item in value)}]"
+        return f"[{', '.join(_short(item) for item in value)}]"
     return str(value) if isinstance(value, Sequence) else show(value)

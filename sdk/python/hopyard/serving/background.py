@@ -36,6 +36,11 @@ class Background:
         """What the first failed task raised; None while all is well."""
         return self._failure
 
+    @property
+    def stopping(self) -> bool:
+        """Whether no task can be started any more."""
+        return self._stopping
+
     def start(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         """Start a task. It may end by itself; what it raises fails the whole."""
         if self._stopping:

@@ -1,7 +1,7 @@
 """The experiment file: its fields, its errors and its canonical form."""
 
 from hopyard.spec.errors import SpecError, SpecProblem
-from hopyard.spec.load import canonical_json, load_search, load_spec, parse_spec, spec_from_json
+from hopyard.spec.load import canonical_json, load_search, load_spec, parse_spec, placed, spec_from_json
 from hopyard.spec.models import (
     ExperimentSpec,
     GeneratorSpec,
@@ -34,5 +34,6 @@ __all__ = [
     "load_search",
     "load_spec",
     "parse_spec",
+    "placed",
     "spec_from_json",
 ]

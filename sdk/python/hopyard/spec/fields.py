@@ -15,7 +15,7 @@ from hopyard.spec.sizes import size_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRAINER = re.compile(r"([^:\s]+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
-_PLUGIN = re.compile(r"[A-Za-z_][\w.-]*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?")
+_PLUGIN = re.compile(r"remote:[A-Za-z_][\w.-]*|[A-Za-z_][\w.-]*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE_SCHEMA = {"type": "object", "minProperties": 1, "description": "names to written parameters"}
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pydantic import ValidationError
 
+from hopyard.errors import InvalidInput
 from hopyard.space import Problem, field_name, show
 from hopyard.spec.document import read_document
 from hopyard.spec.errors import SpecError, SpecProblem
@@ -70,13 +72,14 @@ def parse_spec(data: Mapping[str, object], source: str = "experiment") -> Experi
     return _checked(*_given(data), source)
 
 
-def canonical_json(spec: ExperimentSpec) -> str:
+def canonical_json(spec: ExperimentSpec, *, defaults: bool = True) -> str:
     """One line of JSON with every field, defaults included; equal specifications give equal text.
 
+    Without `defaults` it has what was said and nothing else: what its policy chooses where nothing was said is still to come.
     Keys are sorted, except the names in `space`: their order is the grid's. Numbers keep their type (1 stays an
     integer, 1.0 a float), since training code may tell them apart.
     """
-    data = spec.model_dump(mode="json")
+    data = spec.model_dump(mode="json", exclude_unset=not defaults)
     space = data.pop("space")
     fields = {**{key: _sorted(value) for key, value in data.items()}, "space": space}
     return json.dumps(dict(sorted(fields.items())), separators=(",", ":"), allow_nan=False)
@@ -93,6 +96,24 @@ def spec_from_json(text: str) -> ExperimentSpec:
     except ValueError as error:
         raise SpecError([SpecProblem("experiment", None, "", f"is not JSON: {error}")]) from None
     return _checked(*_validate(data), "experiment")
+
+
+def placed(error: InvalidInput, text: str, source: str) -> InvalidInput:
+    """An error about a field of an experiment file, `field: ...` or `field what it names: ...`, with its place in the file.
+
+    One that names no field, or has its place already, is answered as it is.
+    """
+    found = re.match(r"([a-z_]+(?:\.\w+)*)(: | \S+)", str(error))
+    path = tuple(found[1].split(".")) if found is not None else ()
+    if isinstance(error, SpecError) or found is None or path[0] not in ExperimentSpec.model_fields:
+        return error
+    if found[2] == ": ":
+        field, message = found[1], str(error)[found.end() :]
+    elif ":" in str(error):
+        field, message = "", str(error)
+    else:
+        return error
+    return SpecError([SpecProblem(source, read_document(text).line(path), field, message)])
 
 
 def _checked(spec: ExperimentSpec | None, mistakes: list[Problem], source: str) -> ExperimentSpec:

@@ -31,6 +31,9 @@ from hopyard.spec.fields import (
 _INT64 = 2**63 - 1
 _MOST = 100_000
 
+REMOTE: Final = "remote:"
+"""With this the names of policies begin that processes of their own serve."""
+
 DEFAULT_PREDICTOR: Final = "pooled"
 """Who is asked about curves when an experiment's file names nobody."""
 
@@ -142,7 +145,39 @@ class GeneratorSpec(_PluginSpec):
 class PolicySpec(_PluginSpec):
     """What decides which job runs where; further fields are the policy's own parameters."""
 
-    name: PluginName = Field("default", description="A policy's name (see `hopyard plugins`) or module:Class.")
+    name: PluginName = Field(
+        "default",
+        description="A policy's name (see `hopyard plugins`), module:Class, or remote:NAME for one that a process of its own "
+        "serves under that name.",
+    )
+    command: Command | None = Field(
+        None,
+        description="Instead of a name: a program that the scheduler starts, in the experiment's code, as the policy's process; "
+        "none: the policy is the one named.",
+    )
+
+    @property
+    def dials_in(self) -> str:
+        """The name under which processes serve it; empty: none does."""
+        return self.name.removeprefix(REMOTE) if self.command is None and self.name.startswith(REMOTE) else ""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it runs in a process of its own."""
+        return self.command is not None or bool(self.dials_in)
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.name if self.command is None else " ".join(self.command)
+
+    @model_validator(mode="after")
+    def _command_or_name(self) -> Self:
+        if self.command is not None and "name" in self.model_fields_set and self.name != "default":
+            raise problems_error(
+                [Problem(("name",), f"found {self.name!r} beside command: the policy is the program, or the one named")]
+            )
+        return self
 
 
 class PredictorSpec(_PluginSpec):
@@ -197,9 +232,17 @@ class SnapshotSpec(_Section):
     """How training state is kept."""
 
     provider: Literal["auto", "framework", "criu"] = Field(
-        "auto", description="What takes snapshots; auto: framework for a trainer, else what the node offers."
+        "auto",
+        description="What takes snapshots: framework: the program's own save and load; criu: the node dumps the processes of a "
+        "command. auto: on nodes that have criu, it for a log program, and for a Python script where that gives no checkpoint; else "
+        "framework.",
     )
-    every: int = Field(1, ge=1, description="Units between two snapshots of a running job.")
+    every: int | None = Field(
+        None,
+        ge=1,
+        description="Units between two snapshots of a running job. None: 1; with criu, and in log mode, only when the job leaves its "
+        "machine, or where the policy asks. With auto a script's processes are dumped only when it leaves its machine.",
+    )
     ship_every: int | None = Field(
         None,
         ge=0,

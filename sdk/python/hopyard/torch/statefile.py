@@ -51,16 +51,29 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
     torch.save(plain(state, "state"), path)
 
 
-def read_state(path: Path) -> dict[str, Any]:
+def read_state(path: Path, *, mapped: bool = False) -> dict[str, Any]:
     """Read what `write_state` wrote; tensors come to the CPU.
+
+    With `mapped` they are pages of the file, for callers who copy them at once (`unmapped`).
 
     Raises:
         SnapshotStateError: the file is missing, damaged, or holds more than tensors and plain containers.
     """
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
         raise SnapshotStateError(f"{path} cannot be read: {error}") from error
     if not isinstance(state, dict):
         raise SnapshotStateError(f"{path} holds a {type(state).__name__}; expected a dict")
     return state
+
+
+def unmapped(value: Any) -> Any:
+    """A copy of `value` whose tensors are in memory of their own."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return type(value)({key: unmapped(item) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return type(value)(unmapped(item) for item in value)
+    return value

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -19,8 +22,13 @@ from hopyard.torch.rng import capture_random_states, restore_random_states, seed
 from hopyard.torch.statefile import read_state, write_state
 from hopyard.trainer import SnapshotStateError, Trainer
 
+if TYPE_CHECKING:
+    from hopyard.torch.gang import TorchGang
+
 _FILE: Final = "torch.pt"
 _FORMAT: Final = 1
+_WARMING: Final = 3
+_TIMED: Final = 10
 
 
 class TorchTrainer(Trainer):
@@ -38,6 +46,10 @@ class TorchTrainer(Trainer):
     A snapshot holds model, optimizer, scheduler, scaler, all random states and the place in the shuffled data. On a CPU
     with the same number of threads a training gives the same bits however often it is suspended; on a GPU it does so
     as far as PyTorch's deterministic algorithms reach.
+
+    On a gang (`docs/gangs.md`) each rank trains on its part of every batch, through a DistributedDataParallel, so that the batch is
+    the same on any number of machines; `evaluate()` is divided likewise. A snapshot goes on on any number of machines: the results
+    differ by rounding, and as far as a part is not as the whole (batch normalization, dropout).
 
     Hyperparameters that change during training: `lr` and every other option of the optimizer by its name, the numbers
     of the scheduler by theirs, and `batch_size`, also in mid-epoch. For others, or where `build_optimizer` names them
@@ -70,13 +82,23 @@ class TorchTrainer(Trainer):
     deterministic: bool = True
     """Uses deterministic algorithms only: on a CPU strictly; on a GPU with a warning where PyTorch has none."""
 
+    find_unused_parameters: bool = False
+    """On a gang: look in every step for parameters that got no gradient. Needed only where the loss leaves out some; it takes time."""
+
+    exchange_timeout: float = 600.0
+    """On a gang: seconds that a rank waits for another one in an exchange, before the run fails."""
+
     model: torch.nn.Module
+    """The model; on a gang, in `train_batch`, the DistributedDataParallel around it: gradients are exchanged where that is called."""
+
     optimizer: torch.optim.Optimizer
     scheduler: LRScheduler | None
     scaler: torch.amp.GradScaler | None
     batches: ShuffledBatches
 
     _queue: BatchQueue | None = None
+    _gang: TorchGang | None = None
+    _parallel: torch.nn.Module | None = None
     _applied: Mapping[str, Any] | None = None
     _built: Mapping[str, Any] = {}
 
@@ -130,7 +152,10 @@ class TorchTrainer(Trainer):
         return known
 
     def train_batch(self, batch: Any) -> torch.Tensor:
-        """Train on one batch and return its loss; override it for clipping, accumulation and the like."""
+        """Train on one batch and return its loss; override it for clipping, accumulation and the like.
+
+        On a gang it is this rank's part of the batch; after `backward()` the gradients are those of the whole.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast():
             loss = self.loss(self.model, batch)
@@ -171,13 +196,14 @@ class TorchTrainer(Trainer):
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
         """Seed everything, then make model, optimizer, scheduler, scaler and data."""
-        if self.context.world_size > 1:
-            raise NotImplementedError(
-                f"{type(self).__qualname__} trains on one machine; it was placed on {self.context.world_size}"
-            )
         prepare_process(self.device, deterministic=self.deterministic)
         seed_everything(self.context.seed)
         self.model = self.build_model(hyperparameters).to(self.device)
+        if self.context.world_size > 1:
+            from hopyard.torch.gang import TorchGang
+
+            self._gang = TorchGang(self.context, self.device, self.exchange_timeout)
+            self._parallel = self._gang.wrapped(self.model, find_unused_parameters=self.find_unused_parameters)
         self.optimizer = self.build_optimizer(self.model, hyperparameters)
         self.scheduler = self.build_scheduler(self.optimizer, hyperparameters)
         self.scaler = self.build_scaler(hyperparameters)
@@ -189,8 +215,12 @@ class TorchTrainer(Trainer):
             seed=self.context.seed,
             smallest=self.smallest_batch,
         )
-        self._queue = BatchQueue(self._train_data, self.batches, ahead=self.prefetch)
+        if self._gang is not None:
+            self._queue = BatchQueue(self._train_data, self.batches, ahead=self.prefetch, part=self._gang.part)
+        else:
+            self._queue = BatchQueue(self._train_data, self.batches, ahead=self.prefetch)
         self._built = hyperparameters
+        self._draw_apart()
 
     def setup(self, hyperparameters: Mapping[str, Any], changed: frozenset[str]) -> None:
         """Put what changed in force through `change`; what `build` used is in force already."""
@@ -209,10 +239,17 @@ class TorchTrainer(Trainer):
     def train(self) -> dict[str, float]:
         """Train `self.units` epochs or steps; reports the mean `train_loss` of their examples."""
         self.model.train()
+        if self._gang is None:
+            total, examples = self._train_units()
+            return {"train_loss": total.item() / examples}
+        with self._gang.exchanging(), self._calling_parallel():
+            total, examples = self._train_units()
+            return {"train_loss": self._gang.summed({"total": total})["total"] / examples}
+
+    def _train_units(self) -> tuple[torch.Tensor, int]:
+        """Trains; the sum of the losses of this rank's examples, and how many examples all ranks had."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         examples = 0
-        queue = self._queue
-        assert queue is not None  # it is built
         per_step = self._schedule is not None and self._schedule.per_step
         for unit in range(self.position, self.position + self.units):
             self.follow(unit)
@@ -220,27 +257,72 @@ class TorchTrainer(Trainer):
                 if per_step:
                     self.follow(unit)
                 before = self.batches.epoch
-                indices, batch = queue.next()
-                loss = self.train_batch(self._to_device(batch))
-                total += loss.double() * len(indices)
-                examples += len(indices)
-                self.steps += 1
+                loss, mine, count = self._step()
+                if mine:
+                    total += loss.double() * mine
+                examples += count
                 if self.unit == "step" or self.batches.epoch != before:
                     break
             if self.scheduler is not None:
                 self.scheduler.step()
-        return {"train_loss": total.item() / examples}
+        return total, examples
+
+    def _step(self) -> tuple[torch.Tensor, int, int]:
+        """One optimizer step: the loss, and of how many examples it is here and on all ranks."""
+        assert self._queue is not None  # it is built
+        indices, batch = self._queue.next()
+        mine = len(indices) if self._gang is None else self._gang.begin(indices)
+        loss = self.train_batch(self._to_device(batch))
+        self.steps += 1
+        return loss, mine, len(indices)
+
+    def profile(self) -> float:
+        """How long `train()` would take: told from a few of its steps, on each rank as many; the first ones make things ready."""
+        self.model.train()
+        with self._gang.exchanging() if self._gang is not None else nullcontext(), self._calling_parallel():
+            self._steps_ready(_WARMING)
+            began = time.perf_counter()
+            self._steps_ready(_TIMED)
+            each = (time.perf_counter() - began) / _TIMED
+        of_unit = 1 if self.unit == "step" else -(-self.batches.count // self.batches.batch_size)
+        return each * of_unit * self.unit_per_iteration
+
+    def _steps_ready(self, steps: int) -> None:
+        losses = [self._step()[0] for _ in range(steps)]
+        losses[-1].item()  # On a GPU what was asked for is done now.
+
+    @contextmanager
+    def _calling_parallel(self) -> Iterator[None]:
+        """While it trains on a gang, `model` is what exchanges gradients."""
+        if self._parallel is None:
+            yield
+            return
+        alone, self.model = self.model, self._parallel
+        try:
+            yield
+        finally:
+            self.model = alone
+
+    def _draw_apart(self) -> None:
+        """Ranks must not draw the same numbers for different examples; rank 0 goes on as one process would."""
+        if self.context.rank:
+            text = f"{self.context.seed}/{self.steps}/{self.context.rank}"
+            seed_everything(int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big"))
 
     def evaluate(self) -> dict[str, float]:
         """Report `loss` and `metrics` on the evaluation data; nothing if there is none. Draws no random numbers."""
         if self._eval_data is None:
             return {}
         count = length_of(self._eval_data)
+        mine = torch.arange(count)
+        divided = self._gang is not None and count >= self._gang.size  # Else each rank looks at all of the few.
+        if self._gang is not None and divided:
+            mine = self._gang.part(mine)
         sums: dict[str, torch.Tensor | float] = {}
         states = capture_random_states(self.device)
         self.model.eval()
         with torch.no_grad():
-            for indices in torch.split(torch.arange(count), self.eval_batch_size):
+            for indices in torch.split(mine, self.eval_batch_size):
                 batch = self._to_device(batch_of(self._eval_data, indices))
                 with self.autocast():
                     values: dict[str, torch.Tensor | float] = {
@@ -253,6 +335,9 @@ class TorchTrainer(Trainer):
         self.model.train()
         restore_random_states(states, self.device)
         self.examples = count
+        if self._gang is not None and divided:
+            with self._gang.exchanging():
+                sums = {**self._gang.summed(sums)}
         return {name: float(value) / count for name, value in sums.items()}
 
     def save(self, directory: Path) -> None:
@@ -293,11 +378,14 @@ class TorchTrainer(Trainer):
         self.steps = state.get("steps", 0)
         self._applied = state["hyperparameters"]
         restore_random_states(state["random"], self.device)
+        self._draw_apart()
 
     def close(self) -> None:
-        """End the thread that makes batches ready."""
+        """End the thread that makes batches ready, and leave the gang."""
         if self._queue is not None:
             self._queue.close()
+        if self._gang is not None:
+            self._gang.close()
 
     def _to_device(self, batch: Any) -> Any:
         if isinstance(batch, torch.Tensor):

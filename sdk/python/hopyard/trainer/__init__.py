@@ -8,6 +8,7 @@ from hopyard.trainer.cache import DataCache, cached, data_cache
 from hopyard.trainer.driver import Report, TrainerDriver
 from hopyard.trainer.errors import (
     DriverUsageError,
+    GangError,
     MetricsError,
     Phase,
     SnapshotStateError,
@@ -21,6 +22,7 @@ __all__ = [
     "STATE_FOLDER",
     "DataCache",
     "DriverUsageError",
+    "GangError",
     "MetricsError",
     "Phase",
     "Report",

@@ -30,7 +30,8 @@ class TrainerContext:
         addresses: hosts of all ranks, by rank; empty for one process alone.
         rendezvous: HOST:PORT on rank 0's host, kept for this gang, where the ranks may meet (rank 0 listens, with
             SO_REUSEADDR, as torch.distributed does); new in every run. Empty for one process alone.
-        mode: `train`, or `evaluate` for a run that only evaluates (a part of) the data.
+        mode: `train`, `evaluate` for a run that only evaluates (a part of) the data, or `profile` for one that only finds out how
+            long an iteration takes.
     """
 
     seed: int
@@ -41,7 +42,7 @@ class TrainerContext:
     world_size: int = 1
     addresses: tuple[str, ...] = ()
     rendezvous: str = ""
-    mode: Literal["train", "evaluate"] = "train"
+    mode: Literal["train", "evaluate", "profile"] = "train"
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -51,8 +52,8 @@ class TrainerContext:
             raise ValueError(
                 f"TrainerContext.rank is {self.rank} of world_size {self.world_size}; allowed: 0 <= rank < world_size"
             )
-        if self.mode not in ("train", "evaluate"):  # a caller may not be type-checked
-            raise ValueError(f"TrainerContext.mode is {self.mode!r}; allowed: 'train', 'evaluate'")
+        if self.mode not in ("train", "evaluate", "profile"):  # a caller may not be type-checked
+            raise ValueError(f"TrainerContext.mode is {self.mode!r}; allowed: 'train', 'evaluate', 'profile'")
 
     def data(self, load: Callable[[Path], T]) -> T:
         """What `load` makes of this run's partition, kept in memory for the runs that follow here (`hopyard.trainer.cached`).
@@ -79,6 +80,7 @@ class Trainer(ABC):
            v
         train() -> metrics            one iteration; then the position advances
         [evaluate]() -> metrics       after each train(), or alone in a run with mode `evaluate`
+        [profile]() -> seconds        alone in a run with mode `profile`
            |
            |-- at a boundary, any number of times:  save(directory)
            |-- at a boundary where hyperparameters change:  setup(hyperparameters, changed)
@@ -221,9 +223,19 @@ class Trainer(ABC):
         """Measure the model without changing it; may set `self.examples`. Not defined here."""
         raise NotImplementedError(f"{type(self).__qualname__} does not define evaluate()")
 
+    def profile(self) -> float:
+        """How many seconds `train()` would take now, found out with less effort. The model is thrown away afterwards. Not defined here.
+
+        Called alone, in a run with mode `profile`: by a policy that plans with such times.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} does not define profile()")
+
     @abstractmethod
     def save(self, directory: Path) -> None:
-        """Write the training state as files into `directory`, which exists and is empty. No links in it."""
+        """Write the training state as files into `directory`, which exists and is empty. No links in it.
+
+        What lies there afterwards is the snapshot itself: nobody changes it any more.
+        """
 
     @abstractmethod
     def load(self, directory: Path) -> None:

@@ -20,7 +20,7 @@ from hopyard.trainer.checks import (
     is_whole,
     joined_metrics,
 )
-from hopyard.trainer.errors import DriverUsageError, Phase, SnapshotStateError, UserCodeError
+from hopyard.trainer.errors import DriverUsageError, GangError, Phase, SnapshotStateError, UserCodeError
 from hopyard.trainer.header import HEADER_NAME, STATE_FOLDER, SnapshotHeader, read_header, write_header
 
 
@@ -140,7 +140,7 @@ class TrainerDriver:
             self._take_up(snapshot, header)
 
     def step(self, *, until: int | None = None) -> Report:
-        """Train one iteration (mode `evaluate`: evaluate once; the position stays).
+        """Train one iteration (mode `evaluate`: evaluate once, mode `profile`: profile once; the position stays).
 
         Args:
             until: a position the job should not pass. A trainer with `stops_anywhere` ends the iteration there; any
@@ -150,6 +150,8 @@ class TrainerDriver:
         trainer = self.trainer
         if trainer.context.mode == "evaluate":
             return self._evaluate_only(trainer)
+        if trainer.context.mode == "profile":
+            return self._profile(trainer)
         if trainer._finished:
             raise DriverUsageError(f"step(): {self._name} finished at position {self._position}: nothing is left")
         if until is not None and until <= self._position:
@@ -208,8 +210,10 @@ class TrainerDriver:
         """
         self._require(_State.READY, "save()")
         trainer = self.trainer
-        if trainer.context.mode == "evaluate":
-            raise DriverUsageError("save() in a run with mode 'evaluate': it has no state of its own to save")
+        if trainer.context.mode != "train":
+            raise DriverUsageError(
+                f"save() in a run with mode {trainer.context.mode!r}: it has no state of its own to save"
+            )
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise DriverUsageError(f"save(): {directory} is not empty")
@@ -294,6 +298,13 @@ class TrainerDriver:
         metrics, examples = self._evaluated(trainer)
         return self._report(trainer, metrics, self._clock() - began, examples)
 
+    def _profile(self, trainer: Trainer) -> Report:
+        began = self._clock()
+        with self._user(Phase.PROFILE):
+            returned = {"seconds": trainer.profile()}
+            metrics = checked_metrics(returned, trainer=self._name, phase=Phase.PROFILE, position=self._position)
+        return self._report(trainer, metrics, self._clock() - began, None)
+
     def _report(self, trainer: Trainer, metrics: dict[str, float], seconds: float, examples: int | None) -> Report:
         in_force: Mapping[str, Any] | None = None
         if self._echo:
@@ -328,10 +339,10 @@ class TrainerDriver:
 
     @contextmanager
     def _user(self, phase: Phase) -> Iterator[None]:
-        """Run the user's code; what it raises becomes a `UserCodeError`, unless it says that the snapshot is bad."""
+        """Run the user's code; what it raises becomes a `UserCodeError`, unless it says that the snapshot or the gang is bad."""
         try:
             yield
-        except (UserCodeError, SnapshotStateError):
+        except (UserCodeError, SnapshotStateError, GangError):
             self._fail()
             raise
         except (Exception, SystemExit) as error:  # sys.exit() in a trainer must not end a warm runner

@@ -6,6 +6,7 @@
       UserCodeError         the user's code failed: counts towards `max_failures`; another machine would fail alike
         MetricsError        ... because it returned something that is not a mapping of str to float
       SnapshotStateError    the snapshot is not what was promised: fetch another copy or go further back
+      GangError             the ranks of a gang do not come together: not the code's fault, the job goes on from its snapshot
       DriverUsageError      the caller of the driver broke its contract: a bug in the caller, not in the user's code
 """
 
@@ -28,6 +29,7 @@ class Phase(StrEnum):
     LOAD = "load"
     TRAIN = "train"
     EVALUATE = "evaluate"
+    PROFILE = "profile"
     SAVE = "save"
     CLOSE = "close"
 
@@ -78,6 +80,10 @@ class MetricsError(UserCodeError):
 
 class SnapshotStateError(TrainerError):
     """A snapshot directory is incomplete, unreadable, or not of the position that was asked for."""
+
+
+class GangError(TrainerError):
+    """The ranks of a gang do not come together, or one of them does not come to an exchange in time."""
 
 
 class DriverUsageError(TrainerError):

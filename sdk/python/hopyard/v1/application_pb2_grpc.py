@@ -57,26 +57,29 @@ class ApplicationServiceServicer(object):
     """
 
     def Attach(self, request_iterator, context):
-        """One stream from the process's start to its end. The process sends `attach`, then gets one `start` after the other
+        """One stream from the process's start to its end. The process says `hello`, then gets one `start` after the other
         (a trainer-mode runner) or exactly one (a script), and answers each with `started`, reports, snapshots and `ended`.
         A script may attach when it has something to say: its agent has said `started` already. One that ends by itself, with
         exit code 0 and without `ended`, has finished its job at the position of its last report.
         A report at or beyond `allowed`, and one with at_until, waits for a decision; others do not.
-        When the agent is gone, the process ends itself.
+        When the agent is gone, the process ends itself (exit code 75).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SaveState(self, request_iterator, context):
-        """Puts packed state into the agent's snapshot folder: for processes that do not write files themselves.
+        """Puts state into the agent's snapshot folder: a file or folder of this computer, which the agent packs and names (`path`), or
+        bytes. The process then tells of it as `snapshot_taken`, with the snapshot that is answered.
+        INVALID_ARGUMENT and NOT_FOUND: the state is not what a snapshot can hold, which is the program's mistake.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadState(self, request, context):
-        """The packed state that this run starts from.
+        """The state that this run starts from, verified: unpacked to a folder, or as its packed bytes. NOT_FOUND: there is none.
+        DATA_LOSS: it is damaged; what came before is not to be used, and the run ends as LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -927,8 +927,11 @@ class HasBlobsRequest(google.protobuf.message.Message):
 
     SHA256_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
+    OWNED_FIELD_NUMBER: builtins.int
     owner: builtins.str
     """When set, it becomes an owner of those that are there: what is answered then stays."""
+    owned: builtins.bool
+    """Nobody becomes an owner: answered are those that the owner above owns already."""
     @property
     def sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """At most 1000."""
@@ -938,8 +941,9 @@ class HasBlobsRequest(google.protobuf.message.Message):
         *,
         sha256: collections.abc.Iterable[builtins.str] | None = ...,
         owner: builtins.str = ...,
+        owned: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["owner", b"owner", "sha256", b"sha256"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["owned", b"owned", "owner", b"owner", "sha256", b"sha256"]) -> None: ...
 
 Global___HasBlobsRequest: typing_extensions.TypeAlias = HasBlobsRequest
 

@@ -80,16 +80,6 @@ class AppStatServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsResponse.FromString,
                 _registered_method=True)
-        self.ListPlanNodes = channel.unary_unary(
-                '/hopyard.v1.AppStatService/ListPlanNodes',
-                request_serializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesRequest.SerializeToString,
-                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesResponse.FromString,
-                _registered_method=True)
-        self.GetPlanNode = channel.unary_unary(
-                '/hopyard.v1.AppStatService/GetPlanNode',
-                request_serializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeRequest.SerializeToString,
-                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeResponse.FromString,
-                _registered_method=True)
         self.PutBlob = channel.stream_unary(
                 '/hopyard.v1.AppStatService/PutBlob',
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.PutBlobRequest.SerializeToString,
@@ -192,21 +182,6 @@ class AppStatServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListPlanNodes(self, request, context):
-        """Nodes of the search plan below a root, ordered by where they begin, paged.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetPlanNode(self, request, context):
-        """One node of the search plan with its references, its results by position, paged, and the snapshots that the store has of it.
-        NOT_FOUND when there is no such node.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def PutBlob(self, request_iterator, context):
         """Puts packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS when the hash differs.
         Idempotent: what is there is not written again.
@@ -297,16 +272,6 @@ def add_AppStatServiceServicer_to_server(servicer, server):
                     servicer.QueryJobs,
                     request_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsResponse.SerializeToString,
-            ),
-            'ListPlanNodes': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListPlanNodes,
-                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesRequest.FromString,
-                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesResponse.SerializeToString,
-            ),
-            'GetPlanNode': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetPlanNode,
-                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeRequest.FromString,
-                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeResponse.SerializeToString,
             ),
             'PutBlob': grpc.stream_unary_rpc_method_handler(
                     servicer.PutBlob,
@@ -594,60 +559,6 @@ class AppStatService(object):
             _registered_method=True)
 
     @staticmethod
-    def ListPlanNodes(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/hopyard.v1.AppStatService/ListPlanNodes',
-            hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesRequest.SerializeToString,
-            hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetPlanNode(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/hopyard.v1.AppStatService/GetPlanNode',
-            hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeRequest.SerializeToString,
-            hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def PutBlob(request_iterator,
             target,
             options=(),
@@ -810,9 +721,129 @@ class AppStatService(object):
             _registered_method=True)
 
 
+class SearchPlanServiceStub(object):
+    """The search plan, a projection of the journal: what was trained, keyed by what it is. AppStat serves it beside AppStatService.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListPlanNodes = channel.unary_unary(
+                '/hopyard.v1.SearchPlanService/ListPlanNodes',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesResponse.FromString,
+                _registered_method=True)
+        self.GetPlanNode = channel.unary_unary(
+                '/hopyard.v1.SearchPlanService/GetPlanNode',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeResponse.FromString,
+                _registered_method=True)
+
+
+class SearchPlanServiceServicer(object):
+    """The search plan, a projection of the journal: what was trained, keyed by what it is. AppStat serves it beside AppStatService.
+    """
+
+    def ListPlanNodes(self, request, context):
+        """Nodes of the search plan below a root, ordered by where they begin, paged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPlanNode(self, request, context):
+        """One node of the search plan with its references, its results by position, paged, and the snapshots that the store has of it.
+        NOT_FOUND when there is no such node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_SearchPlanServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListPlanNodes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPlanNodes,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesResponse.SerializeToString,
+            ),
+            'GetPlanNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlanNode,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'hopyard.v1.SearchPlanService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('hopyard.v1.SearchPlanService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class SearchPlanService(object):
+    """The search plan, a projection of the journal: what was trained, keyed by what it is. AppStat serves it beside AppStatService.
+    """
+
+    @staticmethod
+    def ListPlanNodes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.SearchPlanService/ListPlanNodes',
+            hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.ListPlanNodesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPlanNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.SearchPlanService/GetPlanNode',
+            hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.GetPlanNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class CatalogServiceStub(object):
-    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService. (A service of its own: type checkers take
-    twice as long for each further method of a service's generated stub.)
+    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService.
     """
 
     def __init__(self, channel):
@@ -839,8 +870,7 @@ class CatalogServiceStub(object):
 
 
 class CatalogServiceServicer(object):
-    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService. (A service of its own: type checkers take
-    twice as long for each further method of a service's generated stub.)
+    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService.
     """
 
     def PutDataSet(self, request, context):
@@ -891,8 +921,7 @@ def add_CatalogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CatalogService(object):
-    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService. (A service of its own: type checkers take
-    twice as long for each further method of a service's generated stub.)
+    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService.
     """
 
     @staticmethod

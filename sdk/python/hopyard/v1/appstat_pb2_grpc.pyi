@@ -27,14 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 _AppStatServiceBeginEpochType = typing_extensions.TypeVar(
     '_AppStatServiceBeginEpochType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.BeginEpochRequest,
         hopyard.v1.appstat_pb2.BeginEpochResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.BeginEpochRequest,
         hopyard.v1.appstat_pb2.BeginEpochResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.BeginEpochRequest,
         hopyard.v1.appstat_pb2.BeginEpochResponse,
@@ -43,14 +42,13 @@ _AppStatServiceBeginEpochType = typing_extensions.TypeVar(
 
 _AppStatServiceAppendJournalType = typing_extensions.TypeVar(
     '_AppStatServiceAppendJournalType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.AppendJournalRequest,
         hopyard.v1.appstat_pb2.AppendJournalResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.AppendJournalRequest,
         hopyard.v1.appstat_pb2.AppendJournalResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.AppendJournalRequest,
         hopyard.v1.appstat_pb2.AppendJournalResponse,
@@ -59,14 +57,13 @@ _AppStatServiceAppendJournalType = typing_extensions.TypeVar(
 
 _AppStatServiceImportJournalType = typing_extensions.TypeVar(
     '_AppStatServiceImportJournalType',
-    grpc.StreamUnaryMultiCallable[
+    bound=typing.Union[grpc.StreamUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ImportJournalRequest,
         hopyard.v1.appstat_pb2.ImportJournalResponse,
-    ],
-    grpc.aio.StreamUnaryMultiCallable[
+    ], grpc.aio.StreamUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ImportJournalRequest,
         hopyard.v1.appstat_pb2.ImportJournalResponse,
-    ],
+    ]],
     default=grpc.StreamUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ImportJournalRequest,
         hopyard.v1.appstat_pb2.ImportJournalResponse,
@@ -75,14 +72,13 @@ _AppStatServiceImportJournalType = typing_extensions.TypeVar(
 
 _AppStatServiceReadJournalType = typing_extensions.TypeVar(
     '_AppStatServiceReadJournalType',
-    grpc.UnaryStreamMultiCallable[
+    bound=typing.Union[grpc.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.ReadJournalRequest,
         hopyard.v1.appstat_pb2.ReadJournalResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
+    ], grpc.aio.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.ReadJournalRequest,
         hopyard.v1.appstat_pb2.ReadJournalResponse,
-    ],
+    ]],
     default=grpc.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.ReadJournalRequest,
         hopyard.v1.appstat_pb2.ReadJournalResponse,
@@ -91,14 +87,13 @@ _AppStatServiceReadJournalType = typing_extensions.TypeVar(
 
 _AppStatServiceListStreamsType = typing_extensions.TypeVar(
     '_AppStatServiceListStreamsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ListStreamsRequest,
         hopyard.v1.appstat_pb2.ListStreamsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ListStreamsRequest,
         hopyard.v1.appstat_pb2.ListStreamsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ListStreamsRequest,
         hopyard.v1.appstat_pb2.ListStreamsResponse,
@@ -107,14 +102,13 @@ _AppStatServiceListStreamsType = typing_extensions.TypeVar(
 
 _AppStatServiceQueryStatisticsType = typing_extensions.TypeVar(
     '_AppStatServiceQueryStatisticsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryStatisticsRequest,
         hopyard.v1.appstat_pb2.QueryStatisticsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryStatisticsRequest,
         hopyard.v1.appstat_pb2.QueryStatisticsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryStatisticsRequest,
         hopyard.v1.appstat_pb2.QueryStatisticsResponse,
@@ -123,14 +117,13 @@ _AppStatServiceQueryStatisticsType = typing_extensions.TypeVar(
 
 _AppStatServiceWatchStatisticsType = typing_extensions.TypeVar(
     '_AppStatServiceWatchStatisticsType',
-    grpc.UnaryStreamMultiCallable[
+    bound=typing.Union[grpc.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.WatchStatisticsRequest,
         hopyard.v1.appstat_pb2.WatchStatisticsResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
+    ], grpc.aio.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.WatchStatisticsRequest,
         hopyard.v1.appstat_pb2.WatchStatisticsResponse,
-    ],
+    ]],
     default=grpc.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.WatchStatisticsRequest,
         hopyard.v1.appstat_pb2.WatchStatisticsResponse,
@@ -139,14 +132,13 @@ _AppStatServiceWatchStatisticsType = typing_extensions.TypeVar(
 
 _AppStatServiceQueryExperimentsType = typing_extensions.TypeVar(
     '_AppStatServiceQueryExperimentsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryExperimentsRequest,
         hopyard.v1.appstat_pb2.QueryExperimentsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryExperimentsRequest,
         hopyard.v1.appstat_pb2.QueryExperimentsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryExperimentsRequest,
         hopyard.v1.appstat_pb2.QueryExperimentsResponse,
@@ -155,62 +147,28 @@ _AppStatServiceQueryExperimentsType = typing_extensions.TypeVar(
 
 _AppStatServiceQueryJobsType = typing_extensions.TypeVar(
     '_AppStatServiceQueryJobsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryJobsRequest,
         hopyard.v1.appstat_pb2.QueryJobsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryJobsRequest,
         hopyard.v1.appstat_pb2.QueryJobsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryJobsRequest,
         hopyard.v1.appstat_pb2.QueryJobsResponse,
-    ],
-)
-
-_AppStatServiceListPlanNodesType = typing_extensions.TypeVar(
-    '_AppStatServiceListPlanNodesType',
-    grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
-        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
-        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
-        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
-    ],
-)
-
-_AppStatServiceGetPlanNodeType = typing_extensions.TypeVar(
-    '_AppStatServiceGetPlanNodeType',
-    grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
-        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
-        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
-        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
     ],
 )
 
 _AppStatServicePutBlobType = typing_extensions.TypeVar(
     '_AppStatServicePutBlobType',
-    grpc.StreamUnaryMultiCallable[
+    bound=typing.Union[grpc.StreamUnaryMultiCallable[
         hopyard.v1.appstat_pb2.PutBlobRequest,
         hopyard.v1.appstat_pb2.PutBlobResponse,
-    ],
-    grpc.aio.StreamUnaryMultiCallable[
+    ], grpc.aio.StreamUnaryMultiCallable[
         hopyard.v1.appstat_pb2.PutBlobRequest,
         hopyard.v1.appstat_pb2.PutBlobResponse,
-    ],
+    ]],
     default=grpc.StreamUnaryMultiCallable[
         hopyard.v1.appstat_pb2.PutBlobRequest,
         hopyard.v1.appstat_pb2.PutBlobResponse,
@@ -219,14 +177,13 @@ _AppStatServicePutBlobType = typing_extensions.TypeVar(
 
 _AppStatServiceGetBlobType = typing_extensions.TypeVar(
     '_AppStatServiceGetBlobType',
-    grpc.UnaryStreamMultiCallable[
+    bound=typing.Union[grpc.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.GetBlobRequest,
         hopyard.v1.appstat_pb2.GetBlobResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
+    ], grpc.aio.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.GetBlobRequest,
         hopyard.v1.appstat_pb2.GetBlobResponse,
-    ],
+    ]],
     default=grpc.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.GetBlobRequest,
         hopyard.v1.appstat_pb2.GetBlobResponse,
@@ -235,14 +192,13 @@ _AppStatServiceGetBlobType = typing_extensions.TypeVar(
 
 _AppStatServiceHasBlobsType = typing_extensions.TypeVar(
     '_AppStatServiceHasBlobsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.HasBlobsRequest,
         hopyard.v1.appstat_pb2.HasBlobsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.HasBlobsRequest,
         hopyard.v1.appstat_pb2.HasBlobsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.HasBlobsRequest,
         hopyard.v1.appstat_pb2.HasBlobsResponse,
@@ -251,14 +207,13 @@ _AppStatServiceHasBlobsType = typing_extensions.TypeVar(
 
 _AppStatServiceDeleteBlobsType = typing_extensions.TypeVar(
     '_AppStatServiceDeleteBlobsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.DeleteBlobsRequest,
         hopyard.v1.appstat_pb2.DeleteBlobsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.DeleteBlobsRequest,
         hopyard.v1.appstat_pb2.DeleteBlobsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.DeleteBlobsRequest,
         hopyard.v1.appstat_pb2.DeleteBlobsResponse,
@@ -267,14 +222,13 @@ _AppStatServiceDeleteBlobsType = typing_extensions.TypeVar(
 
 _AppStatServiceListBlobsType = typing_extensions.TypeVar(
     '_AppStatServiceListBlobsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ListBlobsRequest,
         hopyard.v1.appstat_pb2.ListBlobsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ListBlobsRequest,
         hopyard.v1.appstat_pb2.ListBlobsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ListBlobsRequest,
         hopyard.v1.appstat_pb2.ListBlobsResponse,
@@ -283,21 +237,20 @@ _AppStatServiceListBlobsType = typing_extensions.TypeVar(
 
 _AppStatServiceSweepBlobsType = typing_extensions.TypeVar(
     '_AppStatServiceSweepBlobsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.SweepBlobsRequest,
         hopyard.v1.appstat_pb2.SweepBlobsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.SweepBlobsRequest,
         hopyard.v1.appstat_pb2.SweepBlobsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.SweepBlobsRequest,
         hopyard.v1.appstat_pb2.SweepBlobsResponse,
     ],
 )
 
-class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServiceListPlanNodesType, _AppStatServiceGetPlanNodeType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
+class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
     """Where everything that must survive lives. The scheduler is its only writer of the journal."""
 
     @typing.overload
@@ -337,14 +290,6 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.QueryJobsRequest,
             hopyard.v1.appstat_pb2.QueryJobsResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            hopyard.v1.appstat_pb2.ListPlanNodesRequest,
-            hopyard.v1.appstat_pb2.ListPlanNodesResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            hopyard.v1.appstat_pb2.GetPlanNodeRequest,
-            hopyard.v1.appstat_pb2.GetPlanNodeResponse,
         ],
         grpc.StreamUnaryMultiCallable[
             hopyard.v1.appstat_pb2.PutBlobRequest,
@@ -410,14 +355,6 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
             hopyard.v1.appstat_pb2.QueryJobsRequest,
             hopyard.v1.appstat_pb2.QueryJobsResponse,
         ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            hopyard.v1.appstat_pb2.ListPlanNodesRequest,
-            hopyard.v1.appstat_pb2.ListPlanNodesResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            hopyard.v1.appstat_pb2.GetPlanNodeRequest,
-            hopyard.v1.appstat_pb2.GetPlanNodeResponse,
-        ],
         grpc.aio.StreamUnaryMultiCallable[
             hopyard.v1.appstat_pb2.PutBlobRequest,
             hopyard.v1.appstat_pb2.PutBlobResponse,
@@ -476,14 +413,6 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
     QueryJobs: _AppStatServiceQueryJobsType
     """Jobs of an experiment as last projected, in order of creation, paged."""
 
-    ListPlanNodes: _AppStatServiceListPlanNodesType
-    """Nodes of the search plan below a root, ordered by where they begin, paged."""
-
-    GetPlanNode: _AppStatServiceGetPlanNodeType
-    """One node of the search plan with its references, its results by position, paged, and the snapshots that the store has of it.
-    NOT_FOUND when there is no such node.
-    """
-
     PutBlob: _AppStatServicePutBlobType
     """Puts packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS when the hash differs.
     Idempotent: what is there is not written again.
@@ -540,14 +469,6 @@ AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryJobsRequest,
         hopyard.v1.appstat_pb2.QueryJobsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
-        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
-        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
         hopyard.v1.appstat_pb2.PutBlobRequest,
@@ -656,24 +577,6 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         """Jobs of an experiment as last projected, in order of creation, paged."""
 
     @abc.abstractmethod
-    def ListPlanNodes(
-        self,
-        request: hopyard.v1.appstat_pb2.ListPlanNodesRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[hopyard.v1.appstat_pb2.ListPlanNodesResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.ListPlanNodesResponse]]:
-        """Nodes of the search plan below a root, ordered by where they begin, paged."""
-
-    @abc.abstractmethod
-    def GetPlanNode(
-        self,
-        request: hopyard.v1.appstat_pb2.GetPlanNodeRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[hopyard.v1.appstat_pb2.GetPlanNodeResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.GetPlanNodeResponse]]:
-        """One node of the search plan with its references, its results by position, paged, and the snapshots that the store has of it.
-        NOT_FOUND when there is no such node.
-        """
-
-    @abc.abstractmethod
     def PutBlob(
         self,
         request_iterator: _MaybeAsyncIterator[hopyard.v1.appstat_pb2.PutBlobRequest],
@@ -725,16 +628,114 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
 
 def add_AppStatServiceServicer_to_server(servicer: AppStatServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 
-_CatalogServicePutDataSetType = typing_extensions.TypeVar(
-    '_CatalogServicePutDataSetType',
-    grpc.UnaryUnaryMultiCallable[
-        hopyard.v1.appstat_pb2.PutDataSetRequest,
-        hopyard.v1.appstat_pb2.PutDataSetResponse,
+_SearchPlanServiceListPlanNodesType = typing_extensions.TypeVar(
+    '_SearchPlanServiceListPlanNodesType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+    ],
+)
+
+_SearchPlanServiceGetPlanNodeType = typing_extensions.TypeVar(
+    '_SearchPlanServiceGetPlanNodeType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
+    ],
+)
+
+class SearchPlanServiceStub(typing.Generic[_SearchPlanServiceListPlanNodesType, _SearchPlanServiceGetPlanNodeType]):
+    """The search plan, a projection of the journal: what was trained, keyed by what it is. AppStat serves it beside AppStatService."""
+
+    @typing.overload
+    def __init__(self: SearchPlanServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+            hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+            hopyard.v1.appstat_pb2.GetPlanNodeResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: SearchPlanServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+            hopyard.v1.appstat_pb2.ListPlanNodesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+            hopyard.v1.appstat_pb2.GetPlanNodeResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    ListPlanNodes: _SearchPlanServiceListPlanNodesType
+    """Nodes of the search plan below a root, ordered by where they begin, paged."""
+
+    GetPlanNode: _SearchPlanServiceGetPlanNodeType
+    """One node of the search plan with its references, its results by position, paged, and the snapshots that the store has of it.
+    NOT_FOUND when there is no such node.
+    """
+
+SearchPlanServiceAsyncStub: typing_extensions.TypeAlias = SearchPlanServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+        hopyard.v1.appstat_pb2.ListPlanNodesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+        hopyard.v1.appstat_pb2.GetPlanNodeResponse,
+    ],
+]
+
+class SearchPlanServiceServicer(metaclass=abc.ABCMeta):
+    """The search plan, a projection of the journal: what was trained, keyed by what it is. AppStat serves it beside AppStatService."""
+
+    @abc.abstractmethod
+    def ListPlanNodes(
+        self,
+        request: hopyard.v1.appstat_pb2.ListPlanNodesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.ListPlanNodesResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.ListPlanNodesResponse]]:
+        """Nodes of the search plan below a root, ordered by where they begin, paged."""
+
+    @abc.abstractmethod
+    def GetPlanNode(
+        self,
+        request: hopyard.v1.appstat_pb2.GetPlanNodeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.GetPlanNodeResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.GetPlanNodeResponse]]:
+        """One node of the search plan with its references, its results by position, paged, and the snapshots that the store has of it.
+        NOT_FOUND when there is no such node.
+        """
+
+def add_SearchPlanServiceServicer_to_server(servicer: SearchPlanServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+_CatalogServicePutDataSetType = typing_extensions.TypeVar(
+    '_CatalogServicePutDataSetType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.PutDataSetRequest,
         hopyard.v1.appstat_pb2.PutDataSetResponse,
-    ],
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.PutDataSetRequest,
+        hopyard.v1.appstat_pb2.PutDataSetResponse,
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.PutDataSetRequest,
         hopyard.v1.appstat_pb2.PutDataSetResponse,
@@ -743,14 +744,13 @@ _CatalogServicePutDataSetType = typing_extensions.TypeVar(
 
 _CatalogServiceQueryDataSetsType = typing_extensions.TypeVar(
     '_CatalogServiceQueryDataSetsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryDataSetsRequest,
         hopyard.v1.appstat_pb2.QueryDataSetsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryDataSetsRequest,
         hopyard.v1.appstat_pb2.QueryDataSetsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryDataSetsRequest,
         hopyard.v1.appstat_pb2.QueryDataSetsResponse,
@@ -759,14 +759,13 @@ _CatalogServiceQueryDataSetsType = typing_extensions.TypeVar(
 
 _CatalogServiceDeleteDataSetType = typing_extensions.TypeVar(
     '_CatalogServiceDeleteDataSetType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.DeleteDataSetRequest,
         hopyard.v1.appstat_pb2.DeleteDataSetResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.DeleteDataSetRequest,
         hopyard.v1.appstat_pb2.DeleteDataSetResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.DeleteDataSetRequest,
         hopyard.v1.appstat_pb2.DeleteDataSetResponse,
@@ -774,9 +773,7 @@ _CatalogServiceDeleteDataSetType = typing_extensions.TypeVar(
 )
 
 class CatalogServiceStub(typing.Generic[_CatalogServicePutDataSetType, _CatalogServiceQueryDataSetsType, _CatalogServiceDeleteDataSetType]):
-    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService. (A service of its own: type checkers take
-    twice as long for each further method of a service's generated stub.)
-    """
+    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService."""
 
     @typing.overload
     def __init__(self: CatalogServiceStub[
@@ -835,9 +832,7 @@ CatalogServiceAsyncStub: typing_extensions.TypeAlias = CatalogServiceStub[
 ]
 
 class CatalogServiceServicer(metaclass=abc.ABCMeta):
-    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService. (A service of its own: type checkers take
-    twice as long for each further method of a service's generated stub.)
-    """
+    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService."""
 
     @abc.abstractmethod
     def PutDataSet(

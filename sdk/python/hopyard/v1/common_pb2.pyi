@@ -116,6 +116,8 @@ class _RunModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """Trains and advances the job's position."""
     RUN_MODE_EVALUATE: _RunMode.ValueType  # 2
     """Evaluates a snapshot on its input, changes no state and no position."""
+    RUN_MODE_PROFILE: _RunMode.ValueType  # 3
+    """Trains a copy that is thrown away, on as much of its input as tells how long an iteration takes: reports the metric "seconds"."""
 
 class RunMode(_RunMode, metaclass=_RunModeEnumTypeWrapper):
     """What a run does."""
@@ -126,6 +128,8 @@ RUN_MODE_TRAIN: RunMode.ValueType  # 1
 """Trains and advances the job's position."""
 RUN_MODE_EVALUATE: RunMode.ValueType  # 2
 """Evaluates a snapshot on its input, changes no state and no position."""
+RUN_MODE_PROFILE: RunMode.ValueType  # 3
+"""Trains a copy that is thrown away, on as much of its input as tells how long an iteration takes: reports the metric "seconds"."""
 Global___RunMode: typing_extensions.TypeAlias = RunMode
 
 class _RunEndReason:
@@ -499,7 +503,7 @@ class Report(google.protobuf.message.Message):
     position: builtins.int
     """How far the job has trained."""
     seconds: builtins.float
-    """Wall seconds that training took since the previous report of this run (or since it began to train)."""
+    """Seconds that the iteration took, on a clock that only goes forward: waiting, saving and loading do not count."""
     at: builtins.float
     """When the training process reported."""
     part: builtins.str

@@ -27,14 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 _DataServiceRegisterDataType = typing_extensions.TypeVar(
     '_DataServiceRegisterDataType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.RegisterDataRequest,
         hopyard.v1.data_pb2.RegisterDataResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.RegisterDataRequest,
         hopyard.v1.data_pb2.RegisterDataResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.RegisterDataRequest,
         hopyard.v1.data_pb2.RegisterDataResponse,
@@ -43,14 +42,13 @@ _DataServiceRegisterDataType = typing_extensions.TypeVar(
 
 _DataServiceGetDataType = typing_extensions.TypeVar(
     '_DataServiceGetDataType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.GetDataRequest,
         hopyard.v1.data_pb2.GetDataResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.GetDataRequest,
         hopyard.v1.data_pb2.GetDataResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.GetDataRequest,
         hopyard.v1.data_pb2.GetDataResponse,
@@ -59,14 +57,13 @@ _DataServiceGetDataType = typing_extensions.TypeVar(
 
 _DataServiceListDataType = typing_extensions.TypeVar(
     '_DataServiceListDataType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.ListDataRequest,
         hopyard.v1.data_pb2.ListDataResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.ListDataRequest,
         hopyard.v1.data_pb2.ListDataResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.ListDataRequest,
         hopyard.v1.data_pb2.ListDataResponse,
@@ -75,14 +72,13 @@ _DataServiceListDataType = typing_extensions.TypeVar(
 
 _DataServiceDropDataType = typing_extensions.TypeVar(
     '_DataServiceDropDataType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.DropDataRequest,
         hopyard.v1.data_pb2.DropDataResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.DropDataRequest,
         hopyard.v1.data_pb2.DropDataResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.data_pb2.DropDataRequest,
         hopyard.v1.data_pb2.DropDataResponse,

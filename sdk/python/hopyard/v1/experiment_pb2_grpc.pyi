@@ -27,14 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 _ExperimentServiceCreateExperimentType = typing_extensions.TypeVar(
     '_ExperimentServiceCreateExperimentType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.CreateExperimentRequest,
         hopyard.v1.experiment_pb2.CreateExperimentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.CreateExperimentRequest,
         hopyard.v1.experiment_pb2.CreateExperimentResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.CreateExperimentRequest,
         hopyard.v1.experiment_pb2.CreateExperimentResponse,
@@ -43,14 +42,13 @@ _ExperimentServiceCreateExperimentType = typing_extensions.TypeVar(
 
 _ExperimentServiceGetExperimentType = typing_extensions.TypeVar(
     '_ExperimentServiceGetExperimentType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.GetExperimentRequest,
         hopyard.v1.experiment_pb2.GetExperimentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.GetExperimentRequest,
         hopyard.v1.experiment_pb2.GetExperimentResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.GetExperimentRequest,
         hopyard.v1.experiment_pb2.GetExperimentResponse,
@@ -59,14 +57,13 @@ _ExperimentServiceGetExperimentType = typing_extensions.TypeVar(
 
 _ExperimentServiceListExperimentsType = typing_extensions.TypeVar(
     '_ExperimentServiceListExperimentsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ListExperimentsRequest,
         hopyard.v1.experiment_pb2.ListExperimentsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ListExperimentsRequest,
         hopyard.v1.experiment_pb2.ListExperimentsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ListExperimentsRequest,
         hopyard.v1.experiment_pb2.ListExperimentsResponse,
@@ -75,14 +72,13 @@ _ExperimentServiceListExperimentsType = typing_extensions.TypeVar(
 
 _ExperimentServiceWatchExperimentType = typing_extensions.TypeVar(
     '_ExperimentServiceWatchExperimentType',
-    grpc.UnaryStreamMultiCallable[
+    bound=typing.Union[grpc.UnaryStreamMultiCallable[
         hopyard.v1.experiment_pb2.WatchExperimentRequest,
         hopyard.v1.experiment_pb2.WatchExperimentResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
+    ], grpc.aio.UnaryStreamMultiCallable[
         hopyard.v1.experiment_pb2.WatchExperimentRequest,
         hopyard.v1.experiment_pb2.WatchExperimentResponse,
-    ],
+    ]],
     default=grpc.UnaryStreamMultiCallable[
         hopyard.v1.experiment_pb2.WatchExperimentRequest,
         hopyard.v1.experiment_pb2.WatchExperimentResponse,
@@ -91,14 +87,13 @@ _ExperimentServiceWatchExperimentType = typing_extensions.TypeVar(
 
 _ExperimentServicePauseExperimentType = typing_extensions.TypeVar(
     '_ExperimentServicePauseExperimentType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.PauseExperimentRequest,
         hopyard.v1.experiment_pb2.PauseExperimentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.PauseExperimentRequest,
         hopyard.v1.experiment_pb2.PauseExperimentResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.PauseExperimentRequest,
         hopyard.v1.experiment_pb2.PauseExperimentResponse,
@@ -107,14 +102,13 @@ _ExperimentServicePauseExperimentType = typing_extensions.TypeVar(
 
 _ExperimentServiceResumeExperimentType = typing_extensions.TypeVar(
     '_ExperimentServiceResumeExperimentType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ResumeExperimentRequest,
         hopyard.v1.experiment_pb2.ResumeExperimentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ResumeExperimentRequest,
         hopyard.v1.experiment_pb2.ResumeExperimentResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ResumeExperimentRequest,
         hopyard.v1.experiment_pb2.ResumeExperimentResponse,
@@ -123,14 +117,13 @@ _ExperimentServiceResumeExperimentType = typing_extensions.TypeVar(
 
 _ExperimentServiceStopExperimentType = typing_extensions.TypeVar(
     '_ExperimentServiceStopExperimentType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.StopExperimentRequest,
         hopyard.v1.experiment_pb2.StopExperimentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.StopExperimentRequest,
         hopyard.v1.experiment_pb2.StopExperimentResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.StopExperimentRequest,
         hopyard.v1.experiment_pb2.StopExperimentResponse,
@@ -139,14 +132,13 @@ _ExperimentServiceStopExperimentType = typing_extensions.TypeVar(
 
 _ExperimentServiceExtendExperimentType = typing_extensions.TypeVar(
     '_ExperimentServiceExtendExperimentType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ExtendExperimentRequest,
         hopyard.v1.experiment_pb2.ExtendExperimentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ExtendExperimentRequest,
         hopyard.v1.experiment_pb2.ExtendExperimentResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ExtendExperimentRequest,
         hopyard.v1.experiment_pb2.ExtendExperimentResponse,
@@ -155,14 +147,13 @@ _ExperimentServiceExtendExperimentType = typing_extensions.TypeVar(
 
 _ExperimentServiceUpdateExperimentType = typing_extensions.TypeVar(
     '_ExperimentServiceUpdateExperimentType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.UpdateExperimentRequest,
         hopyard.v1.experiment_pb2.UpdateExperimentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.UpdateExperimentRequest,
         hopyard.v1.experiment_pb2.UpdateExperimentResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.UpdateExperimentRequest,
         hopyard.v1.experiment_pb2.UpdateExperimentResponse,
@@ -171,14 +162,13 @@ _ExperimentServiceUpdateExperimentType = typing_extensions.TypeVar(
 
 _ExperimentServiceRequestJobsType = typing_extensions.TypeVar(
     '_ExperimentServiceRequestJobsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.RequestJobsRequest,
         hopyard.v1.experiment_pb2.RequestJobsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.RequestJobsRequest,
         hopyard.v1.experiment_pb2.RequestJobsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.RequestJobsRequest,
         hopyard.v1.experiment_pb2.RequestJobsResponse,
@@ -187,14 +177,13 @@ _ExperimentServiceRequestJobsType = typing_extensions.TypeVar(
 
 _ExperimentServiceImportExperimentType = typing_extensions.TypeVar(
     '_ExperimentServiceImportExperimentType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ImportExperimentRequest,
         hopyard.v1.experiment_pb2.ImportExperimentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ImportExperimentRequest,
         hopyard.v1.experiment_pb2.ImportExperimentResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ImportExperimentRequest,
         hopyard.v1.experiment_pb2.ImportExperimentResponse,
@@ -203,14 +192,13 @@ _ExperimentServiceImportExperimentType = typing_extensions.TypeVar(
 
 _ExperimentServiceGetClusterType = typing_extensions.TypeVar(
     '_ExperimentServiceGetClusterType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.GetClusterRequest,
         hopyard.v1.experiment_pb2.GetClusterResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.GetClusterRequest,
         hopyard.v1.experiment_pb2.GetClusterResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.GetClusterRequest,
         hopyard.v1.experiment_pb2.GetClusterResponse,
@@ -219,14 +207,13 @@ _ExperimentServiceGetClusterType = typing_extensions.TypeVar(
 
 _ExperimentServiceCollectGarbageType = typing_extensions.TypeVar(
     '_ExperimentServiceCollectGarbageType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.CollectGarbageRequest,
         hopyard.v1.experiment_pb2.CollectGarbageResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.CollectGarbageRequest,
         hopyard.v1.experiment_pb2.CollectGarbageResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.CollectGarbageRequest,
         hopyard.v1.experiment_pb2.CollectGarbageResponse,

@@ -27,14 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 _HyperparameterGeneratorServiceOpenGeneratorType = typing_extensions.TypeVar(
     '_HyperparameterGeneratorServiceOpenGeneratorType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.OpenGeneratorRequest,
         hopyard.v1.hpgen_pb2.OpenGeneratorResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.OpenGeneratorRequest,
         hopyard.v1.hpgen_pb2.OpenGeneratorResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.OpenGeneratorRequest,
         hopyard.v1.hpgen_pb2.OpenGeneratorResponse,
@@ -43,14 +42,13 @@ _HyperparameterGeneratorServiceOpenGeneratorType = typing_extensions.TypeVar(
 
 _HyperparameterGeneratorServiceCreateJobType = typing_extensions.TypeVar(
     '_HyperparameterGeneratorServiceCreateJobType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.CreateJobRequest,
         hopyard.v1.hpgen_pb2.CreateJobResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.CreateJobRequest,
         hopyard.v1.hpgen_pb2.CreateJobResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.CreateJobRequest,
         hopyard.v1.hpgen_pb2.CreateJobResponse,
@@ -59,14 +57,13 @@ _HyperparameterGeneratorServiceCreateJobType = typing_extensions.TypeVar(
 
 _HyperparameterGeneratorServiceReportPerformanceType = typing_extensions.TypeVar(
     '_HyperparameterGeneratorServiceReportPerformanceType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.ReportPerformanceRequest,
         hopyard.v1.hpgen_pb2.ReportPerformanceResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.ReportPerformanceRequest,
         hopyard.v1.hpgen_pb2.ReportPerformanceResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.ReportPerformanceRequest,
         hopyard.v1.hpgen_pb2.ReportPerformanceResponse,
@@ -75,14 +72,13 @@ _HyperparameterGeneratorServiceReportPerformanceType = typing_extensions.TypeVar
 
 _HyperparameterGeneratorServiceReportFinalPerformanceType = typing_extensions.TypeVar(
     '_HyperparameterGeneratorServiceReportFinalPerformanceType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.ReportFinalPerformanceRequest,
         hopyard.v1.hpgen_pb2.ReportFinalPerformanceResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.ReportFinalPerformanceRequest,
         hopyard.v1.hpgen_pb2.ReportFinalPerformanceResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.ReportFinalPerformanceRequest,
         hopyard.v1.hpgen_pb2.ReportFinalPerformanceResponse,
@@ -91,14 +87,13 @@ _HyperparameterGeneratorServiceReportFinalPerformanceType = typing_extensions.Ty
 
 _HyperparameterGeneratorServiceCloseGeneratorType = typing_extensions.TypeVar(
     '_HyperparameterGeneratorServiceCloseGeneratorType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.CloseGeneratorRequest,
         hopyard.v1.hpgen_pb2.CloseGeneratorResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.CloseGeneratorRequest,
         hopyard.v1.hpgen_pb2.CloseGeneratorResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.hpgen_pb2.CloseGeneratorRequest,
         hopyard.v1.hpgen_pb2.CloseGeneratorResponse,

@@ -27,14 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 _JobManagerServiceGetIdleJobType = typing_extensions.TypeVar(
     '_JobManagerServiceGetIdleJobType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.GetIdleJobRequest,
         hopyard.v1.job_manager_pb2.GetIdleJobResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.GetIdleJobRequest,
         hopyard.v1.job_manager_pb2.GetIdleJobResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.GetIdleJobRequest,
         hopyard.v1.job_manager_pb2.GetIdleJobResponse,
@@ -43,14 +42,13 @@ _JobManagerServiceGetIdleJobType = typing_extensions.TypeVar(
 
 _JobManagerServiceStartJobType = typing_extensions.TypeVar(
     '_JobManagerServiceStartJobType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.StartJobRequest,
         hopyard.v1.job_manager_pb2.StartJobResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.StartJobRequest,
         hopyard.v1.job_manager_pb2.StartJobResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.StartJobRequest,
         hopyard.v1.job_manager_pb2.StartJobResponse,
@@ -59,14 +57,13 @@ _JobManagerServiceStartJobType = typing_extensions.TypeVar(
 
 _JobManagerServiceResumeJobType = typing_extensions.TypeVar(
     '_JobManagerServiceResumeJobType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.ResumeJobRequest,
         hopyard.v1.job_manager_pb2.ResumeJobResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.ResumeJobRequest,
         hopyard.v1.job_manager_pb2.ResumeJobResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.ResumeJobRequest,
         hopyard.v1.job_manager_pb2.ResumeJobResponse,
@@ -75,14 +72,13 @@ _JobManagerServiceResumeJobType = typing_extensions.TypeVar(
 
 _JobManagerServiceSuspendJobType = typing_extensions.TypeVar(
     '_JobManagerServiceSuspendJobType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.SuspendJobRequest,
         hopyard.v1.job_manager_pb2.SuspendJobResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.SuspendJobRequest,
         hopyard.v1.job_manager_pb2.SuspendJobResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.SuspendJobRequest,
         hopyard.v1.job_manager_pb2.SuspendJobResponse,
@@ -91,14 +87,13 @@ _JobManagerServiceSuspendJobType = typing_extensions.TypeVar(
 
 _JobManagerServiceTerminateJobType = typing_extensions.TypeVar(
     '_JobManagerServiceTerminateJobType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.TerminateJobRequest,
         hopyard.v1.job_manager_pb2.TerminateJobResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.TerminateJobRequest,
         hopyard.v1.job_manager_pb2.TerminateJobResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.TerminateJobRequest,
         hopyard.v1.job_manager_pb2.TerminateJobResponse,
@@ -107,14 +102,13 @@ _JobManagerServiceTerminateJobType = typing_extensions.TypeVar(
 
 _JobManagerServicePauseJobType = typing_extensions.TypeVar(
     '_JobManagerServicePauseJobType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.PauseJobRequest,
         hopyard.v1.job_manager_pb2.PauseJobResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.PauseJobRequest,
         hopyard.v1.job_manager_pb2.PauseJobResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.PauseJobRequest,
         hopyard.v1.job_manager_pb2.PauseJobResponse,
@@ -123,14 +117,13 @@ _JobManagerServicePauseJobType = typing_extensions.TypeVar(
 
 _JobManagerServiceUnpauseJobType = typing_extensions.TypeVar(
     '_JobManagerServiceUnpauseJobType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.UnpauseJobRequest,
         hopyard.v1.job_manager_pb2.UnpauseJobResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.UnpauseJobRequest,
         hopyard.v1.job_manager_pb2.UnpauseJobResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.UnpauseJobRequest,
         hopyard.v1.job_manager_pb2.UnpauseJobResponse,
@@ -139,14 +132,13 @@ _JobManagerServiceUnpauseJobType = typing_extensions.TypeVar(
 
 _JobManagerServiceLabelJobType = typing_extensions.TypeVar(
     '_JobManagerServiceLabelJobType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.LabelJobRequest,
         hopyard.v1.job_manager_pb2.LabelJobResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.LabelJobRequest,
         hopyard.v1.job_manager_pb2.LabelJobResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.LabelJobRequest,
         hopyard.v1.job_manager_pb2.LabelJobResponse,
@@ -155,14 +147,13 @@ _JobManagerServiceLabelJobType = typing_extensions.TypeVar(
 
 _JobManagerServiceGetJobType = typing_extensions.TypeVar(
     '_JobManagerServiceGetJobType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.GetJobRequest,
         hopyard.v1.job_manager_pb2.GetJobResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.GetJobRequest,
         hopyard.v1.job_manager_pb2.GetJobResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.GetJobRequest,
         hopyard.v1.job_manager_pb2.GetJobResponse,
@@ -171,14 +162,13 @@ _JobManagerServiceGetJobType = typing_extensions.TypeVar(
 
 _JobManagerServiceListJobsType = typing_extensions.TypeVar(
     '_JobManagerServiceListJobsType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.ListJobsRequest,
         hopyard.v1.job_manager_pb2.ListJobsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.ListJobsRequest,
         hopyard.v1.job_manager_pb2.ListJobsResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.job_manager_pb2.ListJobsRequest,
         hopyard.v1.job_manager_pb2.ListJobsResponse,

@@ -153,13 +153,21 @@ class FetchSnapshotRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SHA256_FIELD_NUMBER: builtins.int
+    UNPACKED_FIELD_NUMBER: builtins.int
+    ASIDE_FIELD_NUMBER: builtins.int
     sha256: builtins.str
+    unpacked: builtins.bool
+    """Whether the caller takes a snapshot unpacked, too, if the node holds it so."""
+    aside: builtins.bool
+    """Whether the caller can connect to another port of the node for the contents."""
     def __init__(
         self,
         *,
         sha256: builtins.str = ...,
+        unpacked: builtins.bool = ...,
+        aside: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["sha256", b"sha256"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aside", b"aside", "sha256", b"sha256", "unpacked", b"unpacked"]) -> None: ...
 
 Global___FetchSnapshotRequest: typing_extensions.TypeAlias = FetchSnapshotRequest
 
@@ -168,13 +176,56 @@ class FetchSnapshotResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     DATA_FIELD_NUMBER: builtins.int
+    MEMBERS_FIELD_NUMBER: builtins.int
+    PORT_FIELD_NUMBER: builtins.int
+    TICKET_FIELD_NUMBER: builtins.int
     data: builtins.bytes
-    """At most 1 MiB; the receiver verifies the hash of the whole."""
+    """At most 1 MiB of the packed snapshot, or of its files' contents; the receiver verifies the hash of the whole."""
+    port: builtins.int
+    """Beside `members`, if the caller asked for it: where the contents are to be had over plain TCP, one file behind the other,
+    on the host that the call went to. The call ends when they were given.
+    """
+    ticket: builtins.bytes
+    """What to send there first; good for one connection while the call is open."""
+    @property
+    def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SnapshotMember]:
+        """In the first response of a snapshot that comes unpacked, and in no other: its files and folders, in the order of the archive.
+        Then `data` holds the contents of the files, one behind the other, unless there is a `port`.
+        """
+
     def __init__(
         self,
         *,
         data: builtins.bytes = ...,
+        members: collections.abc.Iterable[Global___SnapshotMember] | None = ...,
+        port: builtins.int = ...,
+        ticket: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["data", b"data"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "members", b"members", "port", b"port", "ticket", b"ticket"]) -> None: ...
 
 Global___FetchSnapshotResponse: typing_extensions.TypeAlias = FetchSnapshotResponse
+
+@typing.final
+class SnapshotMember(google.protobuf.message.Message):
+    """A file or a folder in a snapshot."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    FOLDER_FIELD_NUMBER: builtins.int
+    name: builtins.bytes
+    """Inside the snapshot, its parts separated by "/": the bytes of a file name, which need not be text."""
+    size: builtins.int
+    """Of a file, in bytes."""
+    folder: builtins.bool
+    def __init__(
+        self,
+        *,
+        name: builtins.bytes = ...,
+        size: builtins.int = ...,
+        folder: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["folder", b"folder", "name", b"name", "size", b"size"]) -> None: ...
+
+Global___SnapshotMember: typing_extensions.TypeAlias = SnapshotMember

@@ -76,7 +76,7 @@ class NodeAgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def FetchSnapshot(self, request, context):
-        """A packed snapshot that this node holds, in chunks: hops from agent to agent. NOT_FOUND when it does not hold it.
+        """A snapshot that this node holds, in chunks: hops from agent to agent. NOT_FOUND when it does not hold it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -27,14 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 _NodeAgentServiceGetStatusType = typing_extensions.TypeVar(
     '_NodeAgentServiceGetStatusType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.node_agent_pb2.GetStatusRequest,
         hopyard.v1.node_agent_pb2.GetStatusResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.node_agent_pb2.GetStatusRequest,
         hopyard.v1.node_agent_pb2.GetStatusResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.node_agent_pb2.GetStatusRequest,
         hopyard.v1.node_agent_pb2.GetStatusResponse,
@@ -43,14 +42,13 @@ _NodeAgentServiceGetStatusType = typing_extensions.TypeVar(
 
 _NodeAgentServiceStreamLogsType = typing_extensions.TypeVar(
     '_NodeAgentServiceStreamLogsType',
-    grpc.UnaryStreamMultiCallable[
+    bound=typing.Union[grpc.UnaryStreamMultiCallable[
         hopyard.v1.node_agent_pb2.StreamLogsRequest,
         hopyard.v1.node_agent_pb2.StreamLogsResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
+    ], grpc.aio.UnaryStreamMultiCallable[
         hopyard.v1.node_agent_pb2.StreamLogsRequest,
         hopyard.v1.node_agent_pb2.StreamLogsResponse,
-    ],
+    ]],
     default=grpc.UnaryStreamMultiCallable[
         hopyard.v1.node_agent_pb2.StreamLogsRequest,
         hopyard.v1.node_agent_pb2.StreamLogsResponse,
@@ -59,14 +57,13 @@ _NodeAgentServiceStreamLogsType = typing_extensions.TypeVar(
 
 _NodeAgentServiceFetchSnapshotType = typing_extensions.TypeVar(
     '_NodeAgentServiceFetchSnapshotType',
-    grpc.UnaryStreamMultiCallable[
+    bound=typing.Union[grpc.UnaryStreamMultiCallable[
         hopyard.v1.node_agent_pb2.FetchSnapshotRequest,
         hopyard.v1.node_agent_pb2.FetchSnapshotResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
+    ], grpc.aio.UnaryStreamMultiCallable[
         hopyard.v1.node_agent_pb2.FetchSnapshotRequest,
         hopyard.v1.node_agent_pb2.FetchSnapshotResponse,
-    ],
+    ]],
     default=grpc.UnaryStreamMultiCallable[
         hopyard.v1.node_agent_pb2.FetchSnapshotRequest,
         hopyard.v1.node_agent_pb2.FetchSnapshotResponse,
@@ -75,14 +72,13 @@ _NodeAgentServiceFetchSnapshotType = typing_extensions.TypeVar(
 
 _NodeAgentServiceJoinGangType = typing_extensions.TypeVar(
     '_NodeAgentServiceJoinGangType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.node_agent_pb2.JoinGangRequest,
         hopyard.v1.node_agent_pb2.JoinGangResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.node_agent_pb2.JoinGangRequest,
         hopyard.v1.node_agent_pb2.JoinGangResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.node_agent_pb2.JoinGangRequest,
         hopyard.v1.node_agent_pb2.JoinGangResponse,
@@ -139,7 +135,7 @@ class NodeAgentServiceStub(typing.Generic[_NodeAgentServiceGetStatusType, _NodeA
     """A job's log from the beginning or from `offset`; with `follow` until the run ends or the caller leaves."""
 
     FetchSnapshot: _NodeAgentServiceFetchSnapshotType
-    """A packed snapshot that this node holds, in chunks: hops from agent to agent. NOT_FOUND when it does not hold it."""
+    """A snapshot that this node holds, in chunks: hops from agent to agent. NOT_FOUND when it does not hold it."""
 
     JoinGang: _NodeAgentServiceJoinGangType
     """Where the gang of a run meets, asked of the node of its rank 0 by those of the others. NOT_FOUND when that run is not
@@ -190,7 +186,7 @@ class NodeAgentServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.node_agent_pb2.FetchSnapshotRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[hopyard.v1.node_agent_pb2.FetchSnapshotResponse], collections.abc.AsyncIterator[hopyard.v1.node_agent_pb2.FetchSnapshotResponse]]:
-        """A packed snapshot that this node holds, in chunks: hops from agent to agent. NOT_FOUND when it does not hold it."""
+        """A snapshot that this node holds, in chunks: hops from agent to agent. NOT_FOUND when it does not hold it."""
 
     @abc.abstractmethod
     def JoinGang(

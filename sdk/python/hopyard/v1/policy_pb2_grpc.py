@@ -47,8 +47,11 @@ class PolicyServiceServicer(object):
     """
 
     def Drive(self, request_iterator, context):
-        """A policy process dials in and serves one experiment over this stream until either side ends it. After a reconnection the
-        scheduler goes on from the first unanswered up-call that `hello` names, or feeds all again to a process with no memory.
+        """A policy process dials in, says which policy it is, and waits. It may be asked to review terms, any number of times. When an
+        experiment needs the policy it is welcomed, and serves that experiment over this stream from then on: a process that is to
+        serve several opens another stream as soon as one is welcomed. The scheduler ends the stream without an error when the
+        experiment is over. When it breaks, the process dials in again with the experiment, its memory and the last up-call it has
+        answered: the scheduler goes on from there, or has it begin anew and makes all up-calls again, from the journal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

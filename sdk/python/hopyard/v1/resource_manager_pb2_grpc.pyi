@@ -27,14 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 _ResourceManagerServiceReserveIdleMachineType = typing_extensions.TypeVar(
     '_ResourceManagerServiceReserveIdleMachineType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ReserveIdleMachineRequest,
         hopyard.v1.resource_manager_pb2.ReserveIdleMachineResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ReserveIdleMachineRequest,
         hopyard.v1.resource_manager_pb2.ReserveIdleMachineResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ReserveIdleMachineRequest,
         hopyard.v1.resource_manager_pb2.ReserveIdleMachineResponse,
@@ -43,14 +42,13 @@ _ResourceManagerServiceReserveIdleMachineType = typing_extensions.TypeVar(
 
 _ResourceManagerServiceReleaseMachineType = typing_extensions.TypeVar(
     '_ResourceManagerServiceReleaseMachineType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ReleaseMachineRequest,
         hopyard.v1.resource_manager_pb2.ReleaseMachineResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ReleaseMachineRequest,
         hopyard.v1.resource_manager_pb2.ReleaseMachineResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ReleaseMachineRequest,
         hopyard.v1.resource_manager_pb2.ReleaseMachineResponse,
@@ -59,14 +57,13 @@ _ResourceManagerServiceReleaseMachineType = typing_extensions.TypeVar(
 
 _ResourceManagerServiceListMachinesType = typing_extensions.TypeVar(
     '_ResourceManagerServiceListMachinesType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ListMachinesRequest,
         hopyard.v1.resource_manager_pb2.ListMachinesResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ListMachinesRequest,
         hopyard.v1.resource_manager_pb2.ListMachinesResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ListMachinesRequest,
         hopyard.v1.resource_manager_pb2.ListMachinesResponse,
@@ -75,14 +72,13 @@ _ResourceManagerServiceListMachinesType = typing_extensions.TypeVar(
 
 _ResourceManagerServiceListNodesType = typing_extensions.TypeVar(
     '_ResourceManagerServiceListNodesType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ListNodesRequest,
         hopyard.v1.resource_manager_pb2.ListNodesResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ListNodesRequest,
         hopyard.v1.resource_manager_pb2.ListNodesResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ListNodesRequest,
         hopyard.v1.resource_manager_pb2.ListNodesResponse,
@@ -91,14 +87,13 @@ _ResourceManagerServiceListNodesType = typing_extensions.TypeVar(
 
 _ResourceManagerServiceDrainNodeType = typing_extensions.TypeVar(
     '_ResourceManagerServiceDrainNodeType',
-    grpc.UnaryUnaryMultiCallable[
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.DrainNodeRequest,
         hopyard.v1.resource_manager_pb2.DrainNodeResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    ], grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.DrainNodeRequest,
         hopyard.v1.resource_manager_pb2.DrainNodeResponse,
-    ],
+    ]],
     default=grpc.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.DrainNodeRequest,
         hopyard.v1.resource_manager_pb2.DrainNodeResponse,
@@ -107,14 +102,13 @@ _ResourceManagerServiceDrainNodeType = typing_extensions.TypeVar(
 
 _ResourceManagerServiceAgentSessionType = typing_extensions.TypeVar(
     '_ResourceManagerServiceAgentSessionType',
-    grpc.StreamStreamMultiCallable[
+    bound=typing.Union[grpc.StreamStreamMultiCallable[
         hopyard.v1.resource_manager_pb2.AgentSessionRequest,
         hopyard.v1.resource_manager_pb2.AgentSessionResponse,
-    ],
-    grpc.aio.StreamStreamMultiCallable[
+    ], grpc.aio.StreamStreamMultiCallable[
         hopyard.v1.resource_manager_pb2.AgentSessionRequest,
         hopyard.v1.resource_manager_pb2.AgentSessionResponse,
-    ],
+    ]],
     default=grpc.StreamStreamMultiCallable[
         hopyard.v1.resource_manager_pb2.AgentSessionRequest,
         hopyard.v1.resource_manager_pb2.AgentSessionResponse,

@@ -91,7 +91,7 @@ async def moment(
     async with opened(server, data, given, purpose) as source:
         driven, at = await drive(source, limit, quiet=quiet)
     x = driven.experiment
-    policy = program_of(x.founder.payload).spec.policy.name if x is not None else ""
+    policy = program_of(x.founder.payload).spec.policy.label if x is not None else ""
     if driven.first is not None:
         say(f"the policy decides otherwise than it did, so this is not where jobs stood: {driven.first.text}")
     if limit is not None and limit.event is not None and limit.event > driven.number:

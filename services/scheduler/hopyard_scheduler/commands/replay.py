@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from hopyard.cli.completion import complete_job
 from hopyard.cli.options import Data, Experiment, Json, Server
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hopyard_scheduler.commands.source import Source
+    from hopyard_scheduler.core.events import Event
+    from hopyard_scheduler.policyhost import Host
     from hopyard_scheduler.replaying import Replay, State, Until
 
 _LONG = 2_000  # events; fewer are read before a bar could be seen
@@ -32,22 +35,67 @@ def command(
             show_default=False,
         ),
     ] = None,
+    executed: Annotated[
+        bool,
+        typer.Option(
+            "--execute", help="Train it again in the order of the journal, on this computer's CPUs, and compare."
+        ),
+    ] = False,
+    job: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            help="With --execute: only this job, with what it went on from. May be given more than once.",
+            show_default=False,
+            autocompletion=complete_job,
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            "--slots",
+            min=1,
+            max=1024,
+            help="With --execute: how many runs train at a time; without it, as many as the CPUs hold.",
+            show_default=False,
+        ),
+    ] = None,
     server: Server = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Show that a policy decides the same again, from its journal.
+    """Show that decisions, or training, come out the same again.
 
-    The experiment's policy is driven again by what its journal holds. Exit code 1 when it decides otherwise: the first event
-    that differs is shown.
+    The experiment's policy is driven again by what the journal holds. With `--execute` its jobs are trained again instead, with the
+    recorded code, data, seeds and order, in a cluster of its own that leaves nothing behind; then every report and every snapshot
+    is compared, bit for bit. Exit code 1 when something is otherwise: the first that differs is shown.
 
-    **Examples:** `hopyard replay digits`, `hopyard replay digits --until 120`, `hopyard replay --json`
+    **Examples:** `hopyard replay digits`, `hopyard replay digits --until 120`, `hopyard replay digits --execute --job 3`
     """
+    from hopyard.cli.errors import WrongUse
     from hopyard_scheduler.replaying import parse_until
 
+    if executed:
+        if until is not None:
+            raise WrongUse("--until and --execute cannot be given together: --job says what is trained again")
+        from hopyard_scheduler.commands.retrain import execute
+
+        same = asyncio.run(_unless_interrupted(execute(experiment, job or (), slots, server, data, json)))
+        raise typer.Exit(0 if same else 1)
+    if job or slots:
+        raise WrongUse(f"{'--job' if job else '--slots'} says what --execute trains; give that, too")
     limit = parse_until(until) if until is not None else None
     equal = asyncio.run(replay(experiment, limit, server, data, json))
     raise typer.Exit(0 if equal else 1)
+
+
+async def _unless_interrupted(work: Coroutine[Any, Any, bool]) -> bool:
+    """Signals end the work in order: what it started is stopped, and its folder deleted."""
+    from hopyard.cli.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        return await interrupts.unless(interrupts.first, work)
 
 
 async def replay(given: str | None, until: Until | None, server: str | None, data: Path | None, json: bool) -> bool:
@@ -57,7 +105,7 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
     from hopyard_scheduler.replaying import state_of
 
     async with opened(server, data, given, "hopyard replay") as source:
-        driven, at = await drive(source, until, quiet=json)
+        driven, at = await drive(source, until, quiet=json, dialled=True)
     x, name = driven.experiment, source.experiment.id
     state = state_of(x, driven.number, at) if x is not None else None
     if json:
@@ -72,26 +120,70 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
     return driven.first is None
 
 
-async def drive(source: Source, until: Until | None, *, quiet: bool) -> tuple[Replay, float]:
-    """Replays the source's experiment on a core of its own; answers the replay and the time of the last event taken."""
+async def drive(source: Source, until: Until | None, *, quiet: bool, dialled: bool = False) -> tuple[Replay, float]:
+    """Replays the source's experiment on a core of its own.
+
+    Args:
+        source: The experiment.
+        until: Where to stop.
+        quiet: Show no progress.
+        dialled: Have a policy that runs in a process of its own dial in here.
+
+    Returns:
+        The replay, and the time of the last event taken.
+
+    Raises:
+        InvalidInput: The policy runs in a process of its own, and is not to dial in.
+        Unavailable: It is to, and did not.
+    """
     from hopyard_scheduler.core import Core
     from hopyard_scheduler.policies import host_of
     from hopyard_scheduler.program import program_of
     from hopyard_scheduler.replaying import Replay
 
-    driven, at, start = Replay(Core(), lambda x: host_of(program_of(x.founder.payload).spec)), 0.0, 0.0
+    hosts: list[Host] = []
+    driven = Replay(Core(), lambda x: hosts[0] if hosts else host_of(program_of(x.founder.payload).spec))
+    at, start = 0.0, 0.0
     total = await source.length()
-    async with aclosing(source.read()) as events:
+    async with aclosing(source.read()) as events, AsyncExitStack() as stack:
         with _bar(total, quiet) as bar:
             async for number, event in events:
                 start = start or event.at
                 if until is not None and until.passed(number, event, start):
                     break
-                driven.take(event)
+                if hosts:
+                    await asyncio.to_thread(driven.take, event)
+                else:
+                    driven.take(event)
+                if number == 1 and (host := await _from_afar(source, driven, stack, dialled)) is not None:
+                    hosts.append(host)
                 at = event.at
                 if number % 256 == 0:
                     bar.reach(number)
     return driven, at
+
+
+async def _from_afar(source: Source, driven: Replay, stack: AsyncExitStack, dialled: bool) -> Host | None:
+    """The experiment's policy, if that runs in a process of its own."""
+    from hopyard.cli.output import say
+    from hopyard.errors import InvalidInput
+    from hopyard_scheduler.program import program_of
+    from hopyard_scheduler.remote import offline
+
+    assert driven.experiment is not None
+    name, program = driven.experiment.id, program_of(driven.experiment.founder.payload)
+    if not program.spec.policy.remote:
+        return None
+    if not dialled:
+        raise InvalidInput(
+            f"{name}: its policy {program.spec.policy.label} runs in a process of its own, which only hopyard replay asks"
+        )
+
+    async def journal() -> AsyncIterator[Event]:
+        async for _, event in source.read():
+            yield event
+
+    return await stack.enter_async_context(offline.dialled(name, program, journal, source.stub, say))
 
 
 def verdict(name: str, driven: Replay) -> str:

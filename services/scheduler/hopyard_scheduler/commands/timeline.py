@@ -10,6 +10,7 @@ from hopyard.client.types import Experiment
 from hopyard.errors import InvalidInput
 from hopyard.plots.search import Run, Told
 from hopyard_scheduler.commands.source import reading
+from hopyard_scheduler.commands.visits import Visits
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import JobChanged
 from hopyard_scheduler.core.events import ClusterEvent, Event
@@ -31,12 +32,14 @@ class Timeline:
 
     Attributes:
         told: By experiment.
+        visits: What ran on partitions of the data, and what moved.
     """
 
     def __init__(self) -> None:
         self._core = Core()
         self._live: dict[str, tuple[Placement, str, slice]] = {}
         self.told: dict[str, Told] = {}
+        self.visits = Visits()
 
     def take(self, event: Event) -> None:
         """Takes the stream's next event."""
@@ -62,6 +65,7 @@ class Timeline:
                 self._label(x.jobs[name], event.at)
         for owner in dict.fromkeys(changed.values()):
             self._count(x, owner, event.at)
+        self.visits.take(x, event)
 
     def _of(self, experiment: str) -> Told:
         return self.told.setdefault(experiment, Told())
@@ -93,7 +97,13 @@ async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -
                 driven.take(event)
                 if number % step == 0:
                     chances += _look(driven, experiment, event.at)
-    return replace(timeline.told.get(experiment.id, Told()), confidences=chances)
+    return replace(
+        timeline.told.get(experiment.id, Told()),
+        confidences=chances,
+        visits=timeline.visits.told.get(experiment.id, []),
+        held=list(timeline.visits.held.values()),
+        moved=timeline.visits.moved,
+    )
 
 
 def _look(driven: Replay, experiment: Experiment, at: float) -> list[tuple[float, int, tuple[float, ...]]]:

@@ -56,7 +56,8 @@ def command(
     **Examples:** `hopyard tree digits`, `hopyard tree digits --at 120`, `hopyard tree digits --job 7`,
     `hopyard tree digits -o tree.svg`, `hopyard tree --json | jq .totals`
     """
-    asyncio.run(show(experiment, to, at, job, everything, server, data, json))
+    if not asyncio.run(show(experiment, to, at, job, everything, server, data, json)):
+        raise typer.Exit(1)
 
 
 async def show(
@@ -68,8 +69,8 @@ async def show(
     server: str | None,
     data: Path | None,
     json: bool,
-) -> None:
-    """Carries out the command.
+) -> bool:
+    """Carries out the command; answers whether there is a tree.
 
     Raises:
         NotFound: There is no such experiment, or no such job in it, or no cluster.
@@ -109,6 +110,7 @@ async def show(
         from hopyard_scheduler.commands.treetext import shown
 
         emit(shown(tree, found.title, None if everything else _LINES, job, width()))
+    return tree is not None
 
 
 def tree_at(found: Moment) -> Tree | None:

@@ -194,7 +194,8 @@ def _summary(found: Totals, unit: str) -> Text:
     line.append(f"{found.unique} different: ")
     for index, (state, positions) in enumerate(one for one in standing if one[1]):
         look = _STYLES[state]
-        line.append(f"{', ' if index else ''}{look.symbol} {positions} {state.value}", look.style)
+        here = f" ({positions - found.earlier} here)" if found.earlier and state is StageState.DONE else ""
+        line.append(f"{', ' if index else ''}{look.symbol} {positions} {state.value}{here}", look.style)
     return line.append(f"; {found.reused} reused")
 
 
@@ -238,7 +239,7 @@ def _together(line: Line) -> Row:
 def _time(seconds: float | None, *, expected: bool) -> str:
     if seconds is None:
         return text.NOTHING
-    return ("~" if expected else "") + (f"{seconds:.3g}s" if seconds < 59.95 else text.duration(seconds))
+    return ("~" if expected else "") + text.short_time(seconds)
 
 
 def _named(trials: Sequence[str]) -> str:

@@ -15,7 +15,6 @@ from hopyard_scheduler.core.events import (
     ClusterEvent,
     MachineGranted,
     MachineRecalled,
-    MachineSpec,
     NodeDrained,
     NodeEvicted,
     NodeExpired,
@@ -23,6 +22,7 @@ from hopyard_scheduler.core.events import (
     ShareSet,
 )
 from hopyard_scheduler.core.shares import Claim
+from hopyard_scheduler.core.values import MachineSpec
 
 
 @dataclass(slots=True)
@@ -65,7 +65,10 @@ class ClusterMachine:
 
 @dataclass(slots=True)
 class Tenant:
-    """An experiment that wants machines: `gang` of them at once or none, each with what `need` says."""
+    """An experiment that wants machines: `gang` of them at once or none, each with what `need` says.
+
+    Only machines on these `nodes` are of use to it; none: all are.
+    """
 
     weight: float
     cap: int | None
@@ -74,6 +77,7 @@ class Tenant:
     held: set[str] = field(default_factory=set)
     gang: int = 1
     need: Kind = ANY
+    nodes: frozenset[str] = frozenset()
     told: int = field(init=False)  # The share that its experiment knows of.
 
     def __post_init__(self) -> None:
@@ -163,15 +167,24 @@ class Cluster:
         self.tenants[experiment] = tenant
         self._changed = True
 
-    def set_demand(self, experiment: str, machines: int | None, gang: int = 1) -> None:
-        """An experiment can use so many machines, `gang` of them at once; None: as many as it can get."""
+    def set_demand(
+        self, experiment: str, machines: int | None, gang: int = 1, nodes: frozenset[str] = frozenset()
+    ) -> None:
+        """An experiment can use so many machines, `gang` of them at once; None: as many as it can get.
+
+        Args:
+            experiment: Whose demand it is.
+            machines: How many.
+            gang: How many at once.
+            nodes: Where; none: anywhere.
+        """
         tenant = self.tenants.get(experiment)
         if tenant is None:
             return
         most = len(self.machines)  # More than there are is as good as all of them.
-        before = tenant.limit(most), tenant.gang
-        tenant.demand, tenant.gang = machines, gang
-        self._changed = self._changed or before != (tenant.limit(most), gang)
+        before = tenant.limit(most), tenant.gang, tenant.nodes
+        tenant.demand, tenant.gang, tenant.nodes = machines, gang, nodes
+        self._changed = self._changed or before != (tenant.limit(most), gang, nodes)
 
     def set_terms(self, experiment: str, weight: float, cap: int | None) -> None:
         """An experiment's weight or cap changed."""
@@ -238,8 +251,9 @@ class Cluster:
         self._changed = False
         usable = [m for m in self.machines.values() if not self.nodes[m.node].draining]
         # Those of drained nodes and the recalled ones, which are about to come back, do not count.
-        held = Counter((m.holder, m.kind) for m in usable if not m.recalled)
-        division = self._divide(usable, held)
+        kinds = self._kinds(usable)
+        held = Counter((m.holder, kinds[m.spec.id]) for m in usable if not m.recalled)
+        division = self._divide(usable, kinds, held)
         events: list[ShareSet | MachineGranted | MachineRecalled] = []
         for name, share in division.shares.items():
             tenant = self.tenants[name]
@@ -254,7 +268,7 @@ class Cluster:
             key=lambda m: m.spec.id,
         )
         for machine in free:
-            kind = machine.kind
+            kind = kinds[machine.spec.id]
             wanting = [
                 (totals[name] / t.weight, name)
                 for name, t in self.tenants.items()
@@ -272,17 +286,30 @@ class Cluster:
             spec, life = machine.spec, self.nodes[machine.node].incarnation
             events.append(MachineGranted(at, name, spec.id, machine.node, spec.cpus, spec.gpus, life))
         if division.plan is not None:
-            events += self._recall(at, division, usable, held, totals, thinking)
+            events += self._recall(at, division, usable, kinds, held, totals, thinking)
         return events
 
-    def _divide(self, usable: list[ClusterMachine], held: Counter[tuple[str, Kind]]) -> Division:
-        kinds = Counter(m.kind for m in usable)
+    def _kinds(self, usable: list[ClusterMachine]) -> dict[str, Kind]:
+        """What machines have, and to whom of those that want certain nodes they are of use."""
+        picky = {name: tenant.nodes for name, tenant in self.tenants.items() if tenant.nodes}
+        if not picky:
+            return {m.spec.id: m.kind for m in usable}
+        wished = {
+            node: frozenset(name for name, nodes in picky.items() if node in nodes) for node in {m.node for m in usable}
+        }
+        return {m.spec.id: m.kind._replace(wished=wished[m.node]) for m in usable}
+
+    def _divide(
+        self, usable: list[ClusterMachine], kind_of: Mapping[str, Kind], held: Counter[tuple[str, Kind]]
+    ) -> Division:
+        kinds = Counter(kind_of[m.spec.id] for m in usable)
         wants = [
             Want(
                 Claim(name, t.weight, t.limit(len(usable))),
                 t.gang,
                 t.need,
                 {kind: held[name, kind] for kind in kinds},
+                picky=bool(t.nodes),
             )
             for name, t in sorted(self.tenants.items())
         ]
@@ -293,6 +320,7 @@ class Cluster:
         at: float,
         division: Division,
         usable: list[ClusterMachine],
+        kinds: Mapping[str, Kind],
         held: Counter[tuple[str, Kind]],
         totals: Counter[str],
         thinking: Container[str],
@@ -303,15 +331,15 @@ class Cluster:
         """
         assert division.plan is not None
         recalled = []
-        coming = Counter(m.kind for m in usable if m.recalled or not m.holder)
+        coming = Counter(kinds[m.spec.id] for m in usable if m.recalled or not m.holder)
         missing = Counter(
             {
                 kind: sum(max(plan[kind] - held[name, kind], 0) for name, plan in division.plan.items()) - coming[kind]
-                for kind in {m.kind for m in usable}
+                for kind in set(kinds.values())
             }
         )
         for machine in sorted((m for m in usable if m.holder and not m.recalled), key=lambda m: m.spec.id):
-            name, kind = machine.holder, machine.kind
+            name, kind = machine.holder, kinds[machine.spec.id]
             within = totals[name] <= self.tenants[name].share and name not in thinking
             if missing[kind] > 0 and within and division.surplus(name, kind, held[name, kind]):
                 missing[kind] -= 1

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from hopyard.policy.vocabulary import (
     ENDLESS,
+    MOST_SECONDS,
     AmendRun,
     AnswerJob,
-    AnswerReady,
     Ask,
     Command,
     CreateJob,
-    Decision,
-    DecisionKind,
     ForkJob,
     JobCreated,
     JobState,
@@ -23,33 +20,22 @@ from hopyard.policy.vocabulary import (
     ReleaseMachine,
     ReserveMachine,
     RunEndReason,
-    RunMode,
     StartJob,
     SuspendJob,
     TerminateJob,
     WakeAt,
 )
-from hopyard_scheduler.core import earlier, losses, predicting
-from hopyard_scheduler.core.channels import Channel
-from hopyard_scheduler.core.curve import same_metrics
-from hopyard_scheduler.core.data import Place
-from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
+from hopyard_scheduler.core import checks, earlier, predicting, running
+from hopyard_scheduler.core.checks import RefusedError
 from hopyard_scheduler.core.events import Requested
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import POLICY, Earlier, GeneratorCall, HeldMachine, Job, Rank, Run
-from hopyard_scheduler.core.snapshots import Entry
+from hopyard_scheduler.core.member import Member
+from hopyard_scheduler.core.model import POLICY, Earlier, GeneratorCall, Job
 
 CREATE = "create/"
-KILL = "core/kill/"
 
-
-class RefusedError(Exception):
-    """A command that the core does not carry out; says what stands against it."""
-
-
-class NotYetError(RefusedError):
-    """A command that may be carried out later; the policy is asked again then, not at once."""
+CREATE_JOB = "create_job"
+"""The kind of questions to generators."""
 
 
 def carry_out(x: Experiment, command: Command, at: float) -> None:
@@ -60,13 +46,13 @@ def carry_out(x: Experiment, command: Command, at: float) -> None:
     """
     match command:
         case StartJob():
-            _start(x, command)
+            running.start(x, command)
         case AmendRun():
-            _amend(x, command)
+            running.amend(x, command)
         case SuspendJob():
-            end_run(x, _running(x, command.job), RunEndReason.SUSPENDED)
+            running.end_run(x, checks.run_of(x, command.job), RunEndReason.SUSPENDED)
         case TerminateJob():
-            terminate(x, _free(find_job(x, command.job)), "terminated")
+            terminate(x, checks.free(checks.find_job(x, command.job)), "terminated")
         case CreateJob():
             _create(x, command, at)
         case ForkJob():
@@ -80,47 +66,15 @@ def carry_out(x: Experiment, command: Command, at: float) -> None:
         case Predict():
             _predict(x, command)
         case Ask():
-            x.ask(POLICY + command.ticket, command.kind, command.payload)
+            _ask(x, command)
         case WakeAt():
-            x.set_timer(POLICY + command.ticket, command.at)
+            _wake_at(x, command)
 
 
-# ------------------------------------------------------------------------------------------------------------------ checks
-
-
-def find_job(x: Experiment, job: str) -> Job:
-    """The job that a command names.
-
-    Raises:
-        RefusedError: There is none.
-    """
-    found = x.jobs.get(job)
-    if found is None:
-        raise RefusedError(f"there is no job {job!r}")
-    return found
-
-
-def _free(job: Job) -> Job:
-    """A job that no person has paused."""
-    if job.held:
-        raise NotYetError(f"job {job.id!r} is paused by a person")
-    return job
-
-
-def _idle(x: Experiment, job: str) -> Job:
-    found = _free(find_job(x, job))
-    if not found.state.idle:
-        raise RefusedError(f"job {job!r} is {found.state.value}, not PENDING or SUSPENDED")
-    if losses.held(x, found):
-        raise NotYetError(f"job {job!r} waits for a moment after {found.setbacks} losses or failures")
-    return found
-
-
-def _running(x: Experiment, job: str) -> Run:
-    run = find_job(x, job).run
-    if run is None or run.ended is not None:
-        raise RefusedError(f"job {job!r} has no run")
-    return run
+def _wake_at(x: Experiment, command: WakeAt) -> None:
+    if not math.isfinite(command.at):
+        raise RefusedError(f"a time is a finite number of seconds since the epoch, found {command.at}")
+    x.set_timer(POLICY + command.ticket, command.at)
 
 
 def _new(x: Experiment, job: str) -> None:
@@ -128,27 +82,13 @@ def _new(x: Experiment, job: str) -> None:
         raise RefusedError(f"a new job must be {x.ordinals + 1!r}, found {job!r}")
 
 
-def find_member(x: Experiment, name: str) -> Member:
-    """The experiment of the group that a command names.
-
-    Raises:
-        RefusedError: There is none, or it is over or ending.
-    """
-    member = x.members.get(name)
-    if member is None:
-        raise RefusedError(f"there is no experiment {name!r} in this group; there are: {', '.join(x.members)}")
-    if member.phase is Phase.ENDING or member.phase.over:
-        raise RefusedError("the experiment is ending" if member.phase is Phase.ENDING else "the experiment is over")
-    return member
-
-
 def _maker(x: Experiment, name: str) -> Member:
     """The experiment that a new job is made for: the named one, else the one that is furthest behind its weight."""
     if name:
-        member = find_member(x, name)
+        member = checks.find_member(x, name)
     else:
         able = [m for m in x.running if m.jobs_left] or x.running or [x.founder]
-        member = find_member(x, min(able, key=lambda m: m.generated / m.settings.weight).id)
+        member = checks.find_member(x, min(able, key=lambda m: m.generated / m.settings.weight).id)
     if member.jobs_left == 0:
         raise RefusedError(
             "the generator is exhausted"
@@ -156,16 +96,6 @@ def _maker(x: Experiment, name: str) -> Member:
             else f"the experiment has all its {member.settings.jobs} jobs"
         )
     return member
-
-
-def _snapshot(x: Experiment, source: tuple[str, int]) -> Entry:
-    entry = x.snapshots.get(*source)
-    if entry is None or not entry.available:
-        raise RefusedError(f"job {source[0]!r} has no snapshot at position {source[1]}")
-    return entry
-
-
-# ------------------------------------------------------------------------------------------------------------------- jobs
 
 
 def _create(x: Experiment, command: CreateJob, at: float) -> None:
@@ -181,7 +111,7 @@ def _create(x: Experiment, command: CreateJob, at: float) -> None:
         x.changed(job)
         told = len(member.generator_calls)
         member.generator_calls.append(GeneratorCall("create", job.id, answered=False))
-        x.ask(CREATE + job.id, "create_job", {"job": job.id, "after": told}, member.id)
+        x.ask(CREATE + job.id, CREATE_JOB, {"job": job.id, "after": told}, member.id)
     else:
         configured(x, job, dict(command.hyperparameters))
 
@@ -192,7 +122,7 @@ def _create_limited(x: Experiment, command: CreateJob, limit: int, at: float) ->
         raise RefusedError("a job with a limit of its own needs hyperparameters")
     if not 1 <= limit < ENDLESS:
         raise RefusedError(f"limit must be in 1..{ENDLESS - 1}, found {limit}")
-    job = _add(x, command.job, find_member(x, command.experiment or x.founder.id), at)
+    job = _add(x, command.job, checks.find_member(x, command.experiment or x.founder.id), at)
     job.limit = limit
     configured(x, job, dict(command.hyperparameters))
 
@@ -203,7 +133,7 @@ def request(x: Experiment, event: Requested) -> Job:
     Raises:
         RefusedError: The experiment is ending.
     """
-    job = _add(x, str(x.ordinals + 1), find_member(x, event.member or x.id), event.at)
+    job = _add(x, str(x.ordinals + 1), checks.find_member(x, event.member or x.id), event.at)
     job.limit = event.position
     job.hyperparameters = dict(event.hyperparameters)
     x.move(job, JobState.PENDING, "a client asked for it")
@@ -227,9 +157,9 @@ def configured(x: Experiment, job: Job, hyperparameters: dict[str, object]) -> N
 
 def _fork(x: Experiment, command: ForkJob, at: float) -> None:
     _new(x, command.job)
-    member = find_member(x, command.experiment or find_job(x, command.parent).member.id)
+    member = checks.find_member(x, command.experiment or checks.find_job(x, command.parent).member.id)
     source = (command.parent, command.position)
-    _snapshot(x, source)
+    checks.values(x, checks.snapshot(x, source), command.hyperparameters)
     if command.position >= member.settings.max_position:
         raise RefusedError(
             f"a job forked at {command.position} has nothing to train: {member.settings.max_position} is the end"
@@ -237,15 +167,15 @@ def _fork(x: Experiment, command: ForkJob, at: float) -> None:
     job = _add(x, command.job, member, at)
     x.set_origin(job, source)
     job.fork_pin = source
-    job.forked = True
+    job.forked = job.copied = True
     job.position = job.high_water = command.position
     x.snapshots.pin(source, job.fork_holder)
     configured(x, job, dict(command.hyperparameters))
 
 
 def _answer(x: Experiment, command: AnswerJob) -> None:
-    job = _free(find_job(x, command.job))
-    source = x.earlier.get(command.source) or find_job(x, command.source)
+    job = checks.free(checks.find_job(x, command.job))
+    source = x.earlier.get(command.source) or checks.find_job(x, command.source)
     if job.state.ended or job.run is not None:
         raise RefusedError(f"job {job.id!r} is {job.state.value}; only a waiting job can be answered")
     if source is job and _complete_with_its_own(x, job, command):
@@ -285,10 +215,11 @@ def _complete_with_its_own(x: Experiment, job: Job, command: AnswerJob) -> bool:
 
 
 def _answer_from_earlier(x: Experiment, job: Job, source: Earlier, command: AnswerJob) -> None:
-    earlier.adopt(x, job, source, command.position)
     if not command.completes:
+        earlier.adopt(x, job, source, command.position)
         x.changed(job)
         return
+    earlier.take_over(x, job, (command.source, command.position))
     x.unpin_fork(job)
     job.position = job.high_water = command.position
     x.move(job, JobState.COMPLETED, f"answered from {command.source} at {command.position}, which was trained earlier")
@@ -306,7 +237,7 @@ def terminate(x: Experiment, job: Job, why: str) -> None:
     if job.state.ended:
         return
     if job.run is not None and job.run.ended is None:
-        end_run(x, job.run, RunEndReason.TERMINATED)
+        running.end_run(x, job.run, RunEndReason.TERMINATED)
     elif job.run is None:
         x.move(job, JobState.TERMINATED, why)
 
@@ -317,8 +248,8 @@ def hold(x: Experiment, name: str, held: bool, asks_anew: bool) -> None:
     Raises:
         RefusedError: There is no such job, or it has ended or its experiment does.
     """
-    job = find_job(x, name)
-    find_member(x, job.member.id)
+    job = checks.find_job(x, name)
+    checks.find_member(x, job.member.id)
     if job.state.ended:
         raise RefusedError(f"job {name!r} is {job.state.value}")
     without_run = job.state is JobState.HELD or (held and job.state.idle)
@@ -332,7 +263,7 @@ def hold(x: Experiment, name: str, held: bool, asks_anew: bool) -> None:
     elif held and job.state.idle:
         x.move(job, JobState.HELD, "paused by a person")
     elif held and job.run is not None and job.run.ended is None:
-        end_run(x, job.run, RunEndReason.SUSPENDED)
+        running.end_run(x, job.run, RunEndReason.SUSPENDED)
     x.changed(job)
     if asks_anew and without_run:
         ask_anew(x)
@@ -345,7 +276,7 @@ def ask_anew(x: Experiment) -> None:
 
 
 def _label(x: Experiment, command: LabelJob) -> None:
-    job = find_job(x, command.job)
+    job = checks.find_job(x, command.job)
     if math.isnan(command.priority):
         raise RefusedError("a priority is a number, found NaN")
     job.priority = command.priority
@@ -354,11 +285,33 @@ def _label(x: Experiment, command: LabelJob) -> None:
 
 
 def _predict(x: Experiment, command: Predict) -> None:
-    job = find_job(x, command.job)
+    job = checks.find_job(x, command.job)
     if found := predicting.obstacle(job, command.parameters):
         raise RefusedError(found)
-    x.ask(POLICY + command.ticket, predicting.PREDICT, predicting.question(x, job, command.parameters))
-    job.predictions[POLICY + command.ticket] = None
+    ticket = _new_ticket(x, command.ticket)
+    x.ask(ticket, predicting.PREDICT, predicting.question(x, job, command.parameters))
+    job.predictions[ticket] = None
+
+
+def _ask(x: Experiment, command: Ask) -> None:
+    if command.kind in (CREATE_JOB, predicting.PREDICT):
+        raise RefusedError(
+            f"{command.kind!r} is no solver; there are commands for what generators and predictors are asked"
+        )
+    if not command.kind:
+        raise RefusedError("a question names the solver that it is for; found none")
+    if not 0 < command.seconds <= MOST_SECONDS:
+        raise RefusedError(f"a solver may think for up to {MOST_SECONDS:g} seconds, found {command.seconds:g}")
+    x.ask(_new_ticket(x, command.ticket), command.kind, command.payload, seconds=command.seconds)
+
+
+def _new_ticket(x: Experiment, ticket: str) -> str:
+    """A question's name in the core; one that is open is not asked again."""
+    if not ticket:
+        raise RefusedError("a question has a ticket, by which its answer is known; found none")
+    if POLICY + ticket in x.asks:
+        raise RefusedError(f"question {ticket!r} waits for its answer already")
+    return POLICY + ticket
 
 
 def _reserve(x: Experiment, machine: str, reserved: bool) -> None:
@@ -368,230 +321,3 @@ def _reserve(x: Experiment, machine: str, reserved: bool) -> None:
     x.reserve(held, reserved)
     if not reserved:
         x.wake()
-
-
-# ------------------------------------------------------------------------------------------------------------------- runs
-
-
-def _start(x: Experiment, command: StartJob) -> None:
-    job = _idle(x, command.job)
-    machines = _gang(x, job, command)
-    source = command.from_snapshot or x.source_of(job)
-    entry = _snapshot(x, source) if source is not None else None
-    start = source[1] if source is not None else 0
-    training = command.mode is RunMode.TRAIN
-    if not training and entry is None:
-        raise RefusedError(f"job {job.id!r} has no snapshot to evaluate")
-    places = _places(x, command, machines)
-    if command.parts and (training or set(command.inputs) != set(command.machines)):
-        raise RefusedError("parts are those of an evaluation, and its machine needs an input")
-    until = (job.max_position if command.until is None else command.until) if training else start
-    if training and not start < until <= job.max_position:
-        raise RefusedError(f"until must be in {start + 1}..{job.max_position} for job {job.id!r}, found {until}")
-
-    job.attempt += 1
-    ranks = []
-    for index, machine in enumerate(machines):
-        channel = job.channels[job.attempt, index] = Channel(machine.node)
-        ranks.append(Rank(machine.id, machine.node, channel))
-    # What an earlier attempt reported is only repeated, so nothing needs to be decided before the high-water mark.
-    allowed = max(command.allowed or 0, min(job.high_water, until), start)
-    run = Run(
-        job.id,
-        job.attempt,
-        command.mode,
-        ranks,
-        until,
-        allowed,
-        start,
-        source,
-        dict(command.inputs),
-        command.preemptible,
-        completes=training and not job.terms.ends_jobs and until == job.max_position,
-        parts=command.parts,
-    )
-    run.position = start
-    job.run = x.live[job.id] = run
-    if training:
-        job.position = start
-        if source is not None and source[0] != job.id and job.origin != source and not _continues(x, job, source):
-            x.set_origin(job, source)
-            job.high_water = max(job.high_water, start)
-    if source is not None:
-        x.snapshots.pin(source, run.holder)
-    for machine in machines:
-        x.occupy(machine, run)
-    x.move(job, JobState.STARTING, f"starting on {', '.join(run.machines)}")
-    saves = tuple(s for s in command.snapshot_at if s > start)
-    job.asked.update(saves)
-    _send_start(x, job, run, entry, saves, places)
-
-
-def _continues(x: Experiment, job: Job, source: tuple[str, int]) -> bool:
-    """Whether a job has the results up to another's snapshot already, as that one has: its curve goes on beyond and stays as it is."""
-    if job.high_water < source[1]:
-        return False
-    mine, theirs = (
-        [point for point in x.curve(each) if point.position <= source[1]] for each in (job, x.jobs[source[0]])
-    )
-    return [p.position for p in mine] == [p.position for p in theirs] and all(
-        same_metrics(one.metrics, other.metrics) for one, other in zip(mine, theirs, strict=True)
-    )
-
-
-def _gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:
-    """The machines of a start, all or none."""
-    if not job.member.running:
-        raise RefusedError(f"the experiment is {job.member.phase.value}")
-    if not command.machines or len(set(command.machines)) != len(command.machines):
-        raise RefusedError(f"a run needs one or more different machines, found {list(command.machines)}")
-    unusable = [m for m in command.machines if m not in x.machines or not x.machines[m].idle]
-    if unusable:
-        raise RefusedError(f"not idle machines of this experiment: {', '.join(unusable)}")
-    if x.concurrency is not None and len(x.live) >= x.concurrency:
-        raise NotYetError(f"{len(x.live)} jobs train, and {x.concurrency} may at a time (resources.concurrency)")
-    if x.placed + len(command.machines) > x.share:
-        raise RefusedError(f"the experiment's share is {x.share} machines and {x.placed} are busy")
-    return [x.machines[m] for m in command.machines]
-
-
-def _places(x: Experiment, command: StartJob, machines: list[HeldMachine]) -> dict[str, Place]:
-    """Where each machine's partition is; without partitioned data inputs are paths."""
-    if x.data is None:
-        return {}
-    if strange := [name for name in command.inputs if name not in command.machines]:
-        raise RefusedError(f"inputs for machines that the run is not on: {', '.join(strange)}")
-    found: dict[str, Place] = {}
-    for machine in machines:
-        if machine.id in command.inputs:
-            place = x.data.place(command.inputs[machine.id], machine.node)
-            if isinstance(place, str):
-                raise RefusedError(place)
-            found[machine.id] = place
-    return found
-
-
-def _send_start(
-    x: Experiment,
-    job: Job,
-    run: Run,
-    entry: Entry | None,
-    snapshot_at: tuple[int, ...],
-    places: Mapping[str, Place],
-) -> None:
-    for index, rank in enumerate(run.ranks):
-        start = Start(
-            machine=rank.machine,
-            hyperparameters=job.hyperparameters or {},
-            mode=run.mode,
-            until=run.until,
-            allowed=run.allowed,
-            snapshot_at=snapshot_at if index == 0 else (),
-            snapshot_every=job.terms.snapshot_every if index == 0 and run.mode is RunMode.TRAIN else 0,
-            snapshot=entry.info if entry is not None else None,
-            snapshot_nodes=tuple(sorted(entry.nodes)) if entry is not None else (),
-            input=run.inputs.get(rank.machine, ""),
-            rank_nodes=tuple(r.node for r in run.ranks),
-            completes=run.completes,
-            place=places.get(rank.machine),
-            ships_by_order=job.terms.ship_every != 1,
-        )
-        x.send(run, index, start)
-
-
-def _amend(x: Experiment, command: AmendRun) -> None:
-    run, job = _running(x, command.job), x.jobs[command.job]
-    if run.ending is not None:
-        raise RefusedError(f"the run of job {command.job!r} is ending")
-    if run.mode is not RunMode.TRAIN:
-        raise RefusedError(f"the run of job {command.job!r} evaluates")
-    if command.until is not None and command.until > job.max_position:
-        raise RefusedError(f"until must be at most {job.max_position}, found {command.until}")
-    wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
-    late = any(p < run.position or (p == run.position and not run.parked) for p in wanted)
-    if late:  # Known to be too late already: the run need not be asked.
-        x.call(AnswerReady(command.ticket, {"accepted": False, "position": run.position}))
-        return
-    run.amends[command.ticket] = (command.until, command.snapshot_at)
-    x.send(run, 0, Amend(command.ticket, command.until, command.snapshot_at))  # The other ranks go where rank 0 leads.
-
-
-_ENDINGS = {
-    RunEndReason.SUSPENDED: DecisionKind.SUSPEND,
-    RunEndReason.PREEMPTED: DecisionKind.SUSPEND,
-    RunEndReason.TERMINATED: DecisionKind.TERMINATE,
-}
-
-
-def end_run(x: Experiment, run: Run, reason: RunEndReason) -> None:
-    """Ends a run at its next boundary. A run that is ending already ends as it was told, unless it is now terminated."""
-    if run.ending is RunEndReason.TERMINATED or (run.ending is not None and reason is not RunEndReason.TERMINATED):
-        return
-    run.ending = reason
-    job = x.jobs[run.job]
-    if job.state is not JobState.SUSPENDING:
-        why = {
-            RunEndReason.PREEMPTED: "preempted: another experiment's share",
-            RunEndReason.TERMINATED: "terminated, leaving at its next boundary",
-        }.get(reason, "saving, leaving at its next boundary")
-        x.move(job, JobState.SUSPENDING, why)
-    x.send(run, 0, Decide(_ENDINGS[reason], run.position))
-    if reason is RunEndReason.TERMINATED:
-        x.set_timer(kill_timer(run), x.now + x.settings.kill_after)
-
-
-def kill_timer(run: Run) -> str:
-    """The timer after which a terminated run that reaches no boundary, and a rank that stays behind, is killed."""
-    return f"{KILL}{run.job}.{run.attempt}"
-
-
-def kill(x: Experiment, name: str) -> None:
-    """A terminated run has reached no boundary in its time, or a rank has not followed: they are ended as they are."""
-    job = x.jobs.get(name.rpartition(".")[0])
-    run = job.run if job is not None else None
-    if run is not None and kill_timer(run) == KILL + name:
-        for index, rank in enumerate(run.ranks):
-            if not rank.gone:
-                x.send(run, index, Kill("it was to leave and has not"))
-
-
-def decide(x: Experiment, run: Run, position: int, at_until: bool, decision: Decision) -> None:
-    """Carries out the decision on a run that finished an iteration, after the commands of the same answer.
-
-    Raises:
-        RefusedError: PARK anywhere else than at `until`.
-    """
-    if x.live.get(run.job) is not run or run.ending is not None or run.ended is not None:
-        return
-    match decision.kind:
-        case DecisionKind.SUSPEND:
-            end_run(x, run, RunEndReason.SUSPENDED)
-        case DecisionKind.TERMINATE:
-            end_run(x, run, RunEndReason.TERMINATED)
-        case DecisionKind.PARK:
-            if not at_until:
-                raise RefusedError(
-                    f"PARK is legal at a run's until only; job {run.job!r} is at {position} of {run.until}"
-                )
-            x.send(run, 0, Decide(DecisionKind.PARK, position))
-        case DecisionKind.CONTINUE:
-            _proceed(x, run, position, at_until, decision.up_to or 0)
-
-
-def complete(x: Experiment, run: Run, position: int) -> None:
-    """A run that has reached its `until` saves and ends. One that does so by itself is told all the same."""
-    run.ending = RunEndReason.UNTIL
-    job = x.jobs[run.job]
-    over = run.finished or position >= job.max_position
-    x.move(job, JobState.SUSPENDING, f"{'has no more to train' if over else f'reached position {position}'}, saving")
-    x.send(run, 0, Decide(DecisionKind.CONTINUE, position))
-
-
-def _proceed(x: Experiment, run: Run, position: int, at_until: bool, up_to: int) -> None:
-    waits = position >= run.allowed
-    allowed = max(run.allowed, up_to)
-    if at_until and run.coming_until <= position:
-        complete(x, run, position)
-    elif at_until or waits or allowed > run.allowed:
-        run.allowed = allowed
-        x.send(run, 0, Decide(DecisionKind.CONTINUE, position, allowed))

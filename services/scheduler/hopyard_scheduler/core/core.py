@@ -41,13 +41,13 @@ from hopyard_scheduler.core.events import (
     NodeLost,
     PolicyAnswered,
     PolicyFailed,
-    RunKey,
     RunMessage,
     SnapshotShipped,
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
 from hopyard_scheduler.core.thinking import Thinking
+from hopyard_scheduler.core.values import RunKey
 
 CLUSTER_STREAM = "cluster"
 
@@ -275,7 +275,9 @@ class Core:
 
     def _enter(self, x: Experiment) -> None:
         """A restored stream competes for machines again."""
-        tenant = Tenant(*x.terms_told, x.claimed, x.share, gang=x.claimed_gang, need=need(x))
+        tenant = Tenant(
+            *x.terms_told, x.claimed, x.share, gang=x.claimed_gang, need=need(x), nodes=frozenset(x.claimed_nodes)
+        )
         self.cluster.enter(x.id, tenant)
 
     def _joined(self, event: NodeJoined) -> None:
@@ -307,7 +309,7 @@ class Core:
 
     def _evicted(self, event: NodeEvicted) -> None:
         for x in self._involved(event.node, ()):
-            mine = {e.info.sha256 for e in x.snapshots.entries() if e.stored and event.node in e.nodes}
+            mine = x.snapshots.may_evict(event.node)
             late = self._thinking.concerns(x.id, event.node)  # It may know of more once it is told what waits.
             gone = tuple(sha256 for sha256 in event.snapshots if late or sha256 in mine)
             if gone:
@@ -331,7 +333,15 @@ class Core:
         """To all that hold machines of a drained node and do not know."""
         for x in self.experiments.values():
             if any(m.node == node and m.id not in x.draining for m in x.machines.values()):
-                self._inbox.append(NodeDraining(at, x.id, node))
+                self._inbox.append(NodeDraining(at, x.id, node, thinking.unsent(x, node, self._effects)))
+
+    def _recall(self) -> None:
+        """Takes back commands to processes that are gone by now."""
+        self._effects = [
+            effect
+            for effect in self._effects
+            if not isinstance(effect, Send) or not thinking.in_vain(self.experiments[effect.run.experiment], effect)
+        ]
 
     def _known_snapshots(self) -> set[str]:
         return {e.info.sha256 for x in self.experiments.values() for e in x.snapshots.entries()}
@@ -363,6 +373,7 @@ class Core:
         while self._drained_before:  # After the event, which may be the answer to what was asked before.
             self._tell_draining(self._drained_before.pop(), at)
             self._settle_inbox()
+            self._recall()
         while self.cluster.unbalanced:
             grants = self.cluster.rebalance(at, {name: self.experiments[name].machines for name in self._thinking})
             if not grants:
@@ -382,11 +393,13 @@ class Core:
         self._settle_inbox()
         for waited in waiting:
             late = thinking.late(x, waited, event.at)
+            if isinstance(late, NodeDraining):
+                late = replace(late, unsent=thinking.unsent(x, late.node, self._effects))
             self._inbox.append(late)
             self._settle_inbox()
             if isinstance(late, NodeBack) and late.ship:
                 self._effects.append(OrdersGiven(late.node))
-        self._effects = [effect for effect in self._effects if not thinking.in_vain(x, effect)]
+        self._recall()
         self.cluster.touch()
 
     def _settle_inbox(self) -> None:
@@ -403,7 +416,7 @@ class Core:
     def _carry(self, effect: Effect) -> None:
         match effect:
             case DemandChanged():
-                self.cluster.set_demand(effect.experiment, effect.machines, effect.gang)
+                self.cluster.set_demand(effect.experiment, effect.machines, effect.gang, frozenset(effect.nodes))
             case TermsChanged():
                 self.cluster.set_terms(effect.experiment, effect.weight, effect.cap)
             case MachineReturned():

@@ -20,7 +20,8 @@ def same_metrics(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
 class Point:
     """What is known at one position: the whole's metrics, and those of each part with its weight.
 
-    With `expected` the parts count when there are so many of them; with 0 each counts at once.
+    With `expected` the parts count when there are so many of them; with 0 each counts at once. `model` is the snapshot that they were
+    evaluated on.
     """
 
     position: int
@@ -28,6 +29,7 @@ class Point:
     whole: Metrics | None = None
     parts: dict[str, tuple[int, Metrics]] = field(default_factory=dict)
     expected: int = 0
+    model: str = ""
 
     @property
     def complete(self) -> bool:
@@ -48,9 +50,15 @@ class Point:
 
 @dataclass(slots=True)
 class Curve:
-    """Points by position, ascending. The first report of a (position, part) counts; later ones are only compared with it."""
+    """Points by position, ascending. The first report of a (position, part) counts; later ones are only compared with it.
+
+    Attributes:
+        points: By position.
+        added: The position of each report that counted, in the order in which they came.
+    """
 
     points: dict[int, Point] = field(default_factory=dict)
+    added: list[int] = field(default_factory=list)
 
     def recorded(self, report: Report) -> Metrics | None:
         """The metrics already recorded for the report's position and part; None: it is new."""
@@ -62,7 +70,16 @@ class Curve:
             return known[1] if known is not None else None
         return point.whole
 
-    def add(self, report: Report, parts: int = 0) -> Point:
+    def evaluated(self, position: int, model: str) -> None:
+        """A part was evaluated on a snapshot: parts that were on another one, and have not come together, are no beginning of it.
+
+        A job that was thrown back and trained otherwise is another model at the same position.
+        """
+        point = self.points.get(position)
+        if point is not None and not point.complete and point.model != model:
+            point.parts.clear()
+
+    def add(self, report: Report, parts: int = 0, model: str = "") -> Point:
         """Records a new report, one of so many parts (0: not known), and returns its point."""
         point = self.points.get(report.position)
         if point is None:
@@ -70,10 +87,11 @@ class Curve:
             point = self.points[report.position] = Point(report.position)
             if late:
                 self.points = dict(sorted(self.points.items()))
+        self.added.append(report.position)
         point.seconds += report.seconds
         if report.part:
             point.parts[report.part] = (report.examples, report.metrics)
-            point.expected = parts
+            point.expected, point.model = parts, model
         else:
             point.whole = report.metrics
         return point

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from hopyard.policy.vocabulary import Data, Partition
-from hopyard_scheduler.core.events import PlacedData, PlacedPartition
+from hopyard_scheduler.core.values import PlacedData, PlacedPartition
 
 _TRAIN = "train/"
 
@@ -20,12 +20,24 @@ class Place:
     size: int
 
 
+def units(data: PlacedData) -> int:
+    """How many partitions there are to train on."""
+    return sum(one.name.startswith(_TRAIN) for one in data.partitions)
+
+
 class Catalog:
-    """The data of one experiment, as its journal says."""
+    """The data of one experiment, as its journal says.
+
+    Attributes:
+        name: What the data set is called.
+        partitions: All of them by name.
+        units: How many of them there are to train on.
+    """
 
     def __init__(self, data: PlacedData) -> None:
         self.name = data.name
         self.partitions = {one.name: one for one in data.partitions}
+        self.units = units(data)
 
     def take(self, changed: tuple[PlacedPartition, ...]) -> None:
         """Partitions lie elsewhere now."""
@@ -71,7 +83,7 @@ class Catalog:
         Of a partition with a URL that none of them has read yet, each can be the first.
         """
         seen = [
-            Partition(one.name, one.examples, one.size, tuple(sorted(self._readers(one, nodes))))
+            Partition(one.name, one.examples, one.size, tuple(sorted(self._readers(one, nodes))), bool(one.url))
             for one in self.partitions.values()
         ]
         train = tuple(one for one in seen if one.name.startswith(_TRAIN))

@@ -16,11 +16,23 @@ from hopyard.policy.vocabulary import (
     JobState,
     PredictionReady,
     RequestMade,
+    StartJob,
     TerminateJob,
     TimerFired,
     Verdict,
 )
-from hopyard_scheduler.core import commands, lifecycle, losses, messages, placement, predicting, preemption, shipping
+from hopyard_scheduler.core import (
+    checks,
+    commands,
+    lifecycle,
+    losses,
+    messages,
+    placement,
+    predicting,
+    preemption,
+    running,
+    shipping,
+)
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_scheduler.core.events import (
     Answered,
@@ -57,6 +69,9 @@ CALL_LIMIT = 500
 A policy that asks again and again, or proposes what cannot be done, would keep the core busy for ever.
 """
 
+REST_SECONDS = 10.0
+"""So much time brings rest to a policy that hears of nothing but what it asked for itself: answers of solvers, and its timers."""
+
 CALLS_OF_AN_EVENT = 2
 """Up-calls that an event from outside brings at most, as a rule; what it brings beyond them, such as a message with many reports,
 counts for nobody's restlessness."""
@@ -72,13 +87,29 @@ def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
     if _is_news(x, event):
         x.now = event.at
         x.emit(Record(x.id, event))
+        rests = _rests(x, event)
         _take(x, event)
-        if not isinstance(event, PolicyAnswered | PolicyFailed | MachineGranted | MachineRecalled | ShareSet):
+        if rests:
             x.answers, x.refusal = -max(len(x.calls) - CALLS_OF_AN_EVENT, 0), ""
+            x.rested = event.at
         lifecycle.advance(x, event.at)
         x.next_call(event.at)
     effects, x.effects = x.effects, []
     return effects
+
+
+def _rests(x: Experiment, event: ExperimentEvent) -> bool:
+    """Whether something happened that the policy has not brought about itself, or some time has passed since."""
+    match event:
+        case PolicyAnswered() | PolicyFailed() | MachineGranted() | MachineRecalled() | ShareSet():
+            return False
+        case TimerElapsed():
+            own = event.ticket.startswith(POLICY)
+        case Answered():
+            own = event.ticket.startswith(POLICY) and x.asks[event.ticket].kind != predicting.PREDICT
+        case _:
+            own = False
+    return not own or event.at >= x.rested + REST_SECONDS
 
 
 def _is_news(x: Experiment, event: ExperimentEvent) -> bool:
@@ -169,7 +200,11 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
     limit = CALL_LIMIT + 2 * len(x.machines) + 2 * x.generated
     if x.answers > limit:
         last = f"; the last refusal: {x.refusal}" if x.refusal else ""
-        _distrust(x, event.at, f"it does not come to rest: {limit} up-calls followed from one event{last}")
+        _distrust(
+            x,
+            event.at,
+            f"it does not come to rest: {limit} up-calls followed from one event and what it asked for itself{last}",
+        )
         return
     for command in answer.commands:
         try:
@@ -178,27 +213,27 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
             else:
                 commands.carry_out(x, command, event.at)
             accepted.append(command)
-        except commands.RefusedError as refused:
+        except checks.RefusedError as refused:
             x.refusal = str(refused)
             x.verdicts.append(Verdict(command, False, x.refusal))
-            if not isinstance(refused, commands.NotYetError):
+            if not isinstance(refused, checks.NotYetError):
                 x.wake()
     for command in accepted:
-        if isinstance(command, AnswerJob) and command.source in x.earlier:  # Nobody has looked at those results yet.
+        if isinstance(command, AnswerJob | StartJob) and _adopts(x, command):  # Nobody has looked at those results yet.
             lifecycle.check_best(x, x.jobs[command.job].member, event.at)
     if isinstance(call, IterationFinish) and run is not None:
         if answer.decision is None:
             _distrust(x, event.at, f"the policy gave no decision on job {call.job} at {call.position}")
         else:
             try:
-                commands.decide(x, run, call.position, call.at_until, answer.decision)
-            except commands.RefusedError as refused:
+                running.decide(x, run, call.position, call.at_until, answer.decision)
+            except checks.RefusedError as refused:
                 _distrust(x, event.at, str(refused))
     elif answer.decision is not None:
         x.emit(Noted(x.id, "", f"up-call {answer.number} takes no decision; {answer.decision.kind.value} was ignored"))
     if isinstance(call, AllocateJobs):
         lifecycle.answered_allocation(x, accepted)
-    x.demand, x.gang = event.demand, event.gang
+    x.demand, x.gang, x.nodes = event.demand, event.gang, event.nodes
 
 
 def _policy_failed(x: Experiment, event: PolicyFailed) -> None:
@@ -207,6 +242,13 @@ def _policy_failed(x: Experiment, event: PolicyFailed) -> None:
         x.take_back_call()
     x.in_flight = None
     _distrust(x, event.at, event.error)
+
+
+def _adopts(x: Experiment, command: AnswerJob | StartJob) -> bool:
+    """Whether a job has an earlier experiment's results by a command."""
+    if isinstance(command, AnswerJob):
+        return command.source in x.earlier
+    return command.from_snapshot is not None and command.from_snapshot[0] in x.earlier
 
 
 def _distrust(x: Experiment, at: float, error: str) -> None:
@@ -241,6 +283,7 @@ def _created(x: Experiment, member: Member, asked: dict[str, Any], event: Answer
     elif event.result is None:
         member.exhausted = True
         del x.jobs[name], x.open[name]
+        x.touched.touch(name)
         x.count(job, -1)
         x.emit(JobChanged(member.id, name, removed=True))
         x.call(GeneratorExhausted(name))
@@ -257,8 +300,8 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
         x.overdue = True
     elif event.ticket.startswith(HOLD):
         losses.let_go(x, x.jobs.get(event.ticket.removeprefix(HOLD)))
-    elif event.ticket.startswith(commands.KILL):
-        commands.kill(x, event.ticket.removeprefix(commands.KILL))
+    elif event.ticket.startswith(running.KILL):
+        running.kill(x, event.ticket.removeprefix(running.KILL))
     else:
         x.call(TimerFired(event.ticket.removeprefix(POLICY)))
 
@@ -269,7 +312,7 @@ def _requested(x: Experiment, event: Requested) -> None:
     if x.settings.requests:
         try:
             job = commands.request(x, event).id
-        except commands.RefusedError as refused:
+        except checks.RefusedError as refused:
             x.emit(Noted(x.id, "", f"refused the request: {refused}"))
             return
         x.requested[event.ticket] = job
@@ -281,7 +324,7 @@ def _operate_job(x: Experiment, event: JobOperated) -> None:
         x.jobs[event.command.job].held = False  # Whoever may pause a job may end it.
     try:
         commands.carry_out(x, event.command, event.at)
-    except commands.RefusedError as refused:
+    except checks.RefusedError as refused:
         x.emit(Noted(x.id, getattr(event.command, "job", ""), f"refused {type(event.command).__name__}: {refused}"))
         return
     if event.asks_anew and isinstance(event.command, TerminateJob) and x.jobs[event.command.job].run is None:
@@ -291,5 +334,5 @@ def _operate_job(x: Experiment, event: JobOperated) -> None:
 def _hold_job(x: Experiment, event: JobHeld) -> None:
     try:
         commands.hold(x, event.job, event.held, event.asks_anew)
-    except commands.RefusedError as refused:
+    except checks.RefusedError as refused:
         x.emit(Noted(x.id, event.job, f"refused {'to pause' if event.held else 'to resume'}: {refused}"))

@@ -22,10 +22,14 @@ from hopyard_scheduler.core.shares import Claim, water_fill
 
 
 class Kind(NamedTuple):
-    """What machines have, or what a job needs of each of its machines: CPU threads and GPUs."""
+    """What machines have, or what a job needs of each of its machines: CPU threads and GPUs.
+
+    `wished` are those of the wants that are `picky` whom these machines are of use to.
+    """
 
     cpus: int = 1
     gpus: int = 0
+    wished: frozenset[str] = frozenset()
 
     def serves(self, need: Kind) -> bool:
         """Whether a machine of this kind has what is needed."""
@@ -48,12 +52,18 @@ class Want:
         gang: So many machines at once (>= 1), or none.
         need: What each machine must have.
         held: The machines that it has, by kind: it keeps them where that costs nobody anything.
+        picky: Whether only machines whose kind names it are of use to it.
     """
 
     claim: Claim
     gang: int = 1
     need: Kind = ANY
     held: Mapping[Kind, int] = field(default_factory=dict)
+    picky: bool = False
+
+    def takes(self, kind: Kind) -> bool:
+        """Whether machines of a kind are of use to it."""
+        return kind.serves(self.need) and (not self.picky or self.claim.name in kind.wished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ class Division:
 
 def divide(machines: Mapping[Kind, int], wants: Sequence[Want]) -> Division:
     """Divides machines, given by kind, in the order of the wants where levels are equal."""
-    everything_serves = all(kind.serves(want.need) for kind in machines for want in wants)
+    everything_serves = all(want.takes(kind) for kind in machines for want in wants)
     if everything_serves and all(want.gang == 1 for want in wants):
         return Division(water_fill(sum(machines.values()), [want.claim for want in wants]), None)
     handing = _Handing(machines, wants)
@@ -102,7 +112,7 @@ class _Handing:
         self._free = Counter(machines)
         self._held = {want.claim.name: want.held for want in wants}
         self._sizes = dict.fromkeys(self.plan, 0)
-        self._kinds = {want.claim.name: [kind for kind in machines if kind.serves(want.need)] for want in wants}
+        self._kinds = {want.claim.name: [kind for kind in machines if want.takes(kind)] for want in wants}
         self._spoken_for = {kind: sum(want.held.get(kind, 0) for want in wants) for kind in machines}
         self._steps: list[tuple[str, Kind, int]] = []
 

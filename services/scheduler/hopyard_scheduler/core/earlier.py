@@ -1,15 +1,20 @@
 """What earlier experiments have trained that an experiment shares with them: it came with its first event.
 
 The results are the experiment's own from the moment a job is answered from them: they become its reports, as if it had trained.
+So is a snapshot from the moment a job starts from it, or is complete with it. Until then the store keeps the snapshots for the
+experiment beside their own one, which may end or give them up meanwhile; no longer than until it is over.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from hopyard_scheduler.core import learning
 from hopyard_scheduler.core.effects import ReportAccepted
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.judging import judge
 from hopyard_scheduler.core.model import Earlier, Job
+from hopyard_scheduler.core.snapshots import SnapshotId
 
 
 def adopt(x: Experiment, job: Job, source: Earlier, position: int) -> None:
@@ -22,3 +27,29 @@ def adopt(x: Experiment, job: Job, source: Earlier, position: int) -> None:
             learning.tell_report(job, report)
             x.emit(ReportAccepted(job.member.id, job.id, job.attempt, report))
             judge(x, job, report.position, value)
+
+
+def take_over(x: Experiment, job: Job, source: SnapshotId) -> SnapshotId:
+    """A job has an earlier training's results up to a position, and its snapshot there, if there is one.
+
+    Answers which of its own that is then.
+    """
+    name, position = source
+    trial = x.earlier[name]
+    adopt(x, job, trial, position)
+    job.high_water = max(job.high_water, position)
+    if position in trial.snapshots:
+        x.snapshots.take_over(job.id, trial.snapshots[position])
+        x.tidied = True
+    return job.id, position
+
+
+def lend_no_more(x: Experiment, hashes: Collection[str] | None = None) -> None:
+    """No further job starts from these snapshots of earlier experiments, or from any."""
+    ended = list[str]()
+    for trial in x.earlier.values():
+        for position, info in list(trial.snapshots.items()):
+            if hashes is None or info.sha256 in hashes:
+                ended.append(trial.snapshots.pop(position).sha256)
+    if ended:
+        x.drop(x.snapshots.end_loans(ended))

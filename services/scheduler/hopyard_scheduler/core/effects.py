@@ -7,7 +7,8 @@ from typing import Any
 
 from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Report, RunMode, Verdict
 from hopyard_scheduler.core.data import Place
-from hopyard_scheduler.core.events import Event, RunKey, SnapshotInfo
+from hopyard_scheduler.core.events import Event
+from hopyard_scheduler.core.values import RunKey, SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class UpCall:
 class AskOutside:
     """A question to something outside the core; comes back as `Answered` with the same ticket. Idempotent by ticket.
 
-    `member` is the experiment whose generator is asked; empty: the question is the policy's.
+    `member` is the experiment whose generator is asked; empty: the question is the policy's. `seconds` is how long a solver may think.
     """
 
     experiment: str
@@ -42,6 +43,7 @@ class AskOutside:
     kind: str
     payload: Any
     member: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +223,15 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class DemandChanged:
-    """For the cluster part: the experiment can use so many machines, `gang` at once; None: as many as it can get."""
+    """For the cluster part: the experiment can use so many machines, `gang` at once; None: as many as it can get.
+
+    Only machines on these `nodes` are of use to it; none: all are.
+    """
 
     experiment: str
     machines: int | None
     gang: int = 1
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

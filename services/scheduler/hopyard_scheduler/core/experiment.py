@@ -34,13 +34,15 @@ from hopyard_scheduler.core.effects import (
     SetTimer,
     UpCall,
 )
-from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, RunKey, Settings
+from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined
 from hopyard_scheduler.core.hops import Hops
 from hopyard_scheduler.core.idle import IdleQueue
 from hopyard_scheduler.core.member import Member, Phase, foremost
 from hopyard_scheduler.core.model import HOLD, HeldMachine, Job, Run, earlier_of
+from hopyard_scheduler.core.recent import Recent
 from hopyard_scheduler.core.snapshots import Dropped, Keep, SnapshotBook
 from hopyard_scheduler.core.states import change_state
+from hopyard_scheduler.core.values import RunKey, Settings
 
 _MASK = (1 << 63) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -58,6 +60,7 @@ class Experiment:
 
         self.earlier = earlier_of(created.earlier)
         self.jobs: dict[str, Job] = {}
+        self.touched = Recent()  # Jobs; live ones change without being named here.
         self.states: dict[JobState, int] = {}
         self.idle = IdleQueue()
         self.open: dict[str, Job] = {}
@@ -66,7 +69,9 @@ class Experiment:
         self.vacant: set[str] = set()
         self.draining: set[str] = set()
         self.busy = 0
-        self.snapshots = SnapshotBook()
+        self.snapshots = SnapshotBook(
+            info.sha256 for trial in self.earlier.values() for info in trial.snapshots.values()
+        )
         self.hops = Hops()
         self.tidied = False  # Snapshots came or went, or are needed no more: the quota is to be looked at.
         self.crowded = 0  # Bytes above the quota that are needed all the same.
@@ -75,11 +80,14 @@ class Experiment:
         self.demand: int | None = None
         self.claimed: int | None = None
         self.gang = self.claimed_gang = 1
+        self.nodes: tuple[str, ...] = ()  # Where machines are of use; none: anywhere.
+        self.claimed_nodes: tuple[str, ...] = ()
         self.overdue = False
         self.ordinals = 0
 
         self.calls: deque[tuple[Call, Run | None]] = deque()
         self.in_flight: tuple[int, Call, Run | None] | None = None
+        self.asked_at = 0.0  # When the up-call in flight was made.
         self.call_number = 0
         self.verdicts: list[Verdict] = []
         self.told: tuple[Verdict, ...] = ()  # The verdicts that went with the up-call in flight.
@@ -92,6 +100,7 @@ class Experiment:
         self.outdated = False  # Jobs can be placed that could not when the policy said how many machines it can use.
         self.at_rest = False
         self.answers = 0
+        self.rested = 0.0
         self.refusal = ""
         self.quarantined = False
         self.terms_told = self.terms
@@ -246,9 +255,9 @@ class Experiment:
         self.attention = True
         self.at_rest = False
 
-    def ask(self, ticket: str, kind: str, payload: object, member: str = "") -> None:
+    def ask(self, ticket: str, kind: str, payload: object, member: str = "", seconds: float = 0.0) -> None:
         """Asks the outside, once for each ticket."""
-        question = AskOutside(self.id, ticket, kind, payload, member)
+        question = AskOutside(self.id, ticket, kind, payload, member, seconds)
         self.asks[ticket] = question
         self.emit(question)
 
@@ -291,6 +300,7 @@ class Experiment:
 
     def changed(self, job: Job) -> None:
         """The job's row is to be projected again."""
+        self.touched.touch(job.id)
         self.emit(JobChanged(job.member.id, job.id))
 
     def count(self, job: Job, change: int) -> None:
@@ -300,6 +310,7 @@ class Experiment:
 
     def offer(self, job: Job) -> None:
         """An idle job may be started, now or when its experiment is resumed."""
+        self.touched.touch(job.id)
         if job.member.running:
             self.idle.add(job.id, job.priority)
             self.wake()
@@ -308,6 +319,7 @@ class Experiment:
 
     def withdraw(self, job: Job) -> None:
         """A job is not to be started."""
+        self.touched.touch(job.id)
         self.idle.discard(job.id)
         job.member.withheld.pop(job.id, None)
 
@@ -321,7 +333,19 @@ class Experiment:
     def asked(self, job: Job) -> set[int]:
         """Positions of a job that the policy may still fork from: it asked for them, and has not terminated the job."""
         over = (self.phase is Phase.ENDING or self.phase.over) and not job.member.out_of_time
-        return set() if over or job.state is JobState.TERMINATED else job.asked
+        if over or job.state is JobState.TERMINATED:
+            return set()
+        if self.settings.forks_newest:
+            return set([position for position in self.snapshots.positions(job.id) if position in job.asked][-1:])
+        return job.asked
+
+    def _spared(self, job: Job) -> set[int]:
+        """Positions at which a job's snapshots are kept beside what its terms say.
+
+        Beside those that were asked for: where others branched off a completed job, later experiments' jobs may do so, too.
+        """
+        lasting = job.asked if job.terms.lasting and job.state is JobState.COMPLETED else set()
+        return self.asked(job) | lasting
 
     def collect(self, job: Job) -> None:
         """Drops the snapshots of a job that nobody needs."""
@@ -338,7 +362,7 @@ class Experiment:
 
         terms = job.terms
         keep = Keep(terms.keep_latest, terms.keep_best)
-        self.drop(self.snapshots.collect(job.id, wanted, value, keep, self.asked(job)))
+        self.drop(self.snapshots.collect(job.id, wanted, value, keep, self._spared(job)))
         if self.snapshots.count(job.id) != before:
             self.changed(job)  # Its row says which snapshots it has, also when all is over.
 
@@ -375,11 +399,15 @@ class Experiment:
         self.draining.discard(machine)
 
     def shed(self) -> None:
-        """Gives idle machines of drained nodes and those above the share back to the cluster."""
-        if len(self.machines) == self.busy or (self.held <= self.share and not self.draining):
+        """Gives idle machines of drained nodes, those where they are of no use and those above the share back to the cluster."""
+        if len(self.machines) == self.busy:
             return
-        for machine in sorted(self.machines.values(), key=lambda m: (m.id not in self.draining, m.reserved, m.id)):
-            if machine.id not in self.draining and self.held <= self.share:
+        useless = {m.id for m in self.machines.values() if self.nodes and m.node not in self.nodes and not m.reserved}
+        leaving = useless | self.draining
+        if self.held <= self.share and not leaving:
+            return
+        for machine in sorted(self.machines.values(), key=lambda m: (m.id not in leaving, m.reserved, m.id)):
+            if machine.id not in leaving and self.held <= self.share:
                 return
             if machine.idle:
                 self.give_up(machine.id)
@@ -419,7 +447,7 @@ class Experiment:
     def _make(self, call: Call, run: Run | None, at: float) -> None:
         self.call_number += 1
         self.outdated = False
-        self.in_flight = (self.call_number, call, run)
+        self.in_flight, self.asked_at = (self.call_number, call, run), at
         verdicts = self.told = tuple(self.verdicts)
         self.verdicts = []
         seed = (self.settings.seed * _GOLDEN + self.call_number * 0xBF58476D1CE4E5B9) & _MASK

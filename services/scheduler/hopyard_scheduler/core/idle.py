@@ -23,6 +23,11 @@ class IdleQueue:
     def __len__(self) -> int:
         return len(self._order)
 
+    def place(self, job: str) -> int:
+        """When a job came, in relation to the others, from 1; 0: it does not wait. Those of higher priority come before it."""
+        key = self._keys.get(job)
+        return key[1] if key is not None else 0
+
     def add(self, job: str, priority: float | None) -> None:
         """A job waits from now on."""
         self._sequence += 1

@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import commands, hops, losses, predicting, preemption, quota, solved
+from hopyard_scheduler.core import checks, earlier, hops, losses, predicting, preemption, quota, running, solved
 from hopyard_scheduler.core.effects import (
     DemandChanged,
     ExperimentChanged,
@@ -27,10 +27,11 @@ from hopyard_scheduler.core.effects import (
     TermsChanged,
     WithdrawQuestion,
 )
-from hopyard_scheduler.core.events import MemberJoined, Operated, Settings, Updated
+from hopyard_scheduler.core.events import MemberJoined, Operated, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, POLICY, Job, Run
+from hopyard_scheduler.core.values import Settings
 
 END_TIMER = "core/end/"
 """Timers of the ends of experiments, by their ids."""
@@ -83,6 +84,7 @@ def revive(x: Experiment) -> None:
     """A stream whose experiments were all over goes on."""
     x.demand = x.claimed = None
     x.gang = x.claimed_gang = 1
+    x.nodes = x.claimed_nodes = ()
     x.terms_told = x.terms
     for ticket, due in x.timers.items():
         x.emit(SetTimer(x.id, ticket, due))
@@ -118,7 +120,7 @@ def pause(x: Experiment, member: Member, at: float, reason: str) -> None:
     enter(x, member, Phase.PAUSING, reason)
     stop_clock(x, member, at)
     for run in runs_of(x, member):
-        commands.end_run(x, run, RunEndReason.SUSPENDED)
+        running.end_run(x, run, RunEndReason.SUSPENDED)
     x.call(ExperimentChange("paused", member.id))
 
 
@@ -161,22 +163,24 @@ def end_by_policy(x: Experiment, command: EndExperiment, at: float) -> None:
     Raises:
         RefusedError: What stands against it.
     """
+    if not command.reason.strip():
+        raise checks.RefusedError("an experiment ends for a reason, which people see; found none")
     winner = None
     if command.winner:
-        winner = commands.find_job(x, command.winner)
+        winner = checks.find_job(x, command.winner)
         if winner.high_water == 0:
-            raise commands.RefusedError(f"job {winner.id!r} has reported nothing, so it cannot have won")
+            raise checks.RefusedError(f"job {winner.id!r} has reported nothing, so it cannot have won")
         if winner.state in (JobState.TERMINATED, JobState.FAILED):
-            raise commands.RefusedError(f"job {winner.id!r} is {winner.state.value}, so it cannot have won")
+            raise checks.RefusedError(f"job {winner.id!r} is {winner.state.value}, so it cannot have won")
         if winner.run is not None and winner.run.ending is RunEndReason.TERMINATED:
-            raise commands.RefusedError(f"job {winner.id!r} is being terminated, so it cannot have won")
+            raise checks.RefusedError(f"job {winner.id!r} is being terminated, so it cannot have won")
         if command.experiment not in ("", winner.member.id):
-            raise commands.RefusedError(f"job {winner.id!r} is of experiment {winner.member.id!r}")
+            raise checks.RefusedError(f"job {winner.id!r} is of experiment {winner.member.id!r}")
     name = command.experiment or (winner.member.id if winner is not None else "")
-    chosen = [commands.find_member(x, name)] if name else list(x.members.values())
+    chosen = [checks.find_member(x, name)] if name else list(x.members.values())
     able = [member for member in chosen if not member.phase.over and member.phase is not Phase.ENDING]
     if not able:
-        raise commands.RefusedError("the experiment is ending")
+        raise checks.RefusedError("the experiment is ending")
     for member in able:
         begin_end(x, member, Phase.COMPLETED, command.reason, at, winner)
 
@@ -190,9 +194,9 @@ def run_out(x: Experiment, member: Member, at: float) -> None:
     member.out_of_time = True
     _enter_end(x, member, Phase.COMPLETED, reason, at)
     for run in runs_of(x, member):
-        commands.end_run(x, run, RunEndReason.SUSPENDED)
-        if commands.kill_timer(run) not in x.timers:
-            x.set_timer(commands.kill_timer(run), at + x.settings.kill_after)
+        running.end_run(x, run, RunEndReason.SUSPENDED)
+        if running.kill_timer(run) not in x.timers:
+            x.set_timer(running.kill_timer(run), at + x.settings.kill_after)
     for job in list(x.open.values()):
         if job.member is member and job.state is JobState.CREATING:
             x.move(job, JobState.TERMINATED, reason)
@@ -211,9 +215,9 @@ def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: floa
     _enter_end(x, member, phase, reason, at, winner.id if winner is not None else "")
     for run in runs_of(x, member):
         keep = winner is not None and run.job == winner.id
-        if keep and run.mode is RunMode.EVALUATE:
+        if keep and run.mode is not RunMode.TRAIN:
             continue  # It ends by itself, and has nothing to save.
-        commands.end_run(x, run, RunEndReason.SUSPENDED if keep else RunEndReason.TERMINATED)
+        running.end_run(x, run, RunEndReason.SUSPENDED if keep else RunEndReason.TERMINATED)
     for job in list(x.open.values()):
         if job.member is member and job.run is None and job is not winner:
             x.move(job, JobState.TERMINATED, reason)
@@ -227,17 +231,24 @@ def advance(x: Experiment, at: float) -> None:
         x.set_timer(preemption.DEADLINE, None)
     elif x.overdue:
         preemption.preempt(x)
-    for member in x.members.values():
-        _advance_member(x, member, at)
-    quota.keep_within(x)
+    _advance_members(x, at)
+    while x.tidied:
+        x.tidied = False
+        quota.keep_within(x)
+        _advance_members(x, at)  # A pause or an end may have waited for what was given up.
     if x.phase.over:
         return
-    if (x.claim, x.gang) != (x.claimed, x.claimed_gang):
-        x.claimed, x.claimed_gang = x.claim, x.gang
-        x.emit(DemandChanged(x.id, x.claimed, x.claimed_gang))
+    if (x.claim, x.gang, x.nodes) != (x.claimed, x.claimed_gang, x.claimed_nodes):
+        x.claimed, x.claimed_gang, x.claimed_nodes = x.claim, x.gang, x.nodes
+        x.emit(DemandChanged(x.id, x.claimed, x.claimed_gang, x.claimed_nodes))
     if x.terms != x.terms_told:
         x.terms_told = x.terms
         x.emit(TermsChanged(x.id, *x.terms))
+
+
+def _advance_members(x: Experiment, at: float) -> None:
+    for member in x.members.values():
+        _advance_member(x, member, at)
 
 
 def _advance_member(x: Experiment, member: Member, at: float) -> None:
@@ -288,7 +299,7 @@ def _nothing_left(x: Experiment, member: Member) -> bool:
         return False
     if x.demand is not None and x.demand > len(x.machines):
         return False  # It waits for machines, such as the second of a gang.
-    if x.data is not None and x.data.missing() and not member.all_ended:
+    if x.data is not None and x.data.missing() and x.demand != 0 and not member.all_ended:
         return False  # It waits for a node that holds what is missing.
     offered = x.at_rest and not x.attention and sum(m.idle for m in x.machines.values()) >= x.gang
     return offered or x.demand == 0
@@ -357,6 +368,7 @@ def _let_all_go(x: Experiment) -> None:
     for machine in sorted(x.machines):
         x.give_up(machine)
         x.emit(MachineReturned(x.id, machine))
+    earlier.lend_no_more(x)
     x.share = 0
     x.overdue = False
 

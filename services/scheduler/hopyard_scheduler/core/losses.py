@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
+from hopyard_scheduler.core import earlier
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, Job
 from hopyard_scheduler.core.snapshots import Entry, SnapshotId
@@ -47,6 +48,7 @@ def missed(x: Experiment, source: SnapshotId, node: str) -> None:
     entry.misses += 1
     if not entry.nodes or entry.misses >= MISSES:
         x.snapshots.remove(entry)
+        earlier.lend_no_more(x, {entry.info.sha256})
         rewind_all(x, [entry])
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hopyard.policy.vocabulary import JobState
-from hopyard_scheduler.core.events import Settings, Updated
+from hopyard_scheduler.core.events import Updated
 from hopyard_scheduler.core.model import GeneratorCall
+from hopyard_scheduler.core.values import Settings
 
 
 class Phase(enum.Enum):

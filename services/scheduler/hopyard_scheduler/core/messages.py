@@ -14,7 +14,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import commands, hops, learning, lifecycle, losses
+from hopyard_scheduler.core import hops, learning, lifecycle, losses, running
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -24,20 +24,13 @@ from hopyard_scheduler.core.effects import (
     Noted,
     ReportAccepted,
 )
-from hopyard_scheduler.core.events import (
-    Amended,
-    Ended,
-    Reports,
-    RunKey,
-    RunMessage,
-    SnapshotInfo,
-    SnapshotStored,
-    SnapshotTaken,
-    Started,
-)
+from hopyard_scheduler.core.events import Amended, Ended, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.judging import judge
 from hopyard_scheduler.core.model import ORIGIN_LOST, Job, Rank, Run
+from hopyard_scheduler.core.values import RunKey, SnapshotInfo
+
+_DOING = {RunMode.TRAIN: "training", RunMode.EVALUATE: "evaluating", RunMode.PROFILE: "profiling"}
 
 
 def is_next(x: Experiment, event: RunMessage) -> bool:
@@ -116,7 +109,7 @@ def _started(x: Experiment, job: Job, run: Run, rank: Rank, body: Started) -> No
     run.started = True
     run.position = body.position
     if job.state is JobState.STARTING:
-        x.move(job, JobState.RUNNING, "training" if run.mode is RunMode.TRAIN else "evaluating")
+        x.move(job, JobState.RUNNING, _DOING[run.mode])
 
 
 def _let_source_go(x: Experiment, run: Run) -> None:
@@ -127,7 +120,14 @@ def _let_source_go(x: Experiment, run: Run) -> None:
 
 
 def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> None:
+    if run.mode is RunMode.PROFILE:
+        run.parked = report.at_until
+        x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
+        x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
+        return
     training = run.mode is RunMode.TRAIN
+    if run.mode is RunMode.EVALUATE and x.settings.whole:
+        job.curve.evaluated(report.position, run.model)
     recorded = job.curve.recorded(report)
     new = report.position > job.high_water if training else recorded is None
     run.position = report.position
@@ -152,7 +152,7 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     elif run.ending is None:
         if run.completes and report.at_until:
-            commands.complete(x, run, report.position)
+            running.complete(x, run, report.position)
         elif report.at_until or (new and (x.settings.every_iteration or report.position >= run.allowed)):
             x.call(IterationFinish(job.id, report, repeated=not new), run)
         elif not new and report.position >= run.allowed:
@@ -163,8 +163,8 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
 
 def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
     """Records a report. Answers the experiment's metric at its position, evaluations by parts combined."""
-    job.losses = job.setbacks = 0
-    point = job.curve.add(report, run.parts)
+    job.losses = job.setbacks = job.unsaved = 0
+    point = job.curve.add(report, run.parts, run.model)
     job.seconds += report.seconds
     combined = None
     if run.mode is RunMode.TRAIN:
@@ -257,7 +257,7 @@ def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> No
         if body.reason not in (RunEndReason.LOST, RunEndReason.FAILED):
             # It has led the others to the end; they leave by themselves, and their processes stay warm.
             if not all(other.gone for other in run.ranks):
-                x.set_timer(commands.kill_timer(run), x.now + x.settings.kill_after)
+                x.set_timer(running.kill_timer(run), x.now + x.settings.kill_after)
             return
     else:
         failed = body.reason is RunEndReason.FAILED
@@ -274,7 +274,7 @@ def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> No
 def _may_leave(run: Run, reason: RunEndReason) -> bool:
     """Whether a run may be coming to this end, for all that the core knows."""
     by_itself = run.completes and reason is RunEndReason.UNTIL  # Before rank 0's last report is here.
-    return by_itself or run.ending is not None or run.finished or run.mode is RunMode.EVALUATE
+    return by_itself or run.ending is not None or run.finished or run.mode is not RunMode.TRAIN
 
 
 def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
@@ -283,7 +283,7 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
     assert ended is not None
     del x.live[job.id]
     job.run = None
-    x.set_timer(commands.kill_timer(run), None)
+    x.set_timer(running.kill_timer(run), None)
     source, training = run.source, run.mode is RunMode.TRAIN
     _let_source_go(x, run)
     if ended.snapshot_missing and source is not None and training:
@@ -306,7 +306,7 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
         elif job.position >= job.max_position and not job.terms.evaluates:  # Lost, but only after all was saved.
             state, why = JobState.COMPLETED, "trained to its end"
     x.move(job, state, why)
-    if reason in (RunEndReason.LOST, RunEndReason.FAILED):
+    if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE:
         losses.hold(x, job, at)
     x.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
     x.shed()
@@ -323,8 +323,26 @@ def end_reason(run: Run, ended: Ended) -> RunEndReason:
     return ended.reason
 
 
+def _reached(x: Experiment, job: Job, run: Run, position: int) -> tuple[JobState, str]:
+    """A run came to its `until`. One that saves nothing there again and again would train the same for ever."""
+    source = x.source_of(job)
+    if run.mode is RunMode.TRAIN and (source is None or source[1] < position):
+        job.unsaved += 1
+        if job.unsaved > job.terms.max_failures + 1:  # The first time it made progress.
+            said = (
+                "its program saves no checkpoint, and its policy trains it in parts; docs/programs.md shows how to save"
+            )
+            return JobState.FAILED, f"came to position {position} {job.unsaved} times, and saved nothing there: {said}"
+    return JobState.SUSPENDED, f"reached position {position}"
+
+
 def _outcome(x: Experiment, job: Job, run: Run, reason: RunEndReason, ended: Ended) -> tuple[JobState, str]:
     if reason in (RunEndReason.LOST, RunEndReason.FAILED):
+        if run.mode is RunMode.PROFILE:
+            return (
+                JobState.SUSPENDED,
+                f"its profile was {'lost' if reason is RunEndReason.LOST else 'not possible'}: {ended.message}",
+            )
         job.setbacks += 1
     if reason is RunEndReason.TERMINATED:
         return JobState.TERMINATED, "terminated"
@@ -349,6 +367,6 @@ def _outcome(x: Experiment, job: Job, run: Run, reason: RunEndReason, ended: End
             return JobState.SUSPENDED, "trained to its end, to be evaluated"
         return JobState.COMPLETED, "trained to its end"
     if reason is RunEndReason.UNTIL:
-        return JobState.SUSPENDED, f"reached position {ended.position}"
+        return _reached(x, job, run, ended.position)
     job.suspends += 1
     return JobState.SUSPENDED, "preempted" if reason is RunEndReason.PREEMPTED else f"suspended at {ended.position}"

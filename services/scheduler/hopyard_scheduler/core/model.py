@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, Report, RunEndReason, RunMode
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import Curve, Point
-from hopyard_scheduler.core.events import EarlierTrial, Ended, MachineSpec
+from hopyard_scheduler.core.events import Ended
 from hopyard_scheduler.core.snapshots import SnapshotId
+from hopyard_scheduler.core.values import EarlierTrial, MachineSpec, SnapshotInfo
 
 if TYPE_CHECKING:
-    from hopyard_scheduler.core.events import Settings
     from hopyard_scheduler.core.member import Member
+    from hopyard_scheduler.core.values import Settings
 
 STORY_LENGTH = 12
 
@@ -70,7 +71,7 @@ class Run:
     Attributes:
         job: Whose run it is.
         attempt: Which of the job's runs.
-        mode: Train or evaluate.
+        mode: Train, evaluate or profile.
         ranks: Its processes; rank 0 reports, snapshots and gets the decisions.
         until: Where it parks.
         allowed: Reports below it need no decision.
@@ -79,6 +80,7 @@ class Run:
         inputs: Input partition by machine.
         preemptible: Whether it may lose its machine to another experiment before `until`.
         parts: An evaluation of one of so many parts; 0: not known.
+        model: The hash of the snapshot that it loads; empty: it begins from nothing.
         completes: Whether it ends at `until` by itself, saved: that is its job's end, and its policy decides nothing there.
         started: Whether rank 0 trains.
         position: Its last report's position.
@@ -101,6 +103,7 @@ class Run:
     preemptible: bool
     completes: bool = False
     parts: int = 0
+    model: str = ""
     started: bool = False
     position: int = 0
     parked: bool = False
@@ -139,6 +142,8 @@ class Job:
         origin: (job, position) whose curve it continues: a fork, a foreign snapshot, or the answer it was completed with.
         prefix: The points of that other curve up to there, as they were when the two parted.
         fork_pin: The snapshot that a forked job starts from, pinned until it has a stored one of its own.
+        forked: Whether it goes on from its origin's state until it has one of its own.
+        copied: Whether it was made by a fork: up to there it was trained with its ancestor's configuration.
         generated: Whether the generator proposed its configuration.
         priority: Orders idle jobs.
         attempt: Runs so far.
@@ -162,6 +167,7 @@ class Job:
     prefix: tuple[Point, ...] = ()
     fork_pin: SnapshotId | None = None
     forked: bool = False
+    copied: bool = False
     generated: bool = False
     priority: float | None = None
     attempt: int = 0
@@ -178,6 +184,8 @@ class Job:
     losses: int = 0
     setbacks: int = 0
     """Losses and failures of the user's code since it made progress last."""
+    unsaved: int = 0
+    """How often, since it made progress last, a run came to its `until` and left no snapshot there."""
     suspends: int = 0
     seconds: float = 0.0
     best: tuple[float, int] | None = None
@@ -204,10 +212,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier experiment has trained of a configuration: all its reports, by position, one at the least."""
+    """What an earlier experiment has trained of a configuration: all its reports, by position, one at the least.
+
+    `snapshots` are those that jobs may start from, by position.
+    """
 
     hyperparameters: Hyperparameters
     reports: tuple[Report, ...]
+    snapshots: dict[int, SnapshotInfo] = field(default_factory=dict)
 
     @property
     def high_water(self) -> int:
@@ -222,7 +234,8 @@ def earlier_of(trials: Iterable[EarlierTrial]) -> dict[str, Earlier]:
         before = found[trial.after[0]].reports if trial.after is not None else ()
         until = trial.after[1] if trial.after is not None else 0
         reports = (*(report for report in before if report.position <= until), *trial.reports)
-        found[trial.name] = Earlier(trial.hyperparameters, reports)
+        saved = {snapshot.position: snapshot for snapshot in trial.snapshots}
+        found[trial.name] = Earlier(trial.hyperparameters, reports, saved)
     return found
 
 

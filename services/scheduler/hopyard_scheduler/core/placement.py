@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import MachinesChange, RunEndReason
-from hopyard_scheduler.core import commands, hops, losses, messages
+from hopyard_scheduler.core import earlier, hops, losses, messages, running
 from hopyard_scheduler.core.effects import ExperimentChanged
 from hopyard_scheduler.core.events import (
     CopiesEvicted,
@@ -15,10 +15,10 @@ from hopyard_scheduler.core.events import (
     NodeBack,
     NodeDraining,
     NodeLost,
-    RunKey,
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import HeldMachine
+from hopyard_scheduler.core.values import RunKey
 
 
 def granted(x: Experiment, event: MachineGranted) -> None:
@@ -50,7 +50,7 @@ def recalled(x: Experiment, event: MachineRecalled) -> None:
         return
     x.draining.add(machine.id)
     if machine.run is not None and machine.run.ended is None and machine.run.preemptible:
-        commands.end_run(x, machine.run, RunEndReason.PREEMPTED)
+        running.end_run(x, machine.run, RunEndReason.PREEMPTED)
 
 
 def node_lost(x: Experiment, event: NodeLost) -> None:
@@ -136,13 +136,16 @@ def node_back(x: Experiment, event: NodeBack) -> None:
 def copies_evicted(x: Experiment, event: CopiesEvicted) -> None:
     """A node made room: who needs these snapshots gets them from the store, or from another node."""
     x.tidied = True
-    for job in dict.fromkeys(x.snapshots.evicted(event.node, frozenset(event.snapshots))):
+    jobs, lost = x.snapshots.evicted(event.node, frozenset(event.snapshots))
+    losses.rewind_all(x, lost)
+    for job in dict.fromkeys(jobs):
         x.changed(x.jobs[job])
 
 
 def imported(x: Experiment, event: Imported) -> None:
     """The experiment is in another cluster now: nothing is here of what it held but the snapshots that came along."""
     x.requests.add(event.request)
+    earlier.lend_no_more(x)
     lost_snapshots = x.snapshots.moved(frozenset(event.snapshots))
     gone = tuple(sorted(x.machines))
     for machine in gone:
@@ -164,12 +167,22 @@ def imported(x: Experiment, event: Imported) -> None:
 
 
 def node_draining(x: Experiment, event: NodeDraining) -> None:
-    """A node gets nothing more: its idle machines go back now, the others when their runs have left."""
+    """A node gets nothing more: its idle machines go back now, the others when their runs have left.
+
+    Runs of which it has not heard do not begin, wherever their other ranks are.
+    """
+    for key in event.unsent:
+        run = x.live.get(key.job)
+        if run is not None and run.attempt == key.attempt:
+            never = Ended(RunEndReason.SUSPENDED, run.position, message=f"node {event.node} is drained")
+            for rank in run.ranks:
+                if not rank.gone:
+                    messages.rank_ended(x, x.jobs[run.job], run, rank, never, event.at)
     for machine in x.machines.values():
         if machine.node == event.node:
             x.draining.add(machine.id)
             if machine.run is not None and machine.run.ended is None:
-                commands.end_run(x, machine.run, RunEndReason.SUSPENDED)
+                running.end_run(x, machine.run, RunEndReason.SUSPENDED)
     hops.node_leaves(x, event.node)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import RunEndReason, ShareChange
-from hopyard_scheduler.core import commands
+from hopyard_scheduler.core import running
 from hopyard_scheduler.core.effects import ExperimentChanged
 from hopyard_scheduler.core.events import ShareSet
 from hopyard_scheduler.core.experiment import Experiment
@@ -53,7 +53,7 @@ def preempt(x: Experiment) -> None:
     for run in victims:
         if surplus <= 0:
             return
-        commands.end_run(x, run, RunEndReason.PREEMPTED)
+        running.end_run(x, run, RunEndReason.PREEMPTED)
         surplus -= _counted(x, run)
 
 

@@ -7,10 +7,10 @@ Never dropped, however many bytes they take:
 * those at positions that the policy asked for (`snapshot_at`), while it may still fork from them;
 * the result: the best job's snapshot at its best position, or its newest one if it has none there.
 
-All else is dropped in this order until the rest fits: the best of ended jobs (those kept by `keep_best` alone), the latest of
-ended jobs, the best and then the latest of jobs that have not ended, and last what a COMPLETED job would go on from if the
-experiment were extended. Within each of these groups the jobs with the worst results come first, and of a job the lowest
-positions. Equal contents count once: they are dropped together, when the last of them may be, or not at all.
+All else is dropped in this order until the rest fits: the best of ended jobs (those kept by `keep_best` alone, or for later
+experiments), the latest of ended jobs, the best and then the latest of jobs that have not ended, and last what a COMPLETED job
+would go on from if the experiment were extended. Within each of these groups the jobs with the worst results come first, and of a
+job the lowest positions. Equal contents count once: they are dropped together, when the last of them may be, or not at all.
 """
 
 from __future__ import annotations
@@ -35,11 +35,8 @@ _TOLD_AGAIN = 1.1
 def keep_within(x: Experiment) -> None:
     """Drops the least valuable snapshots until the others keep within the quota, as far as they are not needed.
 
-    To be called when an event was taken, since only then it is known what is needed.
+    To be called when an event was taken, since only then it is known what is needed, if snapshots came or went (`tidied`).
     """
-    if not x.tidied:
-        return
-    x.tidied = False
     limit = x.snapshot_quota
     if limit is None:
         _tell(x, x.snapshots.size)

@@ -3,7 +3,8 @@
 A snapshot is kept while it is pinned (a run is loading it, a forked job starts from it), or while its own job retains it: the
 newest `keep_latest`, those that the job goes back to when a node dies (the newest STORED one; while the newest is held back from the
 store and lies on one node, the newest that is elsewhere, too), the best `keep_best`, and those that the
-policy asked for. `quota` says which of these are given up when they take too many bytes.
+policy asked for. `quota` says which of these are given up when they take too many bytes. Earlier experiments' snapshots are *lent*: no
+job has them, but jobs may start from them (`earlier`), so the store keeps them for this experiment, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hopyard_scheduler.core.events import SnapshotInfo
+from hopyard_scheduler.core.recent import Recent
+from hopyard_scheduler.core.values import SnapshotInfo
 
 SnapshotId = tuple[str, int]
 
@@ -74,9 +76,18 @@ class Keep(NamedTuple):
 
 
 class SnapshotBook:
-    """All snapshots of an experiment."""
+    """All snapshots of an experiment.
 
-    def __init__(self) -> None:
+    Args:
+        lent: Hashes of earlier experiments' ones.
+
+    Attributes:
+        touched: Jobs whose snapshots came or went.
+    """
+
+    def __init__(self, lent: Iterable[str] = ()) -> None:
+        self._lent: dict[str, set[str]] = {sha256: set() for sha256 in lent}  # And nodes that have copies for no job.
+        self.touched = Recent()
         self._entries: dict[str, dict[int, Entry]] = {}
         self._copies: Counter[str] = Counter()
         self._sizes: dict[str, int] = {}
@@ -85,6 +96,9 @@ class SnapshotBook:
         self._held_back: dict[SnapshotId, Entry] = {}
         self._orders = 0
         self._lost_pins: dict[SnapshotId, set[str]] = {}  # Who still needs what is lost: it may be taken again.
+        self._own: dict[
+            str, set[str]
+        ] = {}  # Nodes that keep a copy for this experiment: its runs took or got it there.
 
     def get(self, job: str, position: int) -> Entry | None:
         """The snapshot of a job at a position."""
@@ -108,8 +122,8 @@ class SnapshotBook:
         """What is held back of the jobs that belong, but for what is kept only until something newer is stored."""
         return [
             (job, position)
-            for job, position in self._held_back
-            if belongs(job) and position not in _reserve(self._entries[job], self.positions(job))
+            for (job, position), entry in self._held_back.items()
+            if entry.nodes and belongs(job) and position not in _reserve(self._entries[job], self.positions(job))
         ]
 
     def positions(self, job: str) -> list[int]:
@@ -121,9 +135,14 @@ class SnapshotBook:
         positions = self.positions(job)
         return self._entries[job][positions[-1]] if positions else None
 
+    @property
+    def loans(self) -> int:
+        """How many snapshots of earlier experiments are lent; they only become fewer."""
+        return len(self._lent)
+
     def holds(self, sha256: str) -> bool:
         """Whether any snapshot has these bytes."""
-        return sha256 in self._copies
+        return sha256 in self._copies or sha256 in self._lent
 
     @property
     def size(self) -> int:
@@ -176,6 +195,7 @@ class SnapshotBook:
         if entry is None:
             entry = self._add(Entry(job, info, pins=self._lost_pins.pop((job, info.position), set())))
         entry.nodes.add(node)
+        self._own.setdefault(info.sha256, set()).add(node)
         entry.attempts.add(attempt)
         entry.by_order = held_back
         if not held_back:
@@ -184,6 +204,17 @@ class SnapshotBook:
             entry.held_back = True
         self._note(entry)
         return dropped
+
+    def take_over(self, job: str, info: SnapshotInfo) -> None:
+        """A job has a lent snapshot, which is in the store, as its own, unless it has one there."""
+        if self.get(job, info.position) is None:
+            pins = self._lost_pins.pop((job, info.position), set())
+            self._add(Entry(job, info, stored=True, pins=pins))
+
+    def end_loans(self, hashes: Iterable[str]) -> list[Dropped]:
+        """These are lent no more. What jobs have taken over of them stays theirs."""
+        ended = [(sha256, self._lent.pop(sha256)) for sha256 in dict.fromkeys(hashes) if sha256 in self._lent]
+        return [Dropped(sha256, tuple(sorted(nodes))) for sha256, nodes in ended if sha256 not in self._copies]
 
     def _note(self, entry: Entry) -> None:
         """Keeps account of what is on its way to the store."""
@@ -198,6 +229,7 @@ class SnapshotBook:
             del self._held_back[key]
 
     def _add(self, entry: Entry) -> Entry:
+        self.touched.touch(entry.job)
         self._entries.setdefault(entry.job, {})[entry.info.position] = entry
         self._copies[entry.info.sha256] += 1
         if self._copies[entry.info.sha256] == 1:
@@ -207,25 +239,35 @@ class SnapshotBook:
 
     def remove(self, entry: Entry) -> None:
         """Nobody can load it any more; it is to be given to `released`."""
+        self.touched.touch(entry.job)
         del self._entries[entry.job][entry.info.position]
         self._held_back.pop((entry.job, entry.info.position), None)
         if entry.pins:
             self._lost_pins[entry.job, entry.info.position] = entry.pins
 
     def _forget(self, sha256: str) -> bool:
-        """One entry less has these bytes. Returns whether it was the last."""
+        """One entry less has these bytes. Returns whether nobody needs them any more."""
         self._copies[sha256] -= 1
         if self._copies[sha256]:
             return False
         del self._copies[sha256]
+        self._own.pop(sha256, None)
         self._size -= self._sizes.pop(sha256)
-        return True
+        return sha256 not in self._lent
 
     def fetched(self, job: str, position: int, node: str) -> None:
         """A run loaded the snapshot, so its node holds it too."""
         entry = self.get(job, position)
         if entry is not None:
             entry.nodes.add(node)
+            self._own.setdefault(entry.info.sha256, set()).add(node)
+
+    def keeps(self, node: str, sha256: str) -> bool:
+        """Whether a node keeps a copy for this experiment until the store has it for this experiment.
+
+        Another experiment's copy, of which the node told at its hello, is as good while it is there.
+        """
+        return node in self._own.get(sha256, ())
 
     def stored(self, job: str, position: int, sha256: str, attempt: int = 0) -> bool:
         """The store has what an attempt brought there. False if that is not known (any more)."""
@@ -324,6 +366,8 @@ class SnapshotBook:
             The snapshots that are lost for good, to be given to `released`.
         """
         lost = []
+        for sha256 in self._own.keys() - kept:
+            self._own[sha256].discard(node)
         for by_position in self._entries.values():
             for position in [p for p, e in by_position.items() if node in e.nodes and e.info.sha256 not in kept]:
                 entry = by_position[position]
@@ -344,17 +388,31 @@ class SnapshotBook:
                 entry.held_back = entry.by_order and not entry.stored and bool(entry.nodes - {node})
                 self._note(entry)
 
-    def evicted(self, node: str, sha256s: frozenset[str]) -> list[str]:
-        """A node has made room. Answers the jobs whose STORED snapshots it holds no more.
+    def may_evict(self, node: str) -> set[str]:
+        """Hashes of snapshots that a node may delete to make room, as far as this experiment knows: see `evicted`."""
+        return {e.info.sha256 for e in self.entries() if node in e.nodes and self._may_go(e, node)}
 
-        A copy that is not known to be STORED counts as there: its agent knows better, and says so on its channel.
+    def evicted(self, node: str, sha256s: frozenset[str]) -> tuple[list[str], list[Entry]]:
+        """A node has made room.
+
+        A copy that it keeps for this experiment and that is not known to be STORED counts as there: its agent knows better, and says
+        so on its channel.
+
+        Returns:
+            The jobs whose snapshots it holds no more; and those of the snapshots that are lost for good, to be given to `released`.
         """
-        jobs = []
-        for entry in self.entries():
-            if entry.stored and node in entry.nodes and entry.info.sha256 in sha256s:
+        jobs, lost = [], []
+        for entry in list(self.entries()):
+            if node in entry.nodes and entry.info.sha256 in sha256s and self._may_go(entry, node):
                 entry.nodes.discard(node)
                 jobs.append(entry.job)
-        return jobs
+                if not entry.available:
+                    self.remove(entry)
+                    lost.append(entry)
+        return jobs, lost
+
+    def _may_go(self, entry: Entry, node: str) -> bool:
+        return entry.stored or not self.keeps(node, entry.info.sha256)
 
     def moved(self, here: frozenset[str]) -> list[Entry]:
         """The experiment is in another cluster: no node has anything, the store has what is `here` (by hash).
@@ -363,6 +421,7 @@ class SnapshotBook:
             The snapshots that are lost, to be given to `released`.
         """
         lost = []
+        self._own.clear()
         for entry in list(self.entries()):
             entry.nodes.clear()
             entry.shipper, entry.held_back = None, False
@@ -402,6 +461,7 @@ class SnapshotBook:
             kept |= self._retained(by_position, value, how_many)
         dropped: list[Dropped] = []
         for position in [p for p in by_position if p not in kept]:
+            self.touched.touch(job)
             dropped += self.released(by_position.pop(position))
         return dropped
 
@@ -427,6 +487,8 @@ class SnapshotBook:
     def released(self, entry: Entry) -> list[Dropped]:
         """An entry is no more: its bytes can be deleted, unless another one has the same."""
         self._note(entry)
+        if entry.info.sha256 in self._lent:
+            self._lent[entry.info.sha256] |= entry.nodes
         return [Dropped(entry.info.sha256, tuple(sorted(entry.nodes)))] if self._forget(entry.info.sha256) else []
 
 

@@ -6,11 +6,11 @@ answer. The shell keeps back what comes from outside, as if it had not arrived y
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hopyard_scheduler.core import messages, placement
-from hopyard_scheduler.core.effects import Effect, Send
+from hopyard_scheduler.core.effects import Effect, Send, Start
 from hopyard_scheduler.core.events import (
     ExperimentEvent,
     NodeBack,
@@ -18,9 +18,9 @@ from hopyard_scheduler.core.events import (
     NodeLost,
     PolicyAnswered,
     PolicyFailed,
-    RunKey,
 )
 from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.values import RunKey
 
 
 class Thinking:
@@ -89,10 +89,14 @@ def late(x: Experiment, event: ExperimentEvent, at: float) -> ExperimentEvent:
     return event
 
 
-def in_vain(x: Experiment, effect: Effect) -> bool:
-    """Whether a command goes to a process that is lost by now."""
-    if not isinstance(effect, Send) or effect.run.experiment != x.id:
-        return False
-    job = x.jobs.get(effect.run.job)
-    run = messages.current_run(job, effect.run.attempt) if job is not None else None
-    return run is None or run.ranks[effect.run.rank].gone
+def unsent(x: Experiment, node: str, effects: Iterable[Effect]) -> tuple[RunKey, ...]:
+    """Processes of an experiment on a node that these effects start: the node has not heard of them."""
+    sends = [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Start)]
+    return tuple(send.run for send in sends if send.run.experiment == x.id and send.node == node)
+
+
+def in_vain(x: Experiment, send: Send) -> bool:
+    """Whether a command goes to a process of the experiment that is gone by now."""
+    job = x.jobs.get(send.run.job)
+    run = messages.current_run(job, send.run.attempt) if job is not None else None
+    return run is None or run.ranks[send.run.rank].gone

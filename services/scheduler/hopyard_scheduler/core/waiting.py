@@ -23,6 +23,12 @@ from hopyard_scheduler.core.preemption import DEADLINE
 _NAMED = 3
 """So many neighbours or nodes are named, the others counted."""
 
+_LONG = 2.0
+"""Seconds after which it is said how long a policy has been thinking."""
+
+_SHORT = 60
+"""Characters of an experiment's reason that each of its jobs repeats."""
+
 _PAST = ("failed (", "its run was lost", "its snapshot was lost", "preempted", "back at position")
 """Beginnings of last transitions that are worth telling beside why the job waits now."""
 
@@ -34,9 +40,11 @@ class Waiting:
         x: The stream.
         cluster: The cluster that it shares with others.
         at: The time, of the clock that the core's events carry.
+        policy: Why the policy cannot answer now, where it has no process; empty: it can.
     """
 
-    def __init__(self, x: Experiment, cluster: Cluster, at: float) -> None:
+    def __init__(self, x: Experiment, cluster: Cluster, at: float, policy: str = "") -> None:
+        self._policy = policy if x.in_flight is not None else ""
         self._x = x
         self._cluster = cluster
         self._at = at
@@ -70,7 +78,8 @@ class Waiting:
         if phase is Phase.ENDING:
             return "waits: the experiment is ending"
         if phase is not Phase.RUNNING:
-            return f"waits: the experiment is {phase.value.lower()} ({job.member.reason})"
+            why = job.member.reason  # A long one is told of the experiment, and not by each of its jobs again.
+            return f"waits: the experiment is {phase.value.lower()}" + (f" ({why})" if len(why) <= _SHORT else "")
         if losses.held(self._x, job):
             return self._held(job)
         return self._for_a_machine
@@ -97,7 +106,7 @@ class Waiting:
         if self._impossible:
             return f"waits for a machine: {self._impossible}"
         if x.in_flight is not None:
-            return f"waits for the policy, which is thinking about {type(x.in_flight[1]).__name__}"
+            return self._thinking
         idle = [machine for machine in x.machines.values() if machine.idle and machine.id not in x.draining]
         if self._missing and (idle or x.share == 0):
             return f"waits for {self._missing}"
@@ -121,6 +130,18 @@ class Waiting:
             f"{missing} {'has' if missing == 1 else 'have'} yet to be left by others"
         )
 
+    @property
+    def _thinks_long(self) -> bool:
+        return self._at - self._x.asked_at >= _LONG
+
+    @property
+    def _thinking(self) -> str:
+        """What is said of a policy that was asked and has not answered."""
+        if self._policy:
+            return f"waits for the policy: {self._policy}"
+        thought = f", which has been thinking for {_seconds(self._at - self._x.asked_at)}" if self._thinks_long else ""
+        return f"waits for the policy{thought}"
+
     def _starting(self, job: Job, run: Run) -> str:
         waiting = [rank for rank in run.ranks if not rank.started and not rank.gone]
         unheard = sorted({rank.node for rank in waiting if not rank.channel.acknowledged and not rank.channel.received})
@@ -139,7 +160,7 @@ class Waiting:
             return ""
         call = self._x.in_flight[1] if self._x.in_flight is not None else None
         if isinstance(call, IterationFinish) and call.job == job.id:
-            return f"waits at {call.position} for the policy's decision"
+            return f"waits at {call.position} for the policy's decision" + (f": {self._policy}" if self._policy else "")
         if run.parked and not run.amends:
             return f"parked at {run.position}: waits in memory for the policy to go on"
         return ""
@@ -156,6 +177,8 @@ class Waiting:
             return only_held
         if self._impossible:
             return self._impossible
+        if self._policy:
+            return self._policy
         if runs_of(self._x, member):
             return self._shrinking
         return self._nothing_runs(member)
@@ -195,6 +218,8 @@ class Waiting:
             others = _count(x.share, "machine", "machines")
             return f"{self._its_share} is {x.share} of {machines}, and others have yet to leave {others}"
         coming = [job for job in waiting if job.state is JobState.CREATING]
+        if x.in_flight is not None and not self._thinks_long:
+            return self._thinking
         # Who has run already and has no machine now waits by the will of the policy: for others, as at a rung.
         first = next(
             (job for job in waiting if job.state is not JobState.CREATING and not (coming and job.attempt)), None
@@ -204,7 +229,7 @@ class Waiting:
         if coming or any(name.startswith(CREATE) and a.member == member.id for name, a in x.asks.items()):
             return f"waits for the generator's answer for {_count(len(coming), 'job', 'jobs')}"
         if x.in_flight is not None:
-            return f"waits for the policy, which is thinking about {type(x.in_flight[1]).__name__}"
+            return self._thinking
         return f"the policy has no job to run ({_count(len(x.vacant), 'machine is', 'machines are')} idle)"
 
     @property
@@ -245,6 +270,8 @@ class Waiting:
             return ""
         machines = [m for m in cluster.machines.values() if not cluster.nodes[m.node].draining]
         serving = sum(machine.kind.serves(tenant.need) for machine in machines)
+        if tenant.nodes and not any(machine.node in tenant.nodes for machine in machines):
+            return f"its policy can use machines of {_nodes(sorted(tenant.nodes))} only, where there is none now"
         there = _and([f"{number} with {kind}" for kind, number in sorted(Counter(m.kind for m in machines).items())])
         if not serving:
             return f"each job needs a machine with {tenant.need} (resources.per_job); there are {there}"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from hopyard.errors import InvalidInput
-from hopyard.policy import Cluster, Decision, Policy, make_up_call
+from hopyard.policy import Cluster, Policy
+from hopyard.policy.asking import ask, describe, too_large
 from hopyard.policy.rungs import Rung
 from hopyard.policy.stages import StageView
-from hopyard.policy.vocabulary import AllocateJobs, Answer, CreateJob, ForkJob, IterationFinish
+from hopyard.policy.vocabulary import AllocateJobs, CreateJob, ForkJob
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.serving.threads import GivenUp
 from hopyard_scheduler.codec import decode, encode, kind_of
@@ -73,26 +73,21 @@ class PolicyHost:
         Returns:
             The answer, or the failure that pauses the experiment: whatever the policy raised, or an answer of the wrong kind.
         """
-        view = CoreView(experiment, call, self._views)
         try:
-            for verdict in call.verdicts:
-                self._policy.on_refused(view, verdict)
-            decision = make_up_call(self._policy, view, call.call)
-            # On the moment itself: a job that is being created counts as one that is left until it is there.
-            looks = CoreView(experiment, call, self._views)
-            demand = self._policy.demand(looks)
-            gang = self._policy.gang(looks)
-            _check(call, decision, demand, gang)
-            if looks.commands:
-                raise TypeError(f"demand and gang may only look, found {looks.commands[0]}")
-            answer = Answer(call.number, decision, tuple(view.commands))
-            answered = PolicyAnswered(call.at, call.experiment, answer, demand, gang)
-            return _as_recorded(answered) if self._recorded else answered
+            said = ask(
+                self._policy,
+                lambda: CoreView(experiment, call, self._views),
+                call.number,
+                call.verdicts,
+                call.call,
+            )
+            answered = PolicyAnswered(call.at, call.experiment, said.answer, said.demand, said.gang, said.nodes)
+            return as_recorded(answered) if self._recorded else answered
         except GivenUp:
             raise
         except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
             what = f"up-call {call.number} {type(call.call).__name__}"
-            return PolicyFailed(call.at, call.experiment, call.number, _describe(self._policy, what, error))
+            return PolicyFailed(call.at, call.experiment, call.number, describe(self._policy, what, error))
 
     def rungs(self, experiment: Experiment, at: float) -> tuple[Rung, ...] | None:
         """Who stands where after the up-calls so far; None: the policy has no rungs.
@@ -123,40 +118,29 @@ class PolicyHost:
         try:
             found = ask(view)
         except Exception as error:
-            raise InvalidInput(_describe(self._policy, what, error)) from error
+            raise InvalidInput(describe(self._policy, what, error)) from error
         if view.commands:
             raise InvalidInput(f"{type(self._policy).__name__}: {what} may only look, found {view.commands[0]}")
         return found
 
 
-def _check(call: UpCall, decision: Decision | None, demand: int | None, gang: int) -> None:
-    if isinstance(call.call, IterationFinish) != isinstance(decision, Decision):
-        raise TypeError(f"on_iteration_finish must return a Decision and no other up-call anything, found {decision!r}")
-    if demand is not None and (not isinstance(demand, int) or demand < 0):
-        raise TypeError(f"demand must return None or a whole number of machines >= 0, found {demand!r}")
-    if not isinstance(gang, int) or isinstance(gang, bool) or gang < 1:
-        raise TypeError(f"gang must return a whole number of machines >= 1, found {gang!r}")
-
-
-def _as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
+def as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
     """The answer as the journal gives it back, so that the core never acts on anything else.
 
     Raises:
-        TypeError, ValueError, InvalidInput: A command holds what no record, or no message to an agent, can hold.
+        TypeError, ValueError, InvalidInput: A command holds what no record, or no message to an agent, can hold, or all together
+            are too large for one.
     """
     for command in answered.answer.commands:
         if isinstance(command, CreateJob | ForkJob) and command.hyperparameters is not None:
             hyperparameters_to_proto(command.hyperparameters)
-    recorded = decode(kind_of(answered), encode(answered))
+    written = encode(answered)
+    if wrong := too_large(len(written)):
+        raise InvalidInput(wrong)
+    recorded = decode(kind_of(answered), written)
     if not isinstance(recorded, PolicyAnswered):
         raise TypeError(f"the journal would give back {recorded!r}")
     return recorded
-
-
-def _describe(policy: Policy, what: str, error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(policy).__name__} on {what}: {type(error).__name__}: {error}{place}"
 
 
 def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bool = False) -> str:

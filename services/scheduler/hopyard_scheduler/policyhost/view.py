@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping, Sequence, ValuesView
 from dataclasses import replace
-from typing import Final
 
 from typing_extensions import override
 
 from hopyard.policy import (
-    Cluster,
     CommandError,
     CurvePoint,
     ExperimentView,
@@ -18,33 +15,15 @@ from hopyard.policy import (
     JobView,
     MachineView,
 )
-from hopyard.policy.vocabulary import (
-    AmendRun,
-    AnswerJob,
-    Command,
-    CreateJob,
-    Data,
-    EndExperiment,
-    ForkJob,
-    JobState,
-    LabelJob,
-    Predict,
-    ReleaseMachine,
-    ReserveMachine,
-    StartJob,
-    SuspendJob,
-    TerminateJob,
-)
+from hopyard.policy.collecting import CollectingView
+from hopyard.policy.vocabulary import CreateJob, Data, JobState
 from hopyard.space import Space
 from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import Settings
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
 from hopyard_scheduler.core.model import HeldMachine, Job, Run
 from hopyard_scheduler.core.snapshots import SnapshotId
-
-MAX_COMMANDS: Final = 10_000
-"""Commands in one answer, beside two for each job that is there."""
+from hopyard_scheduler.core.values import Settings
 
 
 def job_view(job: Job) -> JobView:
@@ -87,8 +66,8 @@ class JobViews:
             self._spaces[member.id] = Space.from_dict(written).constrained(constraints)
         return self._spaces.get(member.id)
 
-    def terms(self, member: Member, jobs_left: int) -> ExperimentView:
-        """The terms of an experiment as they are now, with so many jobs left."""
+    def terms(self, member: Member, jobs_left: int, partitions: int) -> ExperimentView:
+        """The terms of an experiment as they are now, with so many jobs left, and partitions to train on."""
         settings, end_at, running = member.settings, member.end_at(), member.running
         known = self._terms.get(member.id)
         if known is not None and known[0] is settings:
@@ -108,6 +87,7 @@ class JobViews:
             weight=settings.weight,
             running=running,
             space=self.space(member),
+            partitions=partitions,
         )
         self._terms[member.id] = (settings, view)
         return view
@@ -171,35 +151,16 @@ class _Values(ValuesView[JobView]):
         return self._all()
 
 
-class CoreView(Cluster):
+class CoreView(CollectingView):
     """The view of one up-call on one experiment of the core."""
 
     def __init__(self, experiment: Experiment, call: UpCall, views: JobViews | None = None) -> None:
-        self._x = experiment
-        self._call = call
+        x = self._x = experiment
+        super().__init__(call.number, call.at, call.seed, x.ordinals, x.machines, x.earlier)
         self._views = views or JobViews()
-        self._rng: random.Random | None = None
         self._data: Data | None = None
         self._jobs = _Jobs(experiment.jobs, self._views)
         self._terms: tuple[int, ExperimentView] | None = None
-        self._created = 0
-        self._tickets = 0
-        self._used_machines: set[str] = set()
-        self._released: set[str] = set()
-        self._started: set[str] = set()
-        self.commands: list[Command] = []
-
-    @property
-    @override
-    def now(self) -> float:
-        return self._call.at
-
-    @property
-    @override
-    def rng(self) -> random.Random:
-        if self._rng is None:
-            self._rng = random.Random(self._call.seed)
-        return self._rng
 
     @property
     @override
@@ -214,16 +175,23 @@ class CoreView(Cluster):
         created = sum(isinstance(c, CreateJob) and c.limit is None for c in self.commands)
         jobs_left = max(x.jobs_left - created, 0)
         if len(x.members) == 1:
-            return self._views.terms(x.founder, jobs_left)
+            return self._views.terms(x.founder, jobs_left, self._partitions)
         live = [m for m in x.members.values() if not m.phase.over] or [x.founder]
         top = max(m.settings.max_position for m in live)
         running = any(m.running for m in live)
-        return replace(self._views.terms(live[0], jobs_left), max_position=top, running=running)
+        return replace(self._views.terms(live[0], jobs_left, self._partitions), max_position=top, running=running)
 
     @property
     @override
     def experiments(self) -> Mapping[str, ExperimentView]:
-        return {m.id: self._views.terms(m, m.jobs_left if m.running else 0) for m in self._x.members.values()}
+        return {
+            m.id: self._views.terms(m, m.jobs_left if m.running else 0, self._partitions)
+            for m in self._x.members.values()
+        }
+
+    @property
+    def _partitions(self) -> int:
+        return self._x.data.units if self._x.data is not None else 0
 
     @property
     @override
@@ -291,6 +259,10 @@ class CoreView(Cluster):
         return sum([self._x.states.get(state, 0) for state in states])
 
     @override
+    def queued(self) -> int:
+        return sum([m.states.get(state, 0) for m in self._x.running for state in JobState if state.idle])
+
+    @override
     def busy_machines(self) -> int:
         return self._x.busy
 
@@ -315,8 +287,8 @@ class CoreView(Cluster):
     @override
     def snapshots(self, job: str) -> Sequence[int]:
         found = self._x.jobs.get(job)
-        if found is None and job in self._x.earlier:
-            return ()
+        if job in self._x.earlier:
+            return sorted(self._x.earlier[job].snapshots)
         if found is None:
             raise CommandError(f"snapshots: there is no job {job!r}")
         own = self._x.snapshots.positions(job)
@@ -328,64 +300,3 @@ class CoreView(Cluster):
     def incumbent(self) -> Incumbent | None:
         best = self._x.best
         return Incumbent(*best) if best is not None else None
-
-    @override
-    def new_job_id(self) -> str:
-        self._created += 1
-        return str(self._x.ordinals + self._created)
-
-    @override
-    def new_ticket(self) -> str:
-        self._tickets += 1
-        return f"{self._call.number}.{self._tickets}"
-
-    @override
-    def submit(self, command: Command) -> None:
-        name = type(command).__name__
-        match command:
-            case ReserveMachine() | ReleaseMachine():
-                self._know_machine(name, command.machine)
-                taken = isinstance(command, ReserveMachine)
-                (self._used_machines.add if taken else self._used_machines.discard)(command.machine)
-                (self._released.discard if taken else self._released.add)(command.machine)
-            case StartJob():
-                self._know_job(name, command.job)
-                for machine in command.machines:
-                    self._know_machine(name, machine)
-                self._used_machines.update(command.machines)
-                self._started.add(command.job)
-            case ForkJob():
-                self._know_job(name, command.parent)
-            case AnswerJob():
-                self._know_job(name, command.job)
-                if command.source not in self._x.earlier:
-                    self._know_job(name, command.source)
-            case AmendRun() | SuspendJob() | LabelJob() | Predict():
-                self._know_job(name, command.job)
-            case EndExperiment() if command.winner:
-                self._know_job(name, command.winner)
-            case TerminateJob():
-                self._know_job(name, command.job)
-                self._started.add(command.job)
-            case _:
-                pass
-        most = MAX_COMMANDS + 2 * len(self._x.jobs)
-        if len(self.commands) >= most:
-            raise CommandError(
-                f"{name}: this answer may have at most {most} commands, for everything else waits until they are carried "
-                "out; ask for the others in later up-calls"
-            )
-        self.commands.append(command)
-
-    def _know_job(self, command: str, job: str) -> None:
-        if job not in self._x.jobs and not self._x.ordinals < _ordinal(job) <= self._x.ordinals + self._created:
-            raise CommandError(f"{command}: there is no job {job!r}; there are {len(self._x.jobs)} jobs")
-
-    def _know_machine(self, command: str, machine: str) -> None:
-        if machine not in self._x.machines:
-            held = ", ".join(sorted(self._x.machines)) or "none"
-            raise CommandError(f"{command}: the experiment does not hold machine {machine!r}; it holds {held}")
-
-
-def _ordinal(job: str) -> int:
-    return int(job) if job.isdecimal() else -1

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING
 
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard_scheduler.core.effects import CommandBody, Send, ShipmentOrder, Start
-from hopyard_scheduler.core.events import (
-    Ended,
-    MachineSpec,
-    NodeExpired,
-    NodeJoined,
-    RunKey,
-    SnapshotInfo,
-    SnapshotShipped,
-)
+from hopyard_scheduler.core.events import Ended, NodeExpired, NodeJoined, SnapshotShipped
+from hopyard_scheduler.core.values import MachineSpec, RunKey, SnapshotInfo
 from hopyard_scheduler.simulator.run import SimulatedRun
 
 if TYPE_CHECKING:

@@ -28,7 +28,9 @@ class Costs:
         snapshot: For each snapshot, on the machine.
         suspend: From the last snapshot until the machine is free, when a run leaves a job that is to go on.
         latency: From a run to the scheduler, and back again.
-        prediction: From a question to its answer.
+        prediction: From a question to a predictor to its answer.
+        solution: From a question to a solver to its answer. It may think for as long as the policy lets it by the real clock, which
+            decides about what a solver says that is cut off by it.
         detection: From a node's failure until the scheduler takes it for lost.
     """
 
@@ -38,6 +40,7 @@ class Costs:
     suspend: float = 0.0
     latency: float = 0.0
     prediction: float = 0.0
+    solution: float = 0.0
     detection: float = 0.0
 
     def __post_init__(self) -> None:

@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason
 from hopyard_scheduler.core.effects import Start
-from hopyard_scheduler.core.events import RunKey
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.core.values import RunKey
 
 POOLS: Final = ("promising", "opportunistic", "suspended", "pending")
 _MOST_POINTS: Final = 1000
@@ -58,7 +58,7 @@ class Result:
         utilisation: `job_seconds` by the machine-seconds there were.
         first_at_R: When the first job reached the max position; None: none did.
         jobs_at_R: (time, jobs that have reached the max position so far).
-        promotions: How often a job was sent on beyond where it was to stop before.
+        promotions: How often a job was sent on beyond where it was to stop before; not counted over partitions, where every unit is.
         pools: Jobs over time: `names`, and `points` of a time and a count for each; at most about 1,000 points. Promising are running
             jobs that their policy has labelled with a priority above 0, opportunistic the other running ones.
         reason: Why the search was over.

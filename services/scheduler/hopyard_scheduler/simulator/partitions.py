@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.core.events import PlacedData, PlacedPartition
+from hopyard_scheduler.core.values import PlacedData, PlacedPartition
 from hopyard_scheduler.simulator.workload import Lesson, Workload
 
 

@@ -14,13 +14,12 @@ from hopyard_scheduler.core.events import (
     Ended,
     Reports,
     RunBody,
-    RunKey,
     RunMessage,
-    SnapshotInfo,
     SnapshotStored,
     SnapshotTaken,
     Started,
 )
+from hopyard_scheduler.core.values import RunKey, SnapshotInfo
 
 if TYPE_CHECKING:
     from hopyard_scheduler.simulator.agents import Agent
@@ -68,7 +67,7 @@ class SimulatedRun:
         self._snapshot: SnapshotInfo | None = None
         self._pace = pace
         self._metric = agent.world.workload.metric
-        evaluate = start.mode is RunMode.EVALUATE
+        evaluate = start.mode is not RunMode.TRAIN
         position = start.snapshot.position if start.snapshot is not None else 0
         self._lesson = agent.world.lesson(start.hyperparameters)
         self._reports = bisect.bisect_right(self._lesson.positions, position)
@@ -106,7 +105,7 @@ class SimulatedRun:
         action = self._control.next()
         later = self._agent.world.timeline.later
         if type(action) is Train:
-            if self._start.mode is RunMode.EVALUATE:
+            if self._start.mode is not RunMode.TRAIN:
                 later(0.0, self._evaluated)
                 return
             self._control.began(committed=self._lesson.positions[self._reports])
@@ -154,6 +153,9 @@ class SimulatedRun:
         self._control.began()
         self._control.reached(position, finished=False)
         metrics = self._metrics(self._reports - 1) if self._reports else {}
+        if self._start.mode is RunMode.PROFILE:
+            seconds, index = self._lesson.seconds, self._reports
+            metrics = {"seconds": seconds[index] * self._pace if index < len(seconds) else 0.0}
         self.say(Reports((Report(position, metrics, 0.0, self._start.input, 1, at_until=True),)))
         self._go()
 

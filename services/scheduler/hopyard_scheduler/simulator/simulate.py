@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,11 +15,13 @@ from hopyard.generator import Result as Outcome
 from hopyard.plugins import parameter_names
 from hopyard.policy import Policy, hears_statistics, serves_requests
 from hopyard.predictor import Predictor
+from hopyard.solver import Solver
+from hopyard.solver.asking import new_solver, solved
 from hopyard.space import Space
 from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_scheduler.core.effects import AskOutside
-from hopyard_scheduler.core.events import Settings
 from hopyard_scheduler.core.predicting import PREDICT
+from hopyard_scheduler.core.values import PlacedData, Settings
 from hopyard_scheduler.policies import new_policy, policy_class, review
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
 from hopyard_scheduler.simulator.foresight import Foreseen, Predictions
@@ -68,6 +71,7 @@ def simulate(
     from_scratch: bool = False,
     data: Partitions | None = None,
     details: bool = False,
+    speedup: Callable[[int], float] = float,
     watch: Callable[[World], None] | None = None,
 ) -> Result:
     """Runs a whole search in virtual time, with the core and the policy of a live one. The same arguments give the same result.
@@ -95,6 +99,7 @@ def simulate(
         data: The data are in partitions on the nodes, and each position of the workload is an epoch: a position is a unit of it then,
             and jobs are complete after as many times as many.
         details: Keep every run, report and label in the result, and what the policy thought of jobs.
+        speedup: How many times as fast as one machine so many together train a job (> 0); by default as many.
         watch: Called now and then while it goes on.
 
     Raises:
@@ -109,6 +114,10 @@ def simulate(
         raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: say whose they are: give the predictor by its name")
     others = {key: value for key, value in (parameters or {}).items() if not key.startswith(_PREDICTOR)}
     made, name, given, terms = _policy(policy, others)
+    if made.needs_data and data is None:
+        raise InvalidInput(
+            f"policy {name} sends jobs to partitioned data: say how they lie, such as --data train=8 (`data`)"
+        )
     placed = None
     if data is not None:
         placed = data.placed([node for node, _ in machines.nodes()])
@@ -137,6 +146,8 @@ def simulate(
         every_iteration=made.every_iteration,
         ends_jobs=made.ends_jobs,
         forks=made.forks,
+        forks_newest=made.forks_newest,
+        whole=True,
         evaluates=made.evaluates,
         ship_every=made.ship_every,
         requests=serves_requests(made),
@@ -145,7 +156,7 @@ def simulate(
         constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
     )
     settings = replace(settings, **terms)
-    note = _reviewed(policy, name, given, settings, space)
+    note = _reviewed(policy, name, given, settings, space, placed)
     seen = foreseen if foreseen is not None else Foreseen()
     questions = _Questions(configurations, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))
     world = World(
@@ -160,6 +171,7 @@ def simulate(
         from_scratch=from_scratch,
         details=details,
         data=placed,
+        speedup=speedup,
     )
     questions.world = world
     for _ in world.run():
@@ -221,7 +233,7 @@ def _result(
         utilisation=measure.job_seconds / capacity if capacity else 0.0,
         first_at_R=measure.at_max[0][0] if measure.at_max else None,
         jobs_at_R=tuple(measure.at_max),
-        promotions=measure.promotions,
+        promotions=measure.promotions if x.data is None else 0,
         pools={"names": list(POOLS), "points": measure.pools},
         reason=x.reason,
         events=world.events,
@@ -237,12 +249,13 @@ def _result(
 
 
 class _Questions:
-    """Answers what the core asks of the outside: configurations, predictions."""
+    """Answers what the core asks of the outside: configurations, predictions, what solvers are for."""
 
     def __init__(self, configurations: Any, generator: Generator | None, predictions: Predictions) -> None:
         self._configurations = configurations
         self._predictions = predictions
         self._generator = generator
+        self._solvers: dict[str, Solver] = {}
         self._proposed = 0
         self._told = 0
         self.asked = 0
@@ -253,7 +266,7 @@ class _Questions:
         """The result of a question.
 
         Raises:
-            InvalidInput: Nothing here answers it.
+            InvalidInput: Nothing here answers it, or who is to answer cannot.
         """
         if question.member:
             return self._configuration(question)
@@ -265,7 +278,13 @@ class _Questions:
             except InvalidInput:
                 self.failed += 1
                 raise
-        raise InvalidInput(f"nothing in a simulation answers questions of kind {question.kind!r}")
+        if question.kind not in self._solvers:
+            self._solvers[question.kind] = new_solver(question.kind)
+        try:
+            payload = json.loads(json.dumps(question.payload))  # As a live solver gets it.
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"what solver {question.kind} is told is no plain data: {error}") from error
+        return solved(question.kind, self._solvers[question.kind], payload, question.seconds)
 
     def _configuration(self, question: AskOutside) -> Mapping[str, Any] | None:
         ordinal, self._proposed = self._proposed, self._proposed + 1
@@ -310,11 +329,12 @@ def _reviewed(
     own: Mapping[str, Any],
     settings: Settings,
     space: Space | None,
+    data: PlacedData | None,
 ) -> str:
     """What another policy like this one says of the terms. One that somebody else's code makes is not made twice, and not asked."""
     if isinstance(policy, str):
-        return review(name, new_policy(policy, own), settings, space)
-    return review(name, policy(**own), settings, space) if isinstance(policy, type) else ""
+        return review(name, new_policy(policy, own), settings, space, data)
+    return review(name, policy(**own), settings, space, data) if isinstance(policy, type) else ""
 
 
 def _check(terms: Mapping[str, Any]) -> None:

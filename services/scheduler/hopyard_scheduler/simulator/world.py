@@ -24,19 +24,11 @@ from hopyard_scheduler.core.effects import (
     UpCall,
     Welcome,
 )
-from hopyard_scheduler.core.events import (
-    Answered,
-    DataChanged,
-    Event,
-    ExperimentCreated,
-    PlacedData,
-    PolicyFailed,
-    RunKey,
-    Settings,
-    TimerElapsed,
-)
+from hopyard_scheduler.core.events import Answered, DataChanged, Event, ExperimentCreated, PolicyFailed, TimerElapsed
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.predicting import PREDICT
+from hopyard_scheduler.core.values import PlacedData, RunKey, Settings
 from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.policyhost import PolicyHost
 from hopyard_scheduler.simulator.agents import Agent
@@ -245,7 +237,7 @@ class World:
             result = self._answer(effect)
         except InvalidInput as found:
             error = str(found)
-        delay = self.costs.prediction if effect.kind == "predict" else 0.0
+        delay = self.costs.prediction if effect.kind == PREDICT else 0.0 if effect.member else self.costs.solution
         if delay:
             self.timeline.later(delay, self._answered, effect.ticket, result, error)
         else:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from hopyard.policy import Data, JobState, Partition, RunEndReason, RunMode
 from hopyard.policy.testing import VirtualCluster
-from hopyard.policy.vocabulary import RunEnd, StartJob
+from hopyard.policy.vocabulary import Ask, Predict, RunEnd, StartJob
+from hopyard_policies.mop.exact import KIND, from_plain
+from hopyard_policies.mop.planning import randomized
 
 
 def placed(
@@ -30,6 +34,14 @@ def ring(count: int, replicas: int = 1, parts: int = 0) -> Data:
     return placed(lying, [lying[number % count] for number in range(parts)])
 
 
+def planned(question: Predict | Ask) -> object:
+    """A valid plan, as good as chance makes it, as the exact solver would answer."""
+    assert isinstance(question, Ask)
+    assert question.kind == KIND
+    plan = randomized(from_plain(json.loads(json.dumps(question.payload))), random.Random(7))
+    return {"placed": [[*each.unit, each.machine] for each in plan.placed]}
+
+
 def trained(cluster: VirtualCluster) -> dict[str, dict[int, str]]:
     """By job and position, the partition of the unit that was trained there and kept; of a history without refusals."""
     starts: dict[tuple[str, int], StartJob] = {}
@@ -50,11 +62,16 @@ def trained(cluster: VirtualCluster) -> dict[str, dict[int, str]]:
 
 
 def check_epochs(cluster: VirtualCluster, data: Data) -> None:
-    """Each configuration that is complete has visited each partition exactly once in each of its epochs."""
+    """Each configuration has visited each partition exactly once in each epoch, as far as it came; a copy as its parent did."""
     epoch = len(data.train)
-    names = sorted(each.name for each in data.train)
+    names = {each.name for each in data.train}
     visits = trained(cluster)
     for job in cluster.jobs.values():
-        if job.state is JobState.COMPLETED:
-            for first in range(0, cluster.terms.max_position, epoch):
-                assert sorted(visits[job.id][p] for p in range(first, first + epoch)) == names
+        assert job.position == cluster.terms.max_position or job.state is not JobState.COMPLETED
+        for first in range(0, job.position, epoch):
+            owner = job
+            while first < owner.fork_position:
+                owner = cluster.jobs[owner.parent]
+            visited = [visits[owner.id][position] for position in range(first, min(first + epoch, job.position))]
+            assert len(set(visited)) == len(visited)
+            assert set(visited) == names or len(visited) < epoch

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard.policy.testing import VirtualCluster
+from hopyard.policy.vocabulary import Ask, Predict
+from hopyard.space import Space
 from hopyard_policies.mop import MopPolicy
-from tests.unit.policies.mop.rig import placed
+from tests.unit.policies.mop.rig import placed, planned
 
 EVERYWHERE = placed([range(1, 25)] * 2, [range(1, 25)])
 
@@ -26,6 +28,37 @@ class TestLongest(Suite):
 class TestRandomizedWithABarrier(Suite):
     def make_policy(self) -> Policy:
         return MopPolicy(scheduler="randomized", configurations=4, barrier=True)
+
+
+class TestExactWithPilots(Suite):
+    def make_policy(self) -> Policy:
+        return MopPolicy(scheduler="milp", pilot=True)
+
+    def respond(self, question: Predict | Ask) -> object:
+        return planned(question)
+
+
+class TestExactThatIsNeverAnswered(Suite):
+    def make_policy(self) -> Policy:
+        return MopPolicy(scheduler="milp", configurations=4)
+
+
+class TestUnderAsha(Suite):
+    leaves_jobs: ClassVar[bool] = True
+    max_position: ClassVar[int] = 8
+
+    def make_policy(self) -> Policy:
+        return MopPolicy(tuner={"name": "asha", "eta": 2, "r": 1})
+
+
+class TestUnderPbtWithABarrier(Suite):
+    max_position: ClassVar[int] = 6
+
+    def make_policy(self) -> Policy:
+        return MopPolicy(tuner={"name": "pbt", "population": 4, "interval": 1, "truncation": 0.5}, barrier=True)
+
+    def cluster(self, policy: Policy | None = None, **changes: Any) -> VirtualCluster:
+        return super().cluster(policy, **{"space": Space.from_dict({"x": {"int": [1, 40]}}), **changes})
 
 
 del Suite, PolicyConformance

@@ -163,6 +163,14 @@ def test_schedules_that_break_an_invariant_are_refused() -> None:
             check(problem, Schedule(tuple(placed)))
 
 
+@settings(max_examples=40, deadline=None)
+@given(problem=problems())
+def test_with_known_times_the_rule_has_the_weights_of_the_best_perturbed_pass(problem: Problem) -> None:
+    assert (
+        carry_out(problem, dispatcher(problem, known=True)).makespan <= carry_out(problem, dispatcher(problem)).makespan
+    )
+
+
 def test_estimates_tell_costs_from_speeds() -> None:
     estimates, costs, speeds = Estimates(), {"a": 1.0, "b": 4.0, "c": 2.0}, {"x": 1.0, "y": 2.0, "z": 0.5}
     for _ in range(4):

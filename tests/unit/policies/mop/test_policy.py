@@ -12,7 +12,7 @@ from hopyard.policy import Data, JobState, RunMode
 from hopyard.policy.testing import Delays, Step, VirtualCluster, difference, replay
 from hopyard.policy.vocabulary import Hyperparameters, StartJob
 from hopyard_policies.mop import MopPolicy
-from tests.unit.policies.mop.rig import check_epochs, placed, ring, trained
+from tests.unit.policies.mop.rig import check_epochs, placed, planned, ring, trained
 
 
 def paced(hyperparameters: Hyperparameters, position: int) -> Step:
@@ -129,6 +129,28 @@ def test_a_model_that_goes_back_trains_the_same_partitions_again() -> None:
     check_epochs(cluster, data)
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_model_that_goes_back_is_evaluated_again_if_it_was_trained_otherwise(alike: bool) -> None:
+    """Both nodes die and come back one after the other: the model trains what is there first."""
+    cluster = made(placed([[1], [2]], [[1, 2]]), machines=2, jobs=1, delays=Delays(store=1000.0), max_position=4)
+    before: list[str] = []
+
+    def die() -> None:
+        visits = trained(cluster)["1"]
+        before.extend(visits[position] for position in (0, 1))
+        for name in ("m01", "m02"):
+            cluster.lose_machine(name)
+        first, second = (f"m{int(partition[-1]) + 1:02}" for partition in (before if alike else reversed(before)))
+        cluster.at(cluster.now + 1.0, cluster.join_machine, first)
+        cluster.at(cluster.now + 20.0, cluster.join_machine, second)
+
+    cluster.at(6.5, die)  # Two units and an evaluation take two seconds each.
+    cluster.run()
+    after = [trained(cluster)["1"][position] for position in (0, 1)]
+    assert (after == before) is alike
+    assert len(starts(cluster, RunMode.EVALUATE)) == (2 if alike else 3)
+
+
 def test_uneven_machines_are_learned() -> None:
     """After a few units slow models begin first: the last ones to end are not the slow ones alone."""
     speeds = {1: 1.0, 2: 1.0, 3: 6.0, 4: 1.0}
@@ -151,16 +173,21 @@ def test_the_same_up_calls_give_the_same_answers() -> None:
 
 def test_an_experiment_without_partitions_is_told_what_it_lacks() -> None:
     cluster = VirtualCluster(MopPolicy(), machines=1, jobs=1)
-    with pytest.raises(ValueError, match="names no partitioned data; register some with `hopyard data register`"):
+    with pytest.raises(
+        ValueError, match="mop sends jobs to partitioned data, and the experiment names none; register some"
+    ):
         cluster.run()
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"scheduler": "fastest"}, "scheduler is 'fastest'; it must be one of longest, randomized"),
+        ({"scheduler": "fastest"}, "scheduler is 'fastest'; it must be one of longest, randomized, milp"),
         ({"configurations": 0}, "configurations is 0; it must be a whole number of at least 1"),
         ({"barrier": "yes"}, "barrier is 'yes'; it must be true or false"),
+        ({"scheduler": "milp", "barrier": False}, "barrier is false; milp plans an epoch of all configurations"),
+        ({"pilot": 1}, "pilot is 1; it must be true or false"),
+        ({"plan_seconds": 0}, "plan_seconds is 0; it must be a number of seconds above 0, up to 86400"),
     ],
 )
 def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message: str) -> None:
@@ -177,13 +204,24 @@ def test_whatever_is_lost_each_epoch_visits_each_partition_once(data: st.DataObj
     parts = data.draw(st.lists(st.sets(number, min_size=1), max_size=2))
     partitioned = placed([sorted(h) for h in holders], [sorted(h) for h in parts])
     policy = MopPolicy(
-        data.draw(st.sampled_from(["longest", "randomized"])),
+        data.draw(st.sampled_from(["longest", "randomized", "milp"])),
         data.draw(st.sampled_from([None, 2])),
-        data.draw(st.booleans()),
+        data.draw(st.sampled_from([None, True])),
+        pilot=data.draw(st.booleans()),
     )
-    delays = Delays(store=data.draw(st.sampled_from([0.0, 3.0])), save=data.draw(st.sampled_from([0.0, 0.5])))
+    delays = Delays(
+        store=data.draw(st.sampled_from([0.0, 3.0])),
+        save=data.draw(st.sampled_from([0.0, 0.5])),
+        answer=data.draw(st.sampled_from([0.0, 2.0])),
+    )
     cluster = made(
-        partitioned, policy, machines=machines, jobs=data.draw(st.integers(1, 5)), delays=delays, max_losses=100
+        partitioned,
+        policy,
+        machines=machines,
+        jobs=data.draw(st.integers(1, 5)),
+        delays=delays,
+        max_losses=100,
+        respond=planned,
     )
     for moment in data.draw(st.lists(st.floats(0.0, 30.0), max_size=4)):
         what = data.draw(st.sampled_from(["run", "machine", "share"]))

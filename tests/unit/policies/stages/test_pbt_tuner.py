@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from hopyard.space import Space
 from hopyard_policies.pbt import PbtPolicy
 from hopyard_policies.stages.policy import StageTreePolicy
 from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Result, simulate
+from hopyard_scheduler.simulator.world import SimulationError
 
 SPACE = Space.from_dict({"x": {"uniform": [0, 100]}, "gain": {"choice": [1, 2]}})
 # One is copied at a time, and a copy has the other gain: nothing is left to chance, so that all searches can be compared.
@@ -142,3 +145,43 @@ def test_lost_runs_and_snapshots_are_no_end() -> None:
 def test_the_tuner_looks_at_the_terms_before_anything_runs() -> None:
     with pytest.raises(InvalidInput, match="it must know the search space"):
         simulate(CurveWorkload(lambda _, p: p, DIFFERENT, 4), "stage_tree", slots=1, parameters={"tuner": "pbt"})
+
+
+class Doubling(PbtPolicy):
+    """A user's own tuner that copies, and forgot to say so."""
+
+    copies = False
+
+
+def test_a_tuner_that_copies_has_to_say_so() -> None:
+    tuner = {"name": f"{__name__}:{Doubling.__name__}", **TERMS}
+    with pytest.raises(SimulationError, match=r"a tuner that copies trials says so: `copies = True`"):
+        searched(StageTreePolicy, {"tuner": tuner}, DIFFERENT, slots=2)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 6])
+def test_it_comes_to_rest_where_copies_can_only_be_equal_to_those_before(seed: int) -> None:
+    """The best is known to be ahead before it is saved there: what is copied from its snapshot before that is known at once."""
+    rng = random.Random(seed)
+    values, size, paces = (10, 20, 30), rng.randint(2, 6), [rng.choice([1, 1, 7]) for _ in range(3)]
+    interval = rng.randint(1, 3)
+    terms = {**TERMS, "population": size, "interval": interval, "lag": rng.randint(1, 4) * interval, "truncation": 0.5}
+
+    def curve(given: Mapping[str, Any], position: int) -> float:
+        digest = hashlib.sha256(f"{seed} {given['x']} {given['gain']} {position}".encode()).hexdigest()
+        return int(digest[:6], 16) / 2**24
+
+    result = simulate(
+        CurveWorkload(
+            curve,
+            [{"x": float(rng.choice(values)), "gain": 1} for _ in range(size)],
+            12,
+            seconds=lambda given, position: paces[int(given["x"]) // 10 - 1],
+        ),
+        StageTreePolicy,
+        slots=rng.randint(1, 4),
+        parameters={"tuner": {"name": "pbt", **terms}},
+        space=SPACE,
+        seed=seed,
+    )
+    assert result.reason == "all jobs ended"

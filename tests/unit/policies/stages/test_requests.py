@@ -107,6 +107,27 @@ def test_requests_do_not_concern_the_tuner() -> None:
     assert found[0] == found[1]
 
 
+def test_what_is_requested_is_shown_as_waiting_and_then_as_reused() -> None:
+    policy = StageTreePolicy()
+    cluster = made(policy, jobs=1)
+    cluster.at(2.5, cluster.request, "a", change(2, 0.3), 5)
+    cluster.at(2.5, cluster.request, "b", change(8), 6)
+    cluster.run(3.5)
+
+    def shown() -> dict[tuple[int, int, tuple[str, ...]], tuple[str, int]]:
+        last = cluster.history[-1]
+        stages = policy.stages(UpCallView(last.moment, last.call))
+        return {(stage.start, stage.end, stage.trials): (stage.state.value, stage.reused) for stage in stages}
+
+    before = shown()
+    assert before[2, 5, ("2",)] == ("waiting", 0)
+    cluster.run()
+    assert {key: found for key, found in shown().items() if "2" in key[2]} == {
+        (0, 2, ("1", "2", "3")): ("done", 1),  # It came too late for the snapshot there, and trained that again.
+        (2, 5, ("2",)): ("done", 0),
+    }
+
+
 def test_a_request_survives_lost_runs_and_a_pause() -> None:
     cluster = made(StageTreePolicy(save_every=2), machines=2)
     cluster.at(0.5, cluster.request, "a", {"lr": 0.5}, 9)

@@ -14,7 +14,7 @@ from hopyard_policies.halving.sha import ShaPolicy
 from hopyard_policies.stages.policy import StageTreePolicy
 from hopyard_scheduler.simulator import Costs, Faults
 
-from .searches import Search, random_space, search, steps
+from .searches import Search, prefix, random_space, search, steps, value
 
 TUNERS: tuple[dict[str, Any], ...] = (
     {"name": "sha", "eta": 2, "r": 1},
@@ -80,6 +80,23 @@ def test_sha_decides_on_a_stage_tree_as_alone_where_reports_do_not_fall_on_rungs
     assert shared.result.best == alone.result.best
 
 
+@pytest.mark.parametrize("slots", [1, 3, 8])
+def test_trials_that_are_equal_up_to_a_rung_are_promoted_together(slots: int) -> None:
+    space = [{"lr": steps([3], [first, then])} for then in (1.0, 2.0) for first in (0.1, 0.2, 0.3, 0.4)]
+    found = search(space, 8, slots=slots, tuner={"name": "sha", "eta": 2, "r": 2})
+    ranked = sorted(space[:4], key=lambda one: -value(one, 2))
+    promoted = [one for one in space if (4, prefix(one, 4)) in found.trained]
+    assert sorted(space.index(one) % 4 for one in promoted) == sorted(2 * [space.index(one) for one in ranked[:2]])
+    assert found.result.iterations == len(found.trained)
+
+
+@pytest.mark.timeout(30)
+def test_a_width_beyond_all_bounds_stands_for_all() -> None:
+    space = random_space(random.Random(5), 6, 8)
+    found, all_of_them = (search(space, 8, slots=2, tuner="asha", width=width) for width in (10**7, None))
+    assert (found.result.curves, found.result.time) == (all_of_them.result.curves, all_of_them.result.time)
+
+
 def test_not_shared_trains_every_trial_alone() -> None:
     space = [{"lr": steps([3], [0.1, n])} for n in range(5)]
     assert search(space, 6, slots=2, share=False).result.iterations == 5 * 6
@@ -124,6 +141,14 @@ def test_the_level_rule_comes_near_the_bound_where_tails_are_long() -> None:
     assert 31 <= found.result.time <= 1.06 * 31
 
 
+def test_runs_that_began_when_there_was_room_give_way_when_there_is_none() -> None:
+    """Five ways of 15, one of which splits at 5: 17 is Hu's bound, and 20 what it takes if the four others run through."""
+    space = [{"lr": steps([5], [0.1, then])} for then in (1.0, 2.0)] + [{"lr": rate} for rate in (2, 3, 4, 5)]
+    found = search(space, 15, slots=5, costs=Costs(resume=0.01, snapshot=0.01))
+    assert found.result.iterations == len(found.whole)
+    assert found.result.time < 17.5
+
+
 def test_the_dearer_snapshots_are_the_longer_runs_go_on() -> None:
     space = [{"lr": steps([1], [0.1, n])} for n in range(6)]
     runs = {}
@@ -144,6 +169,7 @@ def test_the_dearer_snapshots_are_the_longer_runs_go_on() -> None:
         ({"tuner": {"name": "pbt", "population": 1}}, "tuner pbt: population is 1"),
         ({"share": 1}, "share is 1"),
         ({"width": 0}, "width is 0"),
+        ({"tuner": "remote:x"}, "tuner is 'remote:x'; .* one of the scheduler's own Python"),
         ({"save_every": True}, "save_every is True"),
     ],
 )
@@ -173,3 +199,10 @@ def test_the_rungs_of_a_stage_tree_are_its_tuners() -> None:
 def test_what_is_wrong_with_a_tuners_parameters_is_said_of_the_tuner(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         StageTreePolicy(tuner={"name": "asha", **given})
+
+
+def test_a_tuner_brings_its_generator() -> None:
+    """`bohb` is `sha` with `tpe`, also as a tuner; most policies are content with the usual one."""
+    assert StageTreePolicy(tuner="bohb").generator == "tpe"
+    assert StageTreePolicy(tuner={"name": "bohb", "eta": 3}).generator == "tpe"
+    assert StageTreePolicy(tuner="sha").generator == StageTreePolicy().generator == ""

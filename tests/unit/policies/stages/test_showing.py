@@ -103,6 +103,24 @@ def test_a_grid_is_shown_from_its_first_run_to_its_end() -> None:
     assert all(stage.machine for stage in last)
 
 
+def test_what_a_trial_trained_again_is_not_reused() -> None:
+    class Again(Watched):
+        """Looks at its end as if trial 2 had found no snapshot to go on from."""
+
+        @override
+        def on_run_end(self, cluster: Cluster, run: Any) -> None:
+            super().on_run_end(cluster, run)
+            spans.update(self._books.trained)
+            self._books.trained["2"] = [(0, 8)]
+            reused.append([stage.reused for stage in self.stages(cluster)])
+
+    spans: dict[str, list[tuple[int, int]]] = {}
+    reused: list[list[int]] = []
+    search(SPACE, 8, slots=1, policy=Again, costs=Costs(start=1))
+    assert (spans["1"], spans["3"]) == ([(0, 8)], [(4, 8)])
+    assert reused[-1] == [1, 0, 0, 0]
+
+
 @pytest.mark.parametrize(
     "tuner", ["default", {"name": "sha", "eta": 2, "r": 1}, {"name": "asha", "eta": 2, "r": 1}], ids=str
 )

@@ -109,10 +109,15 @@ def list_(server: Server = None, data: Data = None, json: Json = False) -> None:
     **Examples:** `hopyard data list`, `hopyard data list --json`
     """
     from hopyard.cli.connect import with_client
-    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.output import emit, emit_json, say
     from hopyard.cli.partitions import data_table
+    from hopyard.client.types import NodeState
+
+    up = False
 
     async def work(client: AsyncClient) -> list[DataSet]:
+        nonlocal up
+        up = any(node.state is NodeState.UP for node in await client.nodes())
         return await client.data_sets()
 
     found = with_client(server, data, "hopyard data list", work)
@@ -120,15 +125,19 @@ def list_(server: Server = None, data: Data = None, json: Json = False) -> None:
         emit_json(found)
     else:
         emit(data_table(found))
+        if found and not up:
+            say(
+                "no node runs, so nobody holds anything now: `hopyard up`, or the command that started this cluster's agents"
+            )
 
 
 def show(name: Name, server: Server = None, data: Data = None, json: Json = False) -> None:
-    """Show where a data set's partitions are now, and what is wrong with them.
+    """Show where a data set's partitions are now, what is wrong with them, and how much its nodes hold.
 
     **Example:** `hopyard data show mnist`
     """
     from hopyard.cli.connect import with_client
-    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.output import emit, emit_json, plain
     from hopyard.cli.partitions import partitions_table
 
     async def work(client: AsyncClient) -> DataSet:
@@ -136,7 +145,7 @@ def show(name: Name, server: Server = None, data: Data = None, json: Json = Fals
 
     found = with_client(server, data, "hopyard data show", work)
     if json:
-        emit_json(found)
+        emit_json({**plain(found), "storage": found.storage})
     else:
         emit(partitions_table(found))
 
@@ -186,7 +195,7 @@ def split(
         str | None,
         typer.Option(
             metavar="NODE,...",
-            help="Nodes for the command that is printed. [default: agent1, agent2, ...]",
+            help="Nodes for the command that is printed. [default: node1, node2, ..., as `hopyard up --agents` calls them]",
             show_default=False,
         ),
     ] = None,
@@ -218,7 +227,7 @@ def split(
     except ValueError as error:
         raise WrongUse(f"--name: {error}") from error
     made = cut(file, out, Plan(into, shuffle_seed, given, eval_fraction, eval_into))
-    on = [node for node in (nodes or "").split(",") if node] or [f"agent{number + 1}" for number in range(into)]
+    on = [node for node in (nodes or "").split(",") if node] or [f"node{number + 1}" for number in range(into)]
     command = register_command(called, out, made, on)
     if json:
         emit_json({"folder": out.absolute(), "partitions": made, "command": command})

@@ -96,7 +96,7 @@ def _idle_files(data: Path, age: float) -> list[tuple[str, Path]]:
         for path in sorted(folder.iterdir()):
             ours = _is_hash(path.name) or path.name.startswith(".")  # As in an agent's own look.
             with suppress(FileNotFoundError):
-                if ours and path.is_file() and path.stat().st_mtime <= before:
+                if ours and path.stat().st_mtime <= before:
                     found.append((folder.parent.name, path))
     return found
 
@@ -107,15 +107,16 @@ def _is_hash(name: str) -> bool:
 
 def _deleted(files: Sequence[tuple[str, Path]], dry_run: bool) -> list[GarbageKind]:
     from hopyard.client.types import GarbageKind
+    from hopyard.snapshotfolder import remove, size_of
 
     counted: dict[tuple[str, str], tuple[int, int]] = {}
     for place, path in files:
         kind = _COPIES if _is_hash(path.name) else _PARTIALS
         count, size = counted.get((kind, place), (0, 0))
         with suppress(FileNotFoundError):
-            counted[kind, place] = (count + 1, size + path.stat().st_size)
+            counted[kind, place] = (count + 1, size + size_of(path))
             if not dry_run:
-                path.unlink()
+                remove(path)
     return [GarbageKind(kind, place, count, size) for (kind, place), (count, size) in counted.items()]
 
 

@@ -1,4 +1,4 @@
-"""`plugins`: policies, generators, predictors and commands that are installed."""
+"""`plugins`: policies, generators, predictors, solvers and commands that are installed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plugins(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List policies, generators, predictors and commands.
+    """List policies, generators, predictors, solvers and commands.
 
     Each with its parameters and their defaults, and whose it is. One that cannot be loaded says why; then the exit code is 1.
 

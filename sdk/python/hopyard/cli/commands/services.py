@@ -34,13 +34,14 @@ def up(
             show_default=False,
         ),
     ] = None,
+    nodes: Annotated[str | None, typer.Option("--nodes", hidden=True)] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
     ] = False,
 ) -> None:
     """Run a cluster on this computer until Ctrl-C.
 
-    That are AppStat, hpgen, scheduler and agents, each restarted when it dies.
+    These are AppStat, hpgen, scheduler and agents, each restarted when it dies.
     Ctrl-C stops it in order, with exit code 0; a second Ctrl-C ends everything at once. Experiments that are under way
     when it stops go on when it is started again.
 
@@ -51,6 +52,10 @@ def up(
     from hopyard.rpc.hosts import check_host
     from hopyard.spec.sizes import size_bytes
 
+    if nodes is not None:
+        raise WrongUse(
+            "hopyard up has no option --nodes; did you mean --agents? Each agent is a node: node1, node2, ..."
+        )
     check_host(host)
     if snapshot_quota is not None:
         try:

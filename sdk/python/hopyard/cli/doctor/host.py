@@ -120,17 +120,38 @@ def loopback() -> Finding:
         return ok("loopback", taken, "hopyard up --port 0 takes a free one", needed=True)
 
 
-def criu() -> Finding:
-    """The program that snapshots any process."""
-    tool = shutil.which("criu")
+def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - it is looked at, not written to
+    """What snapshots whole processes: the program, the kernel and rights that it needs, and room in memory for images."""
+    from hopyard.criu import CriuUnavailableError
+    from hopyard.criu.tool import INSTALL, LEAST_SOCKETS, VARIABLE, find, look, switched_off
+
+    tool = find()
     if tool is None:
         return missing(
-            "criu", "not installed", "nothing needs it yet: snapshot.provider criu is not available in this version"
+            "criu",
+            f"switched off ({VARIABLE}=off)" if switched_off() else "not installed",
+            f"only snapshot.provider criu, and programs without checkpoints that are suspended, need it: {INSTALL}",
         )
-    said = (_output([tool, "--version"]) or "").split("\n")[0].removeprefix("Version: ")
-    if _output([tool, "check"]) is None:
-        return problem("criu", f"{said} at {tool}", "`criu check` fails: it needs root or CAP_CHECKPOINT_RESTORE")
-    return ok("criu", f"{said} at {tool}, its check passes")
+    try:
+        found = look(tool)
+        found.check()
+    except CriuUnavailableError as error:
+        return problem("criu", f"{tool}, Linux {platform.release()}", str(error))
+    detail = f"{found.shown} at {found.path} works on Linux {platform.release()}"
+    try:
+        free = shutil.disk_usage(memory).free
+    except OSError:
+        return problem(
+            "criu", f"{detail}, no {memory}", "mount a tmpfs there: images go through the disk without, and take longer"
+        )
+    detail += f", {text.size(free)} for images in {memory}"
+    if found.version < LEAST_SOCKETS:
+        return problem("criu", detail, f"it fails on programs with open network connections; {INSTALL}")
+    if free < LEAST_MEMORY:
+        return problem(
+            "criu", detail, "images that are larger go through the disk, and take longer: docker run --shm-size=4g"
+        )
+    return ok("criu", detail)
 
 
 def _output(command: list[str]) -> str | None:

@@ -21,6 +21,8 @@ _WHAT: Final = {
     "appstat": "AppStat",
     "hpgen": "the generator service",
     "torch": "TorchTrainer",
+    "mop": "exact plans for mop",
+    "gpu": "snapshots of processes that use GPUs",
     "sklearn": "models of scikit-learn that hop",
     "optuna": "the generators tpe, gp, cmaes and nsga2",
     "data": "partitions of Parquet files, and by URL",

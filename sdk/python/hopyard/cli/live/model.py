@@ -49,6 +49,8 @@ class LiveModel:
         self._experiment_at = 0.0
         self._heard: float | None = None
         self.reports = 0
+        self.evaluated = False
+        """Whether a part of an evaluation was reported: before that, jobs on partitioned data need not have the metric."""
         self.starts_over = False
         """Whether a job left its machine and lost what it had trained, since its program had saved nothing."""
 
@@ -68,6 +70,7 @@ class LiveModel:
                 self.reports += 1
                 self._reports.append(now)
                 note_metrics(self.metrics, report.metrics)
+                self.evaluated = self.evaluated or bool(report.part)
                 value = report.metrics.get(self.experiment.metric.name) if self.experiment else None
                 if value is not None and not report.part:
                     self._add(job, report.position, value)
@@ -117,6 +120,13 @@ class LiveModel:
         # An extended experiment's jobs go beyond what its file says.
         return max(int(given), *(job.position for job in self.jobs.values()), 0)
 
+    def length(self, job: Job) -> int | None:
+        """The position at which a job is complete, when the experiment names one: one that is, is where it stands."""
+        given = self._stop.get("max_iterations")
+        if job.state is JobState.COMPLETED and isinstance(given, int | float) and given > 0:
+            return max(int(given), job.position)
+        return self.max_position
+
     def heard(self, now: float) -> None:
         """The cluster has answered at `now` (monotonic seconds)."""
         self._heard = now
@@ -165,7 +175,7 @@ class LiveModel:
         if self.experiment is None:
             return False
         policy = self.experiment.spec.get("policy") or {}
-        name = policy.get("name") if isinstance(policy, Mapping) else policy
+        name = (policy.get("command") or policy.get("name")) if isinstance(policy, Mapping) else policy
         return name not in (None, "default") or self.experiment.metric.target is not None
 
     def machines(self) -> tuple[int, int]:
@@ -180,6 +190,8 @@ class LiveModel:
 
     def without_best(self) -> str:
         """Why there is no best value: nothing was reported yet, or not the experiment's metric."""
+        if self.experiment is not None and self.experiment.spec.get("data") and not self.evaluated:
+            return "no evaluation yet" if self.metrics else "no report yet"
         trouble = metric_trouble(self.experiment.metric.name, self.metrics) if self.experiment else ""
         return trouble or "no report yet"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hopyard.cli import text
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.style import word
+from hopyard.cli.verdict import ASKED
 from hopyard.client.types import Experiment
 
 
@@ -34,6 +35,8 @@ def plain_line(model: LiveModel, now: float) -> str:
 
 def _waits(model: LiveModel, experiment: Experiment) -> str:
     """Why the experiment waits; else, while nothing trains, why most of its jobs do."""
+    if experiment.reason == ASKED:
+        return ""  # For a moment, again and again: what takes longer says how long.
     if experiment.reason or any(job.state.live for job in model.jobs.values()):
         return experiment.reason
     return next((reason for _, _, reason in model.waits()), "")

@@ -10,6 +10,7 @@ from hopyard.cli import text
 from hopyard.cli.live import pools, style
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.spark import bar, resample, scale, sparkline
+from hopyard.cli.verdict import ASKED
 from hopyard.client.types import Job, JobState
 
 _MIN_ROWS = 1
@@ -103,7 +104,7 @@ def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool
 
 
 def _position(model: LiveModel, job: Job, wide: bool, ascii_only: bool) -> Text:
-    longest = model.max_position
+    longest = model.length(job)
     if longest is None:
         return Text(str(job.position))
     shown = Text(f"{job.position}/{longest}")
@@ -125,7 +126,7 @@ def _title(model: LiveModel, width: int, now: float) -> Text:
     ]
     if left := model.remaining(now):
         parts.append((f", {left}", ""))
-    if experiment.reason:
+    if experiment.reason and experiment.reason != ASKED:
         parts.append((f"  {experiment.reason}", "dim"))
     if experiment.warning:
         parts.append((f"  {experiment.warning}", style.WARNING))

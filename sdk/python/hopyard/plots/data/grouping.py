@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
@@ -98,3 +99,8 @@ def panels(searches: Sequence[Search], *, by_slots: bool) -> list[tuple[str, lis
 def _short(trace: str) -> str:
     name = trace.replace("\\", "/").rpartition("/")[2]
     return name.partition(".")[0] or name
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts names with the numbers in them counted."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

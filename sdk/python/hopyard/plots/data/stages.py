@@ -42,6 +42,7 @@ class Totals:
         unique: What is different of that.
         done, running, waiting, unwanted: How much of that stands how.
         reused: What trials have from others, counted for each.
+        earlier: How much of what is done was done by earlier searches.
     """
 
     trials: int
@@ -52,6 +53,7 @@ class Totals:
     waiting: int
     unwanted: int
     reused: int
+    earlier: int
 
 
 def tree_of(
@@ -91,8 +93,9 @@ def totals(stages: Sequence[StageView]) -> Totals:
     def positions(state: StageState) -> int:
         return sum(stage.length for stage in stages if stage.state is state)
 
+    trials = {trial for stage in stages for trial in stage.trials}
     return Totals(
-        trials=len({trial for stage in stages for trial in stage.trials}),
+        trials=len(trials),
         positions=sum(stage.length * len(stage.trials) for stage in stages),
         unique=sum(stage.length for stage in stages),
         done=positions(StageState.DONE),
@@ -100,6 +103,7 @@ def totals(stages: Sequence[StageView]) -> Totals:
         waiting=positions(StageState.WAITING),
         unwanted=positions(StageState.UNWANTED),
         reused=sum(stage.length * stage.reused for stage in stages),
+        earlier=sum(stage.length for stage in stages if stage.state is StageState.DONE and stage.by not in trials),
     )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hopyard.errors import NotFound
-from hopyard.plots.data.grouping import labels, need, one
+from hopyard.plots.data.grouping import labels, natural, need, one
 from hopyard.plots.search import End, Run, Search
 
 
@@ -68,8 +67,8 @@ def gantt(searches: Sequence[Search]) -> Gantt:
     last = max(run.end if run.end is not None else run.start for run in runs)
     going_on = any(run.end is None for run in runs)
     time = max(last, search.time or 0.0) if going_on else last
-    machines = sorted({run.machine for run in runs}, key=_natural)
-    ordered = tuple(sorted(runs, key=lambda run: (run.start, _natural(run.machine), run.attempt)))
+    machines = sorted({run.machine for run in runs}, key=natural)
+    ordered = tuple(sorted(runs, key=lambda run: (run.start, natural(run.machine), run.attempt)))
     part = tuple(curve.job for curve in search.curves or () if curve.end is not End.COMPLETED)
     return Gantt(tuple(machines), ordered, time, part)
 
@@ -107,7 +106,3 @@ def at_full(searches: Sequence[Search]) -> AtFull:
     return AtFull(
         positions.pop() if len(positions) == 1 else None, units.pop() if len(units) == 1 else "positions", tuple(found)
     )
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

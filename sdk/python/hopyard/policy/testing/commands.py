@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hopyard.policy.cluster import ExperimentView
 from hopyard.policy.testing.running import Running
 from hopyard.policy.testing.world import Curve, Generator, Job, Run, Unanswered, World
+from hopyard.policy.views import ExperimentView
 from hopyard.policy.vocabulary import (
     AmendRun,
     AnswerJob,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hopyard.policy.base import Policy, make_up_call
+from hopyard.policy.base import Policy, make_up_call, useful_nodes
 from hopyard.policy.testing.view import IllegalCommand, Moment, UpCallView, describe
 from hopyard.policy.vocabulary import AllocateJobs, Call, Command, Decision, DecisionKind, IterationFinish, Verdict
 
@@ -21,11 +21,12 @@ class Entry:
     commands: tuple[Command, ...] = ()
     demand: int | None = None
     gang: int = 1
+    nodes: tuple[str, ...] = ()
 
     @property
     def answer(self) -> str:
         """The answer as text: equal answers have equal texts, NaN included."""
-        return repr((self.decision, self.commands, self.demand, self.gang))
+        return repr((self.decision, self.commands, self.demand, self.gang, self.nodes))
 
     def __str__(self) -> str:
         call = "" if isinstance(self.call, AllocateJobs) else f" {self.call}"
@@ -50,9 +51,15 @@ def answer(policy: Policy, moment: Moment, call: Call, refused: tuple[Verdict, .
         raise IllegalCommand(f"{where}: demand() returned {demand!r}; it must be an int of at least 0, or None")
     if not isinstance(gang, int) or isinstance(gang, bool) or gang < 1:
         raise IllegalCommand(f"{where}: gang() returned {gang!r}; it must be an int of at least 1")
+    try:
+        nodes = useful_nodes(policy, looks)
+    except TypeError as error:
+        raise IllegalCommand(f"{where}: {error}") from error
     if looks.commands:
-        raise IllegalCommand(f"{where}: demand() or gang() gave the command {looks.commands[0]}; they may only look")
-    return Entry(moment, call, refused, decision, commands, demand, gang), view
+        raise IllegalCommand(
+            f"{where}: demand(), gang() or nodes() gave the command {looks.commands[0]}; they may only look"
+        )
+    return Entry(moment, call, refused, decision, commands, demand, gang, nodes), view
 
 
 def replay(policy: Policy, history: Iterable[Entry]) -> list[Entry]:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hopyard.policy.base import Policy, hears_statistics
-from hopyard.policy.cluster import ExperimentView, Incumbent
 from hopyard.policy.testing.world import Curve, Job, Machine, Run, RunLog, Step, TrainingFailed, World
+from hopyard.policy.views import ExperimentView, Incumbent
 from hopyard.policy.vocabulary import (
     AnswerReady,
     ApplicationStat,
@@ -106,12 +106,25 @@ class Running:
             min(run.position + self._world.interval, job.end(self.terms.max_position)) if run.trains else run.position
         )
         run.training, run.held = True, False
+        profiles = run.command.mode is RunMode.PROFILE
         try:
-            step = self._curve(job.hyperparameters, position)
+            step = self._curve(job.hyperparameters, position + profiles)
         except TrainingFailed as failure:
             self._after(0.0, self._ended, job, run, RunEndReason.FAILED, f"train at position {position}: {failure}")
             return
+        if profiles:
+            self._after(0.0, self._profiled, job, run, step.seconds)
+            return
         self._after(step.seconds, self._report, job, run, position, step)
+
+    def _profiled(self, job: Job, run: Run, seconds: float) -> None:
+        if job.run is not run:
+            return
+        run.training, run.parked = False, True
+        part = run.command.inputs.get(run.command.machines[0], "")
+        report = Report(run.position, {"seconds": seconds}, 0.0, part, 1, at_until=True)
+        self._calls.append((ApplicationStat(job.id, report, part, RunMode.PROFILE), None))
+        self._end(job, run, RunEndReason.UNTIL)
 
     def _report(self, job: Job, run: Run, position: int, step: Step) -> None:
         if job.run is not run:
@@ -218,8 +231,9 @@ class Running:
         self._shed()
 
     def _outcome(self, job: Job, run: Run, reason: RunEndReason) -> None:
-        job.failures += reason is RunEndReason.FAILED
-        job.losses += reason is RunEndReason.LOST
+        counts = run.command.mode is not RunMode.PROFILE
+        job.failures += counts and reason is RunEndReason.FAILED
+        job.losses += counts and reason is RunEndReason.LOST
         end = job.end(self.terms.max_position)
         complete = run.trains and reason in _SAVING and (run.finished or run.position >= end)
         # A run may be lost after its last position was saved: there is nothing left to train.

@@ -8,16 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from hopyard.policy.cluster import (
-    Cluster,
-    CommandError,
-    CurvePoint,
-    ExperimentView,
-    Incumbent,
-    JobView,
-    MachineView,
-)
+from hopyard.policy.cluster import Cluster
+from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, MachineView
 from hopyard.policy.vocabulary import (
+    MOST_SECONDS,
     AmendRun,
     AnswerJob,
     Ask,
@@ -207,8 +201,8 @@ class UpCallView(Cluster):
             case EndExperiment(_, winner):
                 won = not winner or self._known(command, winner).high_water > 0
                 self._demand(command, won, f"job {winner!r} has reported nothing, so it cannot have won")
-            case Ask():
-                pass
+            case Ask(_, _, _, seconds):
+                self._demand(command, 0 < seconds <= MOST_SECONDS, f"a solver cannot think for {seconds:g} s")
         self.commands.append(command)
 
     # ----------------------------------------------------------------------------------------------------------- checks

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Literal
 
 from hopyard.policy.base import Policy, serves_requests
-from hopyard.policy.cluster import ExperimentView
 from hopyard.policy.testing.commands import Commands
 from hopyard.policy.testing.history import Entry, answer, replay
 from hopyard.policy.testing.view import Moment, describe
 from hopyard.policy.testing.world import Curve, Delays, Generator, Machine, Run, World, counting, steady
+from hopyard.policy.views import ExperimentView
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     Ask,
@@ -114,7 +114,10 @@ class VirtualCluster(Commands):
     ) -> None:
         self.policy = policy
         self.history: list[Entry] = []
-        terms = ExperimentView(metric, mode, max_position, target, kill_threshold, jobs, seed, space=space)
+        parts = len(data.train) if data is not None else 0
+        terms = ExperimentView(
+            metric, mode, max_position, target, kill_threshold, jobs, seed, space=space, partitions=parts
+        )
         world = World(interval, snapshot_every, keep_latest, max_failures, max_losses, grace, delays or Delays())
         super().__init__(terms, world, curve, generator, respond)
         self.data = data

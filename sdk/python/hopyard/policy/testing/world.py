@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hopyard.policy.cluster import CurvePoint, JobView, MachineView
+from hopyard.policy.views import CurvePoint, JobView, MachineView
 from hopyard.policy.vocabulary import (
     Hyperparameters,
     JobState,
@@ -124,7 +124,7 @@ class Run:
 
     @property
     def trains(self) -> bool:
-        """Whether it trains (and does not evaluate)."""
+        """Whether it trains (and does not evaluate or profile)."""
         return self.command.mode is RunMode.TRAIN
 
 

@@ -1,11 +1,12 @@
-"""Drives a tuner, which is a policy like any other, on trials that are trained as a stage tree."""
+"""Drives a tuner, which is a policy like any other, on trials that another policy trains."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from hopyard.policy import (
     Cluster,
@@ -40,37 +41,19 @@ from hopyard.policy.vocabulary import (
     SuspendJob,
     TerminateJob,
 )
-from hopyard_policies.pbt import PbtPolicy
-from hopyard_policies.stages.bench import Bench, Scene
-from hopyard_policies.stages.trials import Errand, Origin, Trials, TrialState
+from hopyard_policies.tuning.bench import Bench, Scene
+from hopyard_policies.tuning.progress import Progress, value
+from hopyard_policies.tuning.trials import Errand, Origin, Trials, TrialState
 
 MOST: Final = 1000
-"""Trials that a tuner may train at a time, unless it is told otherwise: a search may be endless."""
+"""Trials that a tuner may train at a time: a search may be endless, and a tuner looks at every place in every up-call."""
 
 _AHEAD: Final = 16
-
 _RESTLESS: Final = 100_000
 """So many up-calls within one: the tuner comes to no rest."""
 
-
 _TELLING: Final = (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED, JobState.HELD)
 """States in which a job may be although its tuner has not heard of it."""
-
-
-class Progress(Protocol):
-    """What is known of trials at a moment."""
-
-    def reached(self, trial: str) -> tuple[int, bool]:
-        """How far a trial is trained, by whomever, and whether there is nothing more to train."""
-        ...
-
-    def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """A trial's curve, at least as far as it is trained."""
-        ...
-
-    def saved(self, trial: str, position: int) -> str | None:
-        """Whose job has a snapshot of a trial's state at a position (> 0); None: nobody's."""
-        ...
 
 
 class Tuning:
@@ -78,25 +61,26 @@ class Tuning:
 
     Args:
         tuner: Decides which trials are wanted how far.
-        width: Trials that it may train at a time; None: as many as there are, at most `MOST`.
+        width: Trials that it may train at a time; None, and more than that: as many as there are, at most `MOST`.
         hidden: Jobs that it is not to see, as far as they are in there by then.
 
     Attributes:
         states: What it knows of each trial.
+        width: As given; it may be changed between turns.
         copies: Whether it goes on with changed copies of trials: then these are saved where it stops them.
     """
 
     def __init__(self, tuner: Policy, width: int | None, hidden: Collection[str] = ()) -> None:
-        self.tuner = tuner
+        self.tuner, self.width = tuner, width
         self.states: dict[str, TrialState] = {}
-        self._width, self._hidden = width, hidden
+        self._hidden = hidden
         self._busy: dict[str, str] = {}
         self._reserved: set[str] = set()
         self._calls: deque[Call | Verdict] = deque()
         self._tickets: set[str] = set()
         self._attention = True
         self._hears_each = tuner.every_iteration or hears_statistics(tuner)
-        self.copies = isinstance(tuner, PbtPolicy)
+        self.copies = tuner.copies
         self._created: list[str] = []
         self._forks: dict[str, Origin] = {}
         self._counts: tuple[int, ...] = (-1,)
@@ -137,8 +121,13 @@ class Tuning:
         self._attention = True
         self._calls.append(call)
 
-    def turn(self, cluster: Cluster, progress: Progress) -> None:
+    def turn(self, cluster: Cluster, progress: Progress, settle: Callable[[], None] | None = None) -> None:
         """Tells the tuner all that it does not know yet, and lets it decide until it comes to rest.
+
+        Args:
+            cluster: Where its trials are jobs.
+            progress: What is known of them.
+            settle: Called before each up-call on it and at the end: what it has decided so far may take effect before it asks for more.
 
         Raises:
             RuntimeError: It does not.
@@ -147,6 +136,8 @@ class Tuning:
         self._jobs_left = cluster.experiment.jobs_left
         self._reconcile(cluster)
         for _ in range(_RESTLESS):
+            if settle is not None:
+                settle()
             if not self._calls:
                 self._calls.extend(self._news(cluster, progress))
             if self._calls:
@@ -179,7 +170,7 @@ class Tuning:
 
     def _bench(self, cluster: Cluster, progress: Progress | None) -> Bench:
         coming = {**dict.fromkeys(self._created, ("", 0)), **self._forks}
-        trials = Trials(cluster.jobs, self.states, coming, cluster.experiment, self._hidden)
+        trials = Trials(cluster.jobs, self.states, coming, cluster.experiment, self._hidden, _running(cluster))
 
         def curve(job: str) -> list[CurvePoint]:
             position = self.states[job].position if job in self.states else 0
@@ -214,12 +205,13 @@ class Tuning:
         )
 
     def _width_now(self, cluster: Cluster) -> int:
-        width = self._width
-        if width is None:
+        most = min(len(cluster.jobs) + self._jobs_left, MOST)
+        if self.width is not None:
+            most = min(most, self.width)
+        elif self._jobs_left > MOST:
             # A search without a limit of jobs may have a generator that is exhausted soon: it is not asked for a thousand at once.
-            endless = self._jobs_left > MOST
-            width = min(len(self.states) + _AHEAD if endless else len(cluster.jobs) + self._jobs_left, MOST)
-        return max(width, len(self._busy), 1)
+            most = min(most, len(self.states) + _AHEAD)
+        return max(most, len(self._busy), 1)
 
     def _make(self, cluster: Cluster, progress: Progress, call: Call | Verdict) -> None:
         if isinstance(call, IterationFinish) and self.states[call.job].errand is None:
@@ -325,8 +317,10 @@ class Tuning:
         counts = tuple(cluster.count(state) for state in _TELLING)
         if counts == self._counts:
             return
+        if counts[-1] < self._counts[-1]:  # Some that were held may go on.
+            self._attention = True
         extended, self._counts = self._counts == (-1,), counts
-        jobs = cluster.jobs
+        jobs, running = cluster.jobs, _running(cluster)
         for name, state in self.states.items():
             if state.over and not extended:
                 continue
@@ -343,21 +337,25 @@ class Tuning:
                     self._calls.append(RunEnd(name, state.attempt, RunEndReason.LOST, state.position, 0))
                 self._end(cluster, state, RunEndReason.FAILED if failed else RunEndReason.TERMINATED)
                 state.ended = job.state
-            elif job.state is JobState.HELD:
+            elif job.state is JobState.HELD or (running and job.experiment not in running):
                 self._end(cluster, state, RunEndReason.SUSPENDED)
             elif job.state is JobState.COMPLETED and state.errand is None:
                 state.ended, state.limit = job.state, job.max_position
 
     def _news(self, cluster: Cluster, progress: Progress) -> list[Call]:
-        """The next report of each trial that has one which its tuner is to hear of."""
-        found: list[Call] = []
+        """The next report of each trial that has one which its tuner is to hear of.
+
+        The best of them first: one who promotes as results come then decides as if it had known all of them before.
+        """
+        found: list[tuple[float, list[Call]]] = []
         for state, errand in list(self.errands()):
             reached, finished = progress.reached(state.id)
             if not self._hears_each and reached < errand.next_decision(state.position) and not finished:
                 state.position = max(state.position, reached)
             elif reached > state.position or finished:
-                found += self._next_report(cluster, state, errand, reached, progress.curve(state.id), finished)
-        return found
+                calls = self._next_report(cluster, state, errand, reached, progress.curve(state.id), finished)
+                found.append((max((value(call, cluster) for call in calls), default=-math.inf), calls))
+        return [call for _, calls in sorted(found, key=lambda each: -each[0]) for call in calls]
 
     def _next_report(
         self,
@@ -393,3 +391,8 @@ class Tuning:
         elif errand.parked or self.tuner.every_iteration or state.position >= errand.allowed:
             calls.append(IterationFinish(state.id, report))
         return calls
+
+
+def _running(cluster: Cluster) -> set[str]:
+    """The experiments of a group that run."""
+    return {name for name, terms in cluster.experiments.items() if terms.running}

@@ -68,7 +68,7 @@ class TrialState:
 class Trials(Mapping[str, JobView]):
     """The jobs of an experiment as its tuner sees them, made when they are looked at.
 
-    `coming` are those that it has just asked for, `hidden` those that do not concern it.
+    `coming` are those that it has just asked for, `hidden` those that do not concern it, `running` the experiments that run.
     """
 
     def __init__(
@@ -77,9 +77,11 @@ class Trials(Mapping[str, JobView]):
         states: Mapping[str, TrialState],
         coming: Mapping[str, Origin],
         terms: ExperimentView,
-        hidden: Collection[str] = (),
+        hidden: Collection[str],
+        running: Collection[str],
     ) -> None:
         self._jobs, self._hidden, self._states, self._terms = jobs, hidden, states, terms
+        self._running = running
         self._coming = {job: origin for job, origin in coming.items() if job not in jobs}
 
     def __len__(self) -> int:
@@ -107,7 +109,7 @@ class Trials(Mapping[str, JobView]):
             raise KeyError(job)
         real, state = self._jobs[job], self._states.get(job)
         if state is None:
-            return real
+            return replace(real, state=self.state(job))
         errand = state.errand
         return replace(
             real,
@@ -123,18 +125,20 @@ class Trials(Mapping[str, JobView]):
 
     def idle(self) -> Iterator[JobView]:
         """Those that wait for the tuner to start them, while their experiments run."""
-        if not self._terms.running:
-            return
-        for job in self._states:
-            if self.state(job).idle and job in self._jobs:
-                yield self[job]
+        return (self[job] for job in self._states if self.waits(job))
+
+    def waits(self, job: str) -> bool:
+        """Whether a trial is one of these."""
+        return job in self._jobs and self.state(job).idle and self._jobs[job].experiment in self._running
 
     def state(self, job: str) -> JobState:
         """Where a trial stands for the tuner."""
         if job not in self._jobs:
             return JobState.CREATING
         found, state = self._jobs[job].state, self._states.get(job)
-        if state is None or found is JobState.CREATING:
+        if state is None:  # It is about to hear of it.
+            return JobState.CREATING if found.idle else found
+        if found is JobState.CREATING:
             return found
         if state.ended is not None:
             return state.ended

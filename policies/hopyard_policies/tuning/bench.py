@@ -36,7 +36,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
-from hopyard_policies.stages.trials import Origin, Trials
+from hopyard_policies.tuning.trials import Origin, Trials
 
 Curve = Callable[[str], Sequence[CurvePoint]]
 
@@ -136,6 +136,14 @@ class Bench(Cluster):
         return sum(self._scene.trials.state(job) in states for job in self._scene.trials)
 
     @override
+    def waits(self, job: str) -> bool:
+        return job not in self._taken and self._scene.trials.waits(job)
+
+    @override
+    def queued(self) -> int:
+        return sum(map(self._scene.trials.waits, self._scene.trials))
+
+    @override
     def live_jobs(self) -> Sequence[JobView]:
         live = set(self._scene.busy.values())
         return [self._scene.trials[job] for job in self._scene.trials if job in live]
@@ -213,7 +221,7 @@ class Bench(Cluster):
     def _fork(self, command: ForkJob) -> ForkJob:
         """A trial is copied by forking the job that has its state saved; without one the core says what is missing."""
         self._know(command.parent)
-        self._demand(command, self._scene.copies, "of the tuners on a stage tree only pbt copies trials")
+        self._demand(command, self._scene.copies, "a tuner that copies trials says so: `copies = True`")
         self.forked[command.job] = (command.parent, command.position)
         return replace(command, parent=self._scene.saved(command.parent, command.position) or command.parent)
 
@@ -221,10 +229,10 @@ class Bench(Cluster):
         self._know(command.job)
         state = self._scene.trials.state(command.job)
         self._demand(command, state.idle and command.job not in self._taken, f"the job is {state.value}")
-        self._demand(command, command.mode is RunMode.TRAIN, "a tuner on a stage tree can only train")
+        self._demand(command, command.mode is RunMode.TRAIN, "a tuner can only train")
         source = command.from_snapshot
         self._demand(command, source is None or source[0] == command.job, "it starts from another job's snapshot")
-        self._demand(command, len(command.machines) == 1, "a stage tree trains on one machine a trial")
+        self._demand(command, len(command.machines) == 1, "a trial trains on one machine")
         for machine in command.machines:
             self._demand(
                 command, machine in self._names() and machine not in self._scene.busy, "the machine is not idle"

@@ -1,0 +1,137 @@
+"""What does a decision cost more when the policy runs in a process of its own?
+
+    python benchmarks/remote_policy.py [--rounds 3] [--node FOLDER] [--json]
+
+The figure `decision` (python -m figures): from the end of an iteration in the training process, by policy and journal, to the
+beginning of the next one, on 8 runners whose iterations last 25 to 75 ms. In each round once with the policy in the scheduler's
+process and once with the same one in a process of its own (`hopyard policy serve`), in turns. With --node, the folder of
+examples/node_policy after `npm ci`, also with a policy in JavaScript. Wanted: a median within 3 ms of the in-process one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from figures.decision import ITERATIONS, PACE, POLICY, gaps_of
+from figures.timing import percentile
+
+HERE: Final = Path(__file__).parent
+MOST_MS: Final = 3.0
+_NAME: Final = "each"
+_NODE: Final = """
+const { serve } = require('./hopyard.js');
+class Each {
+  review() { return { every_iteration: true, ends_jobs: true }; }
+  answer(state, call) {
+    const commands = [];
+    if (call.call === 'allocate_jobs') {
+      const machines = state.idleMachines(), jobs = state.idleJobs();
+      while (machines.length && jobs.length) {
+        commands.push({ start_job: { job: jobs.shift().id, machines: [machines.shift().id] } });
+      }
+      const wanted = Math.min(state.jobsLeft(), state.machines.size);
+      for (let made = 1; made <= wanted; made += 1) commands.push({ create_job: { job: String(state.made + made) } });
+    }
+    return call.call === 'iteration_finish' ? { commands, decision: 'DECISION_CONTINUE' } : { commands };
+  }
+}
+serve({ Policy: Each, name: process.argv[1], server: process.argv[2], protos: process.argv[3] });
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Milliseconds a decision: the median of the rounds' medians, these, the median of their 99th percentiles; and how many."""
+
+    p50: float
+    each: list[float]
+    p99: float
+    decisions: int
+
+    @classmethod
+    def of(cls, rounds: list[list[float]]) -> Row:
+        """What the rounds showed."""
+        each = [percentile(gaps, 0.5) for gaps in rounds]
+        p99 = statistics.median(percentile(gaps, 0.99) for gaps in rounds)
+        return cls(statistics.median(each), each, p99, sum(map(len, rounds)))
+
+
+@contextmanager
+def in_python(server: str) -> Iterator[str]:
+    """The policy of the figure, served by `hopyard policy serve`."""
+    command = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", POLICY, "--name", _NAME, "--server", server]
+    with _running(command, HERE) as name:
+        yield name
+
+
+@contextmanager
+def in_node(folder: Path, server: str) -> Iterator[str]:
+    """The same in JavaScript."""
+    with _running(["node", "-e", _NODE, _NAME, server, str(HERE.parent / "protos")], folder) as name:
+        yield name
+
+
+@contextmanager
+def _running(command: list[str], folder: Path) -> Iterator[str]:
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        yield f"remote:{_NAME}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+async def measure(rounds: int, node: Path | None) -> dict[str, list[list[float]]]:
+    """Milliseconds of each decision, in each round, by where the policy ran."""
+    found: dict[str, list[list[float]]] = {}
+    for _ in range(rounds):
+        for name, serve in (
+            ("in the scheduler", None),
+            ("a process, Python", in_python),
+            *([("a process, JavaScript", lambda server: in_node(node, server))] if node is not None else []),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                gaps, _ = await gaps_of(Path(folder), PACE, ITERATIONS, serve)
+            found.setdefault(name, []).append(gaps)
+    return found
+
+
+def main() -> None:
+    """See the module."""
+    os.environ["PYTHONPATH"] = str(HERE)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
+    parser.add_argument("--node", type=Path, help="the folder of the example in JavaScript, its packages installed")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    arguments = parser.parse_args()
+    found = asyncio.run(measure(arguments.rounds, arguments.node))
+    rows = {name: Row.of(rounds) for name, rounds in found.items()}
+    base = rows["in the scheduler"].p50
+    more = {name: row.p50 - base for name, row in rows.items() if name != "in the scheduler"}
+    if arguments.json:
+        document = {"rows": {name: asdict(row) for name, row in rows.items()}, "more_ms": more, "most_ms": MOST_MS}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        for name, row in rows.items():
+            each = ", ".join(f"{value:.2f}" for value in row.each)
+            sys.stdout.write(f"{name:24} p50 {row.p50:6.2f} ms ({each})   p99 {row.p99:6.2f} ms\n")
+        for name, value in more.items():
+            verdict = "kept" if value <= MOST_MS else "MISSED"
+            sys.stdout.write(f"{name}: {value:+.2f} ms at the median; at most {MOST_MS:g}: {verdict}\n")
+    sys.exit(any(value > MOST_MS for value in more.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+// A client in JavaScript: submits an experiment, watches it, and acts on it and its jobs.
+//
+//   npm ci
+//   node client.js --server 127.0.0.1:4650 submit experiment.yaml       # prints the id, then each change until the end
+//   node client.js --server 127.0.0.1:4650 pause|resume|stop EXPERIMENT
+//   node client.js --server 127.0.0.1:4650 suspend|terminate|hold|let-go EXPERIMENT JOB
+'use strict';
+
+const crypto = require('node:crypto');
+const fs = require('node:fs');
+const path = require('node:path');
+const { parseArgs } = require('node:util');
+const grpc = require('@grpc/grpc-js');
+const loader = require('@grpc/proto-loader');
+
+const EXPERIMENT_ACTS = { pause: 'PauseExperiment', resume: 'ResumeExperiment', stop: 'StopExperiment' };
+const JOB_ACTS = { suspend: 'SuspendJob', terminate: 'TerminateJob', hold: 'PauseJob', 'let-go': 'UnpauseJob' };
+const ENDS = ['COMPLETED', 'STOPPED', 'FAILED'];
+
+function services(server, protos) {
+  const definition = loader.loadSync(['hopyard/v1/experiment.proto', 'hopyard/v1/job_manager.proto'], {
+    includeDirs: [protos],
+    keepCase: true,
+    longs: Number,
+    enums: String,
+    defaults: true,
+    oneofs: true,
+  });
+  const { ExperimentService, JobManagerService } = grpc.loadPackageDefinition(definition).hopyard.v1;
+  const open = (Service) => new Service(server, grpc.credentials.createInsecure());
+  return { experiments: open(ExperimentService), jobs: open(JobManagerService) };
+}
+
+/** One call, as a promise. An error's `details` say what to do. */
+function call(client, method, request) {
+  return new Promise((resolve, reject) => {
+    const deadline = new Date(Date.now() + 30_000);
+    client[method](request, { deadline }, (error, response) => (error ? reject(error) : resolve(response)));
+  });
+}
+
+const state = (message) => message.state.replace(/^(EXPERIMENT|JOB)_STATE_/, '');
+
+/** Prints each change until the experiment has ended; answers how. */
+function watch(client, experiment) {
+  return new Promise((resolve, reject) => {
+    const stream = client.WatchExperiment({ experiment });
+    let last = 'RUNNING';
+    stream.on('data', (response) => {
+      if (response.change === 'experiment') {
+        last = state(response.experiment);
+        console.log(`experiment ${last} ${response.experiment.reason}`.trim());
+      } else if (response.change === 'job') {
+        const { id, position, reason } = response.job;
+        console.log(`job ${id} ${state(response.job)} at ${position} ${reason}`.trim());
+      } else {
+        const { job, report } = response.report;
+        console.log(`job ${job} reported ${report.position}: ${JSON.stringify(report.metrics)}`);
+      }
+    });
+    stream.on('error', reject);
+    stream.on('end', () => resolve(last));
+  });
+}
+
+async function main() {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      server: { type: 'string', default: process.env.HOPYARD_SERVER },
+      protos: { type: 'string', default: path.join(__dirname, '..', '..', 'protos') },
+    },
+  });
+  const [act, name, job] = positionals;
+  if (!values.server || !act || !name) {
+    console.error('usage: node client.js --server HOST:PORT submit FILE | watch|pause|resume|stop EXPERIMENT | ACT EXPERIMENT JOB');
+    return 2;
+  }
+  const { experiments, jobs } = services(values.server, values.protos);
+  if (act in EXPERIMENT_ACTS) {
+    await call(experiments, EXPERIMENT_ACTS[act], { experiment: name });
+  } else if (act in JOB_ACTS) {
+    const response = await call(jobs, JOB_ACTS[act], { experiment: name, job });
+    console.log(`job ${job} ${state(response.job)}`);
+  } else {
+    let experiment = name;
+    if (act === 'submit') {
+      const request = { spec: fs.readFileSync(name, 'utf8'), source: name, request_id: crypto.randomUUID() };
+      const created = await call(experiments, 'CreateExperiment', request);
+      experiment = created.experiment.id;
+      console.log(`created ${experiment}`);
+    }
+    const end = await watch(experiments, experiment);
+    if (!ENDS.includes(end)) throw new Error(`the watch ended while the experiment was ${end}`);
+    return end === 'COMPLETED' ? 0 : 1;
+  }
+  return 0;
+}
+
+main().then(
+  (code) => process.exit(code),
+  (error) => {
+    console.error(`error: ${error.details || error.message}`);
+    process.exit(1);
+  },
+);

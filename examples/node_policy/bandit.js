@@ -1,0 +1,116 @@
+// The bandit policy in JavaScript: it decides as Hopyard's own (policies/hopyard_policies/bandit.py) does.
+//
+//   npm ci
+//   node bandit.js --server 127.0.0.1:4650 --name bandit-js      # then, in an experiment file,  policy: remote:bandit-js
+'use strict';
+
+const { parseArgs } = require('node:util');
+const { serve } = require('./hopyard.js');
+
+const AT_ONCE = 512;
+
+class Bandit {
+  constructor({ evaluation_boundary = 10, epsilon = 0.5, ahead = 2, ...others }) {
+    if (!Number.isInteger(evaluation_boundary) || evaluation_boundary < 1) {
+      throw new Error(`evaluation_boundary is ${evaluation_boundary}; it must be a whole number of at least 1`);
+    }
+    if (typeof epsilon !== 'number' || !(epsilon >= 0 && epsilon < Infinity)) {
+      throw new Error(`epsilon is ${epsilon}; it must be a finite number of at least 0`);
+    }
+    if (!Number.isInteger(ahead) || ahead < 0 || ahead > 10000) {
+      throw new Error(`ahead is ${ahead}; it must be a whole number in 0..10000`);
+    }
+    const unknown = Object.keys(others);
+    if (unknown.length > 0) {
+      throw new Error(`has no parameter ${unknown.join(', ')}; it takes: ahead, epsilon, evaluation_boundary`);
+    }
+    Object.assign(this, { every: evaluation_boundary, epsilon, ahead });
+    this.passed = new Map(); // boundaries at which a job was judged
+  }
+
+  // Runs wait at boundaries, and all that it has to say it says there.
+  review() {
+    return { every_iteration: false, ends_jobs: false };
+  }
+
+  answer(state, call) {
+    const waiting = state.queued() + state.count('CREATING');
+    const busy = [...state.machines.values()].filter((machine) => !machine.idle).length;
+    const answer = { commands: [], demand: busy + waiting + state.jobsLeft() };
+    if (call.call === 'allocate_jobs') this.allocate(state, answer.commands);
+    if (call.call === 'iteration_finish') Object.assign(answer, this.judge(state, call.iteration_finish));
+    return answer;
+  }
+
+  allocate(state, commands) {
+    const machines = state.idleMachines();
+    const creating = state.count('CREATING');
+    let waiting = state.queued();
+    let jobs = state.idleJobs();
+    const start = (job) => {
+      const machine = machines.shift().id;
+      const { id, max_position: until } = job;
+      commands.push({ start_job: { job: id, machines: [machine], until, allowed: this.undisturbed(job) } });
+    };
+    while (machines.length > 0 && jobs.length > 0 && jobs[0].position < jobs[0].max_position) {
+      start(jobs.shift());
+      waiting -= 1;
+    }
+    if (machines.length > 0 && jobs.length > 0) {
+      jobs = jobs.filter((job) => job.position < job.max_position);
+      while (machines.length > 0 && jobs.length > 0) start(jobs.shift());
+      waiting = jobs.length;
+    }
+    const wanted = Math.min(state.jobsLeft(), machines.length + this.ahead - creating - waiting, AT_ONCE - creating);
+    for (let made = 1; made <= wanted; made += 1) commands.push({ create_job: { job: String(state.made + made) } });
+  }
+
+  judge(state, event) {
+    const job = state.jobs.get(event.job);
+    const { report } = event;
+    // A run that is ending already takes no decision, so its boundary stays open.
+    if (report.at_until || report.finished || job.state === 'JOB_STATE_SUSPENDING') {
+      return { decision: 'DECISION_CONTINUE' };
+    }
+    const boundaries = Math.floor(report.position / this.every);
+    if (boundaries > (this.passed.get(job.id) ?? 0)) {
+      this.passed.set(job.id, boundaries);
+      if (!this.nearTheBest(state, job.id)) return { decision: 'DECISION_TERMINATE' };
+    }
+    return { decision: 'DECISION_CONTINUE', up_to: this.undisturbed(job) };
+  }
+
+  undisturbed(job) {
+    return Math.min(((this.passed.get(job.id) ?? 0) + 1) * this.every, job.max_position);
+  }
+
+  nearTheBest(state, job) {
+    if (state.incumbent === null) return true;
+    const { metric } = [...state.experiments.values()][0];
+    const maximise = metric.mode === 'METRIC_MODE_MAX';
+    const values = [...(state.curves.get(job) ?? new Map()).values()].map((metrics) => metrics[metric.name]);
+    const finite = values.filter(Number.isFinite);
+    if (finite.length === 0) return false;
+    const own = finite.reduce((a, b) => (maximise ? Math.max(a, b) : Math.min(a, b)));
+    const best = state.incumbent.value;
+    const better = maximise ? best > own : best < own;
+    return !better || Math.abs(best - own) < this.epsilon * Math.min(Math.abs(best), Math.abs(own));
+  }
+}
+
+if (require.main === module) {
+  const { values } = parseArgs({
+    options: {
+      server: { type: 'string', default: process.env.HOPYARD_SERVER },
+      name: { type: 'string', default: process.env.HOPYARD_POLICY || 'bandit-js' },
+      protos: { type: 'string' },
+    },
+  });
+  if (!values.server) {
+    console.error('bandit.js: --server HOST:PORT says where the scheduler listens');
+    process.exit(2);
+  }
+  serve({ Policy: Bandit, ...values });
+}
+
+module.exports = { Bandit };

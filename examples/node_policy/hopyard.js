@@ -1,0 +1,198 @@
+// What any policy in JavaScript needs: it dials in, keeps account of the experiment's state, and dials in again.
+// The contract is protos/hopyard/v1/policy.proto; docs/remote-policies.md tells it in words.
+'use strict';
+
+const path = require('node:path');
+const grpc = require('@grpc/grpc-js');
+const loader = require('@grpc/proto-loader');
+
+const AGAIN_MS = 300;
+const AGAIN = new Set([
+  grpc.status.UNAVAILABLE,
+  grpc.status.CANCELLED,
+  grpc.status.DEADLINE_EXCEEDED,
+  grpc.status.UNKNOWN,
+  grpc.status.RESOURCE_EXHAUSTED,
+]);
+
+/** The experiment as the state changes add up to: jobs, machines, experiments and curves are Maps by id. */
+class State {
+  constructor() {
+    this.made = 0;
+    this.share = 0;
+    this.jobs = new Map();
+    this.machines = new Map();
+    this.experiments = new Map();
+    this.curves = new Map(); // job -> Map(position -> metrics)
+    this.incumbent = null;
+  }
+
+  apply(change) {
+    switch (change.change) {
+      case 'job':
+        this.jobs.set(change.job.id, change.job);
+        break;
+      case 'job_gone':
+        this.jobs.delete(change.job_gone);
+        this.curves.delete(change.job_gone);
+        break;
+      case 'machine':
+        this.machines.set(change.machine.id, change.machine);
+        break;
+      case 'machine_gone':
+        this.machines.delete(change.machine_gone);
+        break;
+      case 'share':
+        this.share = change.share;
+        break;
+      case 'experiment':
+        this.experiments.set(change.experiment.id, change.experiment);
+        break;
+      case 'curve': {
+        const { job, whole, points } = change.curve;
+        if (whole || !this.curves.has(job)) this.curves.set(job, new Map());
+        for (const point of points) this.curves.get(job).set(point.position, point.metrics);
+        break;
+      }
+      case 'incumbent':
+        this.incumbent = change.incumbent;
+        break;
+      case 'jobs_made':
+        this.made = change.jobs_made;
+        break;
+      default: // A part of the state that this policy does not use.
+    }
+  }
+
+  /** How many jobs are in any of these states, such as 'PENDING'. */
+  count(...states) {
+    let found = 0;
+    for (const job of this.jobs.values()) if (states.includes(job.state.slice('JOB_STATE_'.length))) found += 1;
+    return found;
+  }
+
+  /** How many jobs of experiments that run are PENDING or SUSPENDED, also those that wait before their next try. */
+  queued() {
+    const running = (job) => !this.experiments.get(job.experiment).paused;
+    const idle = [...this.jobs.values()].filter((job) => /_(PENDING|SUSPENDED)$/.test(job.state));
+    return idle.filter(running).length;
+  }
+
+  /** Jobs that wait for a machine, the first in the queue first. */
+  idleJobs() {
+    const idle = [...this.jobs.values()].filter((job) => job.queued > 0);
+    return idle.sort((a, b) => (b.priority ?? 0) - (a.priority ?? 0) || a.queued - b.queued);
+  }
+
+  /** Machines that a run may be placed on, in order of id. */
+  idleMachines() {
+    const machines = [...this.machines.values()];
+    const placed = machines.filter((machine) => !machine.idle && !machine.draining).length;
+    const idle = machines.filter((machine) => machine.idle && !machine.reserved);
+    idle.sort((a, b) => (a.id < b.id ? -1 : 1));
+    return idle.slice(0, Math.max(this.share - placed, 0));
+  }
+
+  /** Jobs that may still be created. */
+  jobsLeft() {
+    let left = 0;
+    for (const experiment of this.experiments.values()) left += experiment.jobs_left;
+    return left;
+  }
+}
+
+/** One experiment's policy and what it remembers; it outlives streams that break. */
+class Instance {
+  constructor(Policy) {
+    this.Policy = Policy;
+    this.experiment = '';
+    this.memory = '';
+    this.last = null;
+  }
+
+  welcome(message) {
+    this.experiment = message.experiment;
+    this.memory = message.memory;
+    if (Number(message.answered) > 0) return;
+    this.state = new State();
+    this.policy = new this.Policy(JSON.parse(message.parameters_json));
+    this.last = null;
+  }
+
+  answer(call) {
+    if (this.last === null || this.last.number !== call.number) {
+      for (const change of call.changes) this.state.apply(change);
+      try {
+        this.last = { gang: 1, ...this.policy.answer(this.state, call), number: call.number };
+      } catch (error) {
+        this.last = { number: call.number, error: String(error.stack || error) };
+      }
+    }
+    return this.last;
+  }
+}
+
+function review(Policy, message) {
+  try {
+    return new Policy(JSON.parse(message.parameters_json)).review(message.experiment);
+  } catch (error) {
+    return { error: error.message };
+  }
+}
+
+/**
+ * Serves a policy until the process ends, or the scheduler refuses it.
+ *
+ * Policy is a class: `new Policy(parameters)` throws an Error for parameters that it does not take, `review(experiment)` returns a
+ * PolicyReviewed, and `answer(state, upCall)` the fields of an Answer.
+ */
+function serve({ Policy, name, server, protos = path.join(__dirname, '..', '..', 'protos') }) {
+  const definition = loader.loadSync('hopyard/v1/policy.proto', {
+    includeDirs: [protos],
+    keepCase: true,
+    longs: Number,
+    enums: String,
+    defaults: true,
+    oneofs: true,
+  });
+  const { PolicyService } = grpc.loadPackageDefinition(definition).hopyard.v1;
+  const client = new PolicyService(server, grpc.credentials.createInsecure(), {
+    'grpc.max_receive_message_length': 64 * 1024 * 1024,
+    'grpc.max_send_message_length': 64 * 1024 * 1024,
+    'grpc.initial_reconnect_backoff_ms': 100,
+    'grpc.max_reconnect_backoff_ms': 2000,
+  });
+
+  function dial(instance) {
+    let waits = instance.experiment === '';
+    const stream = client.Drive();
+    const hello = { policy: name, experiment: instance.experiment, memory: instance.memory };
+    stream.write({ hello: { ...hello, answered: instance.last === null ? 0 : instance.last.number } });
+    stream.on('data', (response) => {
+      if (response.message === 'up_call') {
+        stream.write({ answer: instance.answer(response.up_call) });
+      } else if (response.message === 'review') {
+        stream.write({ reviewed: review(Policy, response.review) });
+      } else if (response.message === 'welcome') {
+        instance.welcome(response.welcome);
+        if (waits) dial(new Instance(Policy)); // The next experiment has a stream of its own.
+        waits = false;
+      }
+    });
+    stream.on('error', () => {}); // Its status comes, too.
+    stream.on('status', (status) => {
+      const over = instance.experiment !== '' && [grpc.status.OK, grpc.status.NOT_FOUND].includes(status.code);
+      if (over) return;
+      if (status.code === grpc.status.OK || AGAIN.has(status.code)) {
+        setTimeout(() => dial(instance), AGAIN_MS);
+      } else {
+        console.error(`the scheduler refused policy ${name}: ${status.details}`);
+        process.exit(1);
+      }
+    });
+  }
+
+  dial(new Instance(Policy));
+}
+
+module.exports = { State, serve };

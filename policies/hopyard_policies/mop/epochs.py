@@ -1,0 +1,183 @@
+"""The cluster in epochs: what a tuner sees of jobs whose positions are training units."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from typing_extensions import override
+
+from hopyard.policy import (
+    ENDLESS,
+    Cluster,
+    CurvePoint,
+    ExperimentView,
+    Incumbent,
+    JobState,
+    JobView,
+    MachineView,
+    PredictionReady,
+)
+from hopyard.policy.vocabulary import Command, CreateJob, ForkJob, Predict
+
+
+def terms_in_epochs(terms: ExperimentView, epoch: int) -> ExperimentView:
+    """The terms of an experiment with `epoch` units in an epoch; an epoch that is not whole counts as one."""
+    endless = terms.max_position >= ENDLESS
+    return terms if endless else replace(terms, max_position=-(-terms.max_position // epoch))
+
+
+class InEpochs(Cluster):
+    """A cluster whose positions are epochs. What is asked of it is asked of the real one, in units.
+
+    Args:
+        cluster: The real one.
+        epoch: Units in an epoch, at least 1.
+    """
+
+    def __init__(self, cluster: Cluster, epoch: int) -> None:
+        self._cluster, self._epoch = cluster, epoch
+        self._jobs = _Jobs(cluster.jobs, epoch)
+
+    # ------------------------------------------------------------------------------------------------------------- view
+
+    @property
+    @override
+    def now(self) -> float:
+        return self._cluster.now
+
+    @property
+    @override
+    def rng(self) -> random.Random:
+        return self._cluster.rng
+
+    @property
+    @override
+    def experiment(self) -> ExperimentView:
+        return terms_in_epochs(self._cluster.experiment, self._epoch)
+
+    @property
+    @override
+    def experiments(self) -> Mapping[str, ExperimentView]:
+        return {name: terms_in_epochs(terms, self._epoch) for name, terms in self._cluster.experiments.items()}
+
+    @property
+    @override
+    def share(self) -> int:
+        return self._cluster.share
+
+    @property
+    @override
+    def jobs(self) -> Mapping[str, JobView]:
+        return self._jobs
+
+    @property
+    @override
+    def machines(self) -> Mapping[str, MachineView]:
+        return self._cluster.machines
+
+    @override
+    def idle_machines(self) -> Sequence[MachineView]:
+        return self._cluster.idle_machines()
+
+    @override
+    def idle_jobs(self) -> Sequence[JobView]:
+        return [self._jobs.of(job) for job in self._cluster.idle_jobs()]
+
+    @override
+    def count(self, *states: JobState) -> int:
+        return self._cluster.count(*states)
+
+    @override
+    def curve(self, job: str) -> Sequence[CurvePoint]:
+        """A point an epoch, with what was measured at its end."""
+        ends: dict[int, CurvePoint] = {}
+        seconds: dict[int, list[float]] = {}
+        for point in self._cluster.curve(job):
+            number = -(-point.position // self._epoch)
+            ends[number] = point
+            seconds.setdefault(number, []).append(point.seconds)
+        return [CurvePoint(number, ends[number].metrics, math.fsum(seconds[number])) for number in sorted(ends)]
+
+    @override
+    def snapshots(self, job: str) -> Sequence[int]:
+        """Epochs at whose ends a snapshot was taken that is there."""
+        return [position // self._epoch for position in self._cluster.snapshots(job) if position % self._epoch == 0]
+
+    @property
+    @override
+    def incumbent(self) -> Incumbent | None:
+        found = self._cluster.incumbent
+        return found and replace(found, position=-(-found.position // self._epoch))
+
+    # ------------------------------------------------------------------------------------------------------- down-calls
+
+    @override
+    def new_job_id(self) -> str:
+        return self._cluster.new_job_id()
+
+    @override
+    def new_ticket(self) -> str:
+        return self._cluster.new_ticket()
+
+    @override
+    def submit(self, command: Command) -> None:
+        match command:
+            case ForkJob():
+                command = replace(command, position=command.position * self._epoch)
+            case CreateJob() if command.limit is not None:
+                command = replace(command, limit=command.limit * self._epoch)
+            case Predict() if "horizon" in command.parameters:
+                horizon = command.parameters["horizon"] * self._epoch
+                command = replace(command, parameters={**command.parameters, "horizon": horizon})
+            case _:
+                pass
+        self._cluster.submit(command)
+
+
+def prediction_in_epochs(prediction: PredictionReady, epoch: int) -> PredictionReady:
+    """What a predictor said of a curve in units: its points at the ends of epochs."""
+    found = prediction.result
+    if found is None:
+        return prediction
+    ends = [index for index, position in enumerate(found.positions) if position % epoch == 0]
+    picked = {
+        name: tuple(getattr(found, name)[index] for index in ends)
+        for name in ("mean", "deviation", "reaches")
+        if getattr(found, name)
+    }
+    positions = tuple(found.positions[index] // epoch for index in ends)
+    return replace(prediction, result=replace(found, positions=positions, **picked))
+
+
+class _Jobs(Mapping[str, JobView]):
+    """Jobs with their positions in epochs, made when they are looked at first."""
+
+    def __init__(self, jobs: Mapping[str, JobView], epoch: int) -> None:
+        self._jobs, self._epoch = jobs, epoch
+        self._made: dict[str, JobView] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._jobs)
+
+    def __getitem__(self, job: str) -> JobView:
+        found = self._made.get(job)
+        if found is None:
+            found = self._made[job] = self.of(self._jobs[job])
+        return found
+
+    def of(self, job: JobView) -> JobView:
+        """A job in epochs."""
+        endless = job.max_position >= ENDLESS
+        return replace(
+            job,
+            position=job.position // self._epoch,
+            high_water=job.high_water // self._epoch,
+            fork_position=job.fork_position // self._epoch,
+            max_position=ENDLESS if endless else -(-job.max_position // self._epoch),
+        )

@@ -1,0 +1,44 @@
+"""Makes the tuner that a policy's parameters describe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
+from hopyard.policy import Policy
+
+
+def made(tuner: str | Mapping[str, Any], trains: type[Policy]) -> Policy:
+    """A tuner, fresh.
+
+    Args:
+        tuner: A policy's name, or a mapping of `name` and its parameters.
+        trains: The policy that is to train for it: it can be no tuner of itself.
+
+    Raises:
+        ValueError: There is none such, or it does not take the parameters.
+    """
+    given: dict[str, Any] = (
+        {"name": tuner} if isinstance(tuner, str) else dict(tuner) if isinstance(tuner, Mapping) else {}
+    )
+    name = given.pop("name", None)
+    if not isinstance(name, str):
+        raise ValueError(f"tuner is {tuner!r}; it must be a policy's name, or a mapping with `name` and its parameters")
+    if name.startswith("remote:"):
+        raise ValueError(
+            f"tuner is {name!r}; a tuner is asked where its trials are trained, so it must be one of the scheduler's own Python: "
+            "a policy's name, or module:Class"
+        )
+    found = load_plugin(POLICIES, name, Policy)
+    if isinstance(found, type) and issubclass(found, trains):
+        raise ValueError(f"tuner is {name} itself; name the policy that decides what is trained, such as asha")
+    assert isinstance(found, type)
+    if wrong := unknown_parameters(found, given):
+        raise ValueError(f"tuner {name} {wrong}")
+    try:
+        policy = found(**given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"tuner {name}: {error}") from error
+    assert isinstance(policy, Policy)
+    return policy

@@ -1,0 +1,145 @@
+"""`conformance app`: whether a program of any language keeps the contract with its agent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hopyard.cli.options import Json
+
+if TYPE_CHECKING:
+    from hopyard.application.conformance import Result
+
+_HELP = """Try whether what you wrote keeps its side of a contract.
+
+**Example:** `hopyard conformance app -- ./my-client`
+
+Policies, generators and predictors are tried from tests: `hopyard.policy.conformance`, `hopyard.generator.conformance` and
+`hopyard.predictor.conformance`.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        help=_HELP,
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    group.command("app", no_args_is_help=True)(application)
+    app.add_typer(group, name="conformance", rich_help_panel="Try")
+
+
+def application(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="-- COMMAND...",
+            help="The program with its arguments, as in an experiment file: {lr} stands for the value of lr.",
+            show_default=False,
+        ),
+    ] = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option("--case", metavar="NAME", help="Try this case only; may be given again.", show_default=False),
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the cases, and try nothing.")] = False,
+    patience: Annotated[
+        float,
+        typer.Option(min=1, metavar="SECONDS", help="How long the program may take for each thing, such as to start."),
+    ] = 30.0,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, max=32, help="Cases at a time. [default: one a processor, at most 4]", show_default=False),
+    ] = None,
+    trainer: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE.py:CLASS",
+            help="For programs that load trainers, such as python -m hopyard.runner: the one to name.",
+            show_default=False,
+        ),
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Try an application client: a program of any language that trains as a job.
+
+    The program is started again and again, as a node agent starts a command, and talks to an agent that is played: a real gRPC
+    server on loopback. It has to train the small task that docs/protocol.md gives (x begins at 0, each iteration adds lr to it, the
+    metric `value` is x), so that every report, snapshot and end is known exactly. Each case is one thing that clients do: wait,
+    suspend, resume in another process, notice that the agent is gone, ...
+
+    A case is `ok`, `FAILED` (with what was expected, what was seen, the conversation, what the program printed, and where
+    docs/protocol.md tells of it), or `not run`, when it needs one that is not ok: mend the first that failed, then try again.
+    Exit code 0: all are ok.
+
+    **Examples:** `hopyard conformance app -- ruby client.rb`, `hopyard conformance app --case resume -- ./client --lr {lr}`,
+    `hopyard conformance app --list`
+    """
+    import os
+    from pathlib import Path
+
+    from hopyard.application.conformance import CASES, Client, check
+    from hopyard.cli.errors import EXIT_FAILED, WrongUse
+    from hopyard.cli.output import emit, emit_json
+
+    if listed:
+        emit_json([_told(name) for name in CASES]) if json else emit(
+            "\n".join(f"{n:20} {CASES[n].title}" for n in CASES)
+        )
+        return
+    if not command:
+        raise WrongUse("which program? such as: hopyard conformance app -- ruby client.rb")
+    at_once = jobs or min(4, len(os.sched_getaffinity(0)))
+    client = Client(tuple(command), Path.cwd(), trainer)
+
+    def told(result: Result) -> None:
+        if not json:
+            emit(_line(result))
+
+    results = check(client, case or (), patience=patience, jobs=at_once, told=told)
+    passed = all(result.outcome == "ok" for result in results)
+    if json:
+        emit_json({"passed": passed, "cases": results})
+    else:
+        emit(_summary(results))
+    if not passed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _told(name: str) -> dict[str, str]:
+    from hopyard.application.conformance import CASES
+    from hopyard.application.conformance.suite import PAGE
+
+    return {"name": name, "title": CASES[name].title, "place": f"{PAGE}#{CASES[name].section}"}
+
+
+def _line(result: Result) -> str:
+    if result.outcome == "ok":
+        return f"ok       {result.name:20} {result.title}"
+    if result.outcome == "not run":
+        return f"not run  {result.name:20} {result.seen}"
+    said = "\n".join(f"           {line}" for line in result.conversation)
+    printed = "\n".join(f"           {line}" for line in result.printed.splitlines()) or "           (nothing)"
+    return "\n".join(
+        [
+            f"FAILED   {result.name:20} {result.title}",
+            f"         expected: {result.expected}",
+            f"         seen:     {result.seen}",
+            f"         read:     {result.place}",
+            "         the conversation, <- from the program and -> to it:",
+            said,
+            "         the program printed:",
+            printed,
+        ]
+    )
+
+
+def _summary(results: list[Result]) -> str:
+    count = {outcome: sum(result.outcome == outcome for result in results) for outcome in ("ok", "failed", "not run")}
+    left_out = f", {count['not run']} not run" if count["not run"] else ""
+    first = next((result.name for result in results if result.outcome == "failed"), None)
+    hint = f"; first mend {first}" if first is not None and count["not run"] else ""
+    return f"{len(results)} cases: {count['ok']} ok, {count['failed']} failed{left_out}{hint}"

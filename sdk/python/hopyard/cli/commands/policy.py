@@ -1,0 +1,85 @@
+"""`policy serve`: a policy in a process of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hopyard.cli.options import Data, Server
+
+_NAME = "HOPYARD_POLICY"
+
+
+_HELP = """Serve policies from processes of their own.
+
+A policy that runs in a process of its own dials in to the cluster; an experiment file names it as `policy: remote:NAME`.
+
+**Example:** `hopyard policy serve mine:Mine --name mine`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        help=_HELP,
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    group.command()(serve)
+    app.add_typer(group, name="policy", rich_help_panel="Services")
+
+
+def serve(
+    policy: Annotated[
+        str, typer.Argument(metavar="POLICY", help="A policy's name (see `hopyard plugins`) or module:Class.")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="What experiments call it: `policy: remote:NAME`. [default: the policy's name, or the class's]",
+            envvar=_NAME,
+            show_default=False,
+        ),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+) -> None:
+    """Serve a policy from a process of its own.
+
+    It dials in to the cluster, serves every experiment whose file says `policy: remote:NAME`, and dials in again whenever the
+    connection breaks or the cluster is started anew. Parameters come from the experiments. Ctrl-C ends it: its experiments are
+    paused if no other process takes over, and go on with `hopyard resume`.
+
+    **Examples:** `hopyard policy serve mine:Mine --server 127.0.0.1:4650`, `hopyard policy serve bandit --name my-bandit`
+    """
+    import logging
+    import signal
+    import sys
+
+    from hopyard.cli.connect import choose
+    from hopyard.cli.output import say
+    from hopyard.client.address import find_server
+    from hopyard.policy.making import new_policy, policy_class
+    from hopyard.remote.serving import PolicyServer
+    from hopyard.serving.logs import set_up_logging
+    from hopyard.serving.running import SWITCH_SECONDS
+
+    address, folder = choose(server, data)
+    policy_class(policy)
+    called = name or policy.rpartition(":")[2]
+    set_up_logging("policy")
+    logging.getLogger("hopyard").setLevel(logging.INFO)
+    sys.setswitchinterval(SWITCH_SECONDS)
+
+    def where() -> str:
+        return find_server(address, None if address is not None else folder)
+
+    serving = PolicyServer(called, lambda parameters: new_policy(policy, parameters), where)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: serving.stop())
+    say(f"serving {policy} to experiments with  policy: remote:{called}  (Ctrl-C ends it)")
+    serving.run()

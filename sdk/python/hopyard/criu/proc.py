@@ -1,0 +1,115 @@
+"""What the kernel tells of processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_GONE: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
+_LOOK_SECONDS: Final = 0.01
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that descend from it, parents first."""
+    found = [pid]
+    for one in found:
+        with suppress(*_GONE):
+            for thread in os.listdir(f"/proc/{one}/task"):
+                found += map(int, Path(f"/proc/{one}/task/{thread}/children").read_text().split())
+    return found
+
+
+def running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except _GONE:
+        return False
+
+
+def name(pid: int) -> str:
+    """What a process is called, for people."""
+    try:
+        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
+    except _GONE:
+        return f"process {pid}"
+
+
+def namespace_pid(pid: int) -> int:
+    """The number that a process has in its own PID namespace; 0: it is gone."""
+    return int(_status(pid, "NSpid").split()[-1] or 0) if _status(pid, "NSpid") else 0
+
+
+def own_bytes(pids: Iterable[int]) -> int:
+    """Memory that an image of these processes has to hold, about: what is theirs alone or shared without a file."""
+    fields = ("RssAnon", "RssShmem")
+    return sum(int((_status(pid, field) or "0").split()[0]) * 1024 for pid in pids for field in fields)
+
+
+def open_files(pid: int) -> list[str]:
+    """What a process has open, as the kernel names it."""
+    found = []
+    with suppress(*_GONE):
+        for handle in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(*_GONE):
+                found.append(os.readlink(f"/proc/{pid}/fd/{handle}"))
+    return found
+
+
+def programs(pid: int) -> set[str]:
+    """The files that a process executes code from: its program and libraries."""
+    found = set()
+    with suppress(*_GONE):
+        for line in Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines():
+            parts = line.split(maxsplit=5)
+            if len(parts) == 6 and "x" in parts[1] and parts[5].startswith("/") and not parts[5].endswith(" (deleted)"):
+                found.add(parts[5])
+    return found
+
+
+def mounted(mount: str, marker: str) -> list[int]:
+    """Processes that see, at `mount`, a folder whose path contains `marker`, whatever became of their parents."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with suppress(*_GONE, OSError):
+                if any(root_of == mount and marker in root for root, root_of in _mounts(int(entry))):
+                    found.append(int(entry))
+    return found
+
+
+def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
+    """Send a signal to processes that may be gone."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def end(find: Callable[[], Iterable[int]], seconds: float) -> list[int]:
+    """Kill what `find` finds until it finds none that runs; returns those that are left after so many seconds."""
+    until = time.monotonic() + seconds
+    while left := [pid for pid in find() if running(pid)]:
+        kill(left)
+        if time.monotonic() > until:
+            return left
+        time.sleep(_LOOK_SECONDS)
+    return []
+
+
+def _mounts(pid: int) -> Iterator[tuple[str, str]]:
+    for line in Path(f"/proc/{pid}/mountinfo").read_text(errors="surrogateescape").splitlines():
+        parts = line.split(" ", 5)
+        yield parts[3], parts[4]
+
+
+def _status(pid: int, field: str) -> str:
+    with suppress(*_GONE):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return line.partition(":")[2].strip()
+    return ""

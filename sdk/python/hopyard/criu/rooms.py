@@ -1,0 +1,72 @@
+"""Where images lie while they are taken or restored: in memory, within a budget, else on the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_MARGIN: Final = 1.2
+"""An image may be so much larger than it was expected to be."""
+
+
+class Rooms:
+    """Folders for images.
+
+    Args:
+        memory: A folder on a tmpfs that others use too; None: none.
+        budget: Bytes that everything in it may take together.
+        disk: A folder on a disk.
+    """
+
+    def __init__(self, memory: Path | None, budget: int, disk: Path) -> None:
+        self._memory = memory
+        self._budget = budget
+        self._disk = disk
+        self._taken: set[Path] = set()
+
+    def choices(self, size: int) -> Iterator[Path]:
+        """Empty folders for an image of about `size` bytes, the best one first; each is to be freed."""
+        if self._memory is not None and self._fits(self._memory, size):
+            yield self._take(self._memory)
+        yield self._take(self._disk)
+
+    def lasting(self, size: int) -> Path | None:
+        """Where in memory a file of at most `size` bytes may lie that outlives this; None: there is no room."""
+        return self._memory / f"{uuid.uuid4().hex}.packed" if self._memory and self._fits(self._memory, size) else None
+
+    def free(self, folder: Path) -> None:
+        """Let one go, with all in it."""
+        shutil.rmtree(folder, ignore_errors=True)
+        self._taken.discard(folder)
+
+    def close(self) -> None:
+        """Let all go."""
+        for folder in list(self._taken):
+            self.free(folder)
+
+    def _take(self, place: Path) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="images.", dir=place))
+        self._taken.add(folder)
+        return folder
+
+    def _fits(self, memory: Path, size: int) -> bool:
+        try:
+            free = shutil.disk_usage(memory).free
+            return size * _MARGIN <= min(free, self._budget - _held(memory))
+        except OSError:
+            return False
+
+
+def _held(folder: Path) -> int:
+    held = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with suppress(FileNotFoundError):  # Somebody else's image, which was just freed.
+                held += os.lstat(os.path.join(place, name)).st_size
+    return held

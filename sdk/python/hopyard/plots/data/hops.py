@@ -1,0 +1,106 @@
+"""Models that hop between partitions of the data: who was where and when, what machines did, what moved, what is held."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hopyard.datasets.storage import Storage, storage
+from hopyard.errors import NotFound
+from hopyard.plots.data.grouping import natural, need, one
+from hopyard.plots.search import Held, Search, Visit
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a machine did, in seconds: from the first visit of all to the last.
+
+    Attributes:
+        machine: Which.
+        partitions: What it trained or evaluated on, in order of name.
+        training: Seconds of training units.
+        evaluating: Seconds of evaluations.
+        hopping: Seconds between the placing of a run and its beginning where its model hopped, and was loaded.
+        starting: The same where it had not to: processes start, and programs are imported.
+        idle: The rest.
+    """
+
+    machine: str
+    partitions: tuple[str, ...]
+    training: float
+    evaluating: float
+    hopping: float
+    starting: float
+    idle: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """A search over partitioned data.
+
+    Attributes:
+        machines: In the order of their names, with what each did.
+        visits: In order of their start; those without an end go on.
+        time: Where the plot ends.
+        best: The job with the best result so far, whose way is shown; empty: none.
+        hops: How many visits got their model from another node, or from the store.
+        moved: (seconds, bytes of models from node to node, from the store, to the store) so far.
+        storage: What nodes hold.
+    """
+
+    machines: tuple[Use, ...]
+    visits: tuple[Visit, ...]
+    time: float
+    best: str
+    hops: int
+    moved: tuple[tuple[float, int, int, int], ...]
+    storage: Storage
+
+
+def gather(searches: Sequence[Search]) -> Hops:
+    """What was where, of one search.
+
+    Raises:
+        InvalidInput: There are several searches, or it does not tell its visits.
+        NotFound: It names no partitioned data, or nothing has run on them yet.
+    """
+    search = one(searches, "hops")
+    visits: tuple[Visit, ...] = need(search, "visits", "hops", "visits of partitioned data")
+    held: tuple[Held, ...] = search.held or ()
+    if not held:
+        raise NotFound(f"{search.where}: it has no partitioned data; --kind gantt shows what ran where")
+    if not visits:
+        raise NotFound(f"{search.where}: nothing has run on its data yet")
+    last = max(visit.end if visit.end is not None else visit.start for visit in visits)
+    going_on = any(visit.end is None for visit in visits)
+    time = max(last, search.time or 0.0) if going_on else last
+    ordered = tuple(sorted(visits, key=lambda visit: (visit.start, natural(visit.machine))))
+    machines = sorted({visit.machine for visit in visits}, key=natural)
+    moved = tuple(search.moved or ())
+    return Hops(
+        machines=tuple(_use(machine, ordered, time) for machine in machines),
+        visits=ordered,
+        time=time,
+        best=search.best_job or "",
+        hops=sum(visit.got > 0 for visit in visits),
+        moved=moved,
+        storage=storage([(one.bytes, one.nodes) for one in held], {visit.node for visit in visits}),
+    )
+
+
+def _use(machine: str, visits: Sequence[Visit], time: float) -> Use:
+    own = [visit for visit in visits if visit.machine == machine]
+    hopping: list[float] = []
+    starting: list[float] = []
+    training: list[float] = []
+    evaluating: list[float] = []
+    for visit in own:
+        end = time if visit.end is None else visit.end
+        began = end if visit.began is None else visit.began
+        (hopping if visit.got else starting).append(began - visit.start)
+        (evaluating if visit.evaluates else training).append(end - began)
+    names = tuple(sorted({visit.partition for visit in own}, key=natural))
+    sums = math.fsum(training), math.fsum(evaluating), math.fsum(hopping), math.fsum(starting)
+    idle = max(time - visits[0].start - math.fsum(sums), 0.0)
+    return Use(machine, names, *sums, idle)

@@ -1,0 +1,140 @@
+"""What views of an up-call have in common, wherever the policy runs: the moment, chance, and the answer's own commands."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Container
+from typing import Final
+
+from typing_extensions import override
+
+from hopyard.policy.cluster import Cluster
+from hopyard.policy.views import CommandError
+from hopyard.policy.vocabulary import (
+    AmendRun,
+    AnswerJob,
+    Command,
+    EndExperiment,
+    ForkJob,
+    LabelJob,
+    Predict,
+    ReleaseMachine,
+    ReserveMachine,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+)
+
+MAX_COMMANDS: Final = 10_000
+"""Commands in one answer, beside two for each job that is there."""
+
+
+def most_commands(jobs: int) -> int:
+    """How many commands one answer may have when there are so many jobs: some tenths of a second's work for the scheduler."""
+    return MAX_COMMANDS + 2 * jobs
+
+
+class CollectingView(Cluster):
+    """The view of one up-call, which collects the commands of its answer.
+
+    Args:
+        number: The up-call's.
+        at: When it was made.
+        seed: Of its chance.
+        made: Jobs made so far.
+        machines: Ids of the machines that the experiment holds.
+        earlier: Names of what earlier experiments have trained.
+
+    Attributes:
+        commands: The answer so far.
+    """
+
+    def __init__(
+        self, number: int, at: float, seed: int, made: int, machines: Container[str], earlier: Container[str]
+    ) -> None:
+        self._number = number
+        self._at = at
+        self._seed = seed
+        self._made = made
+        self._held = machines
+        self._sources = earlier
+        self._rng: random.Random | None = None
+        self._created = 0
+        self._tickets = 0
+        self._used_machines: set[str] = set()
+        self._released: set[str] = set()
+        self._started: set[str] = set()
+        self.commands: list[Command] = []
+
+    @property
+    @override
+    def now(self) -> float:
+        return self._at
+
+    @property
+    @override
+    def rng(self) -> random.Random:
+        if self._rng is None:
+            self._rng = random.Random(self._seed)
+        return self._rng
+
+    @override
+    def new_job_id(self) -> str:
+        self._created += 1
+        return str(self._made + self._created)
+
+    @override
+    def new_ticket(self) -> str:
+        self._tickets += 1
+        return f"{self._number}.{self._tickets}"
+
+    @override
+    def submit(self, command: Command) -> None:
+        name = type(command).__name__
+        match command:
+            case ReserveMachine() | ReleaseMachine():
+                self._know_machine(name, command.machine)
+                taken = isinstance(command, ReserveMachine)
+                (self._used_machines.add if taken else self._used_machines.discard)(command.machine)
+                (self._released.discard if taken else self._released.add)(command.machine)
+            case StartJob():
+                self._know_job(name, command.job)
+                for machine in command.machines:
+                    self._know_machine(name, machine)
+                self._used_machines.update(command.machines)
+                self._started.add(command.job)
+            case ForkJob():
+                self._know_job(name, command.parent)
+            case AnswerJob():
+                self._know_job(name, command.job)
+                if command.source not in self._sources:
+                    self._know_job(name, command.source)
+            case AmendRun() | SuspendJob() | LabelJob() | Predict():
+                self._know_job(name, command.job)
+            case EndExperiment() if command.winner:
+                self._know_job(name, command.winner)
+            case TerminateJob():
+                self._know_job(name, command.job)
+                self._started.add(command.job)
+            case _:
+                pass
+        most = most_commands(len(self.jobs))
+        if len(self.commands) >= most:
+            raise CommandError(
+                f"{name}: this answer may have at most {most} commands, for everything else waits until they are carried "
+                "out; ask for the others in later up-calls"
+            )
+        self.commands.append(command)
+
+    def _know_job(self, command: str, job: str) -> None:
+        if job not in self.jobs and not self._made < _ordinal(job) <= self._made + self._created:
+            raise CommandError(f"{command}: there is no job {job!r}; there are {len(self.jobs)} jobs")
+
+    def _know_machine(self, command: str, machine: str) -> None:
+        if machine not in self._held:
+            held = ", ".join(sorted(self.machines)) or "none"
+            raise CommandError(f"{command}: the experiment does not hold machine {machine!r}; it holds {held}")
+
+
+def _ordinal(job: str) -> int:
+    return int(job) if job.isdecimal() else -1

@@ -1,0 +1,51 @@
+"""Whether a policy and an experiment's program and data fit each other: what can be told before anything runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NEEDS_DATA: Final = (
+    "sends jobs to partitioned data, and the experiment names none; register some with `hopyard data register`, and name them: "
+    "`data: NAME`"
+)
+"""What is said, after its name, of a policy that needs data (`Policy.needs_data`) where there are none."""
+
+_NO_PARTITIONS: Final = (
+    "sends no job to a partition, so none would be read; leave `data` out, or take a policy that does, such as mop (one of your own "
+    "says so by `needs_data = True`)"
+)
+_NEEDS_TRAINER: Final = (
+    "sends jobs to partitioned data, and a program of this kind does not learn which partition it is to read; needed is "
+    "`trainer: FILE.py:NAME`, best one of hopyard.hopping.trainer"
+)
+_CANNOT_SHARE: Final = (
+    "lets jobs go on from what others trained with other hyperparameters, and a process goes on with those that it began with; needed "
+    "is a trainer, or a script that saves (hopyard.report(..., checkpoint=...)) with `snapshot: {provider: framework}`"
+)
+
+
+def misfit(
+    policy: str, *, needs_data: bool, shares: bool, has_data: bool, program: str, provider: str
+) -> tuple[str, str] | None:
+    """What of an experiment its policy cannot serve.
+
+    Args:
+        policy: What people call it.
+        needs_data: Its `Policy.needs_data`.
+        shares: Its `Policy.shares`.
+        has_data: Whether the experiment names partitioned data.
+        program: How it trains: "trainer", "command" or "log".
+        provider: Its `snapshot.provider`.
+
+    Returns:
+        The field of the experiment file, and what is wrong with it; None: they fit.
+    """
+    if needs_data and not has_data:
+        return "data", f"{policy} {NEEDS_DATA}"
+    if needs_data and program != "trainer":
+        return program, f"{policy} {_NEEDS_TRAINER}"
+    if has_data and not needs_data:
+        return "data", f"{policy} {_NO_PARTITIONS}"
+    if shares and program != "trainer" and (provider == "criu" or (provider == "auto" and program == "log")):
+        return "snapshot.provider", f"{policy} {_CANNOT_SHARE}"
+    return None

@@ -1,0 +1,51 @@
+"""Making a policy of its name and parameters."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from hopyard.errors import InvalidInput
+from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
+from hopyard.policy.base import Policy
+
+
+def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
+    """A fresh policy by its name and parameters.
+
+    Raises:
+        InvalidInput: There is no such policy, or it does not take the parameters.
+    """
+    cls = policy_class(name)
+    if wrong := unknown_parameters(cls, parameters):
+        raise InvalidInput(f"policy {name} {wrong}")
+    try:
+        policy = cls(**parameters)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"policy {name}: {error}; its parameters are: {_takes(cls)}") from error
+    except (Exception, SystemExit) as error:
+        raise InvalidInput(f"policy {name}: could not be made: {type(error).__name__}: {error}") from error
+    if not isinstance(policy, Policy):
+        raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")
+    return policy
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The class that a policy's name stands for.
+
+    Raises:
+        InvalidInput: There is no such policy.
+    """
+    cls = load_plugin(POLICIES, name, Policy)
+    if not isinstance(cls, type):
+        raise InvalidInput(f"policy {name}: found {cls!r}, needed is a subclass of hopyard.Policy")
+    return cls
+
+
+def _takes(cls: type) -> str:
+    try:
+        parameters = list(inspect.signature(cls).parameters.values())
+    except (TypeError, ValueError):
+        return "unknown"
+    return ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters) or "none"

@@ -1,0 +1,60 @@
+"""The life of a process that answers questions in frames: `hopyard.predictor.process` and `hopyard.solver.process`.
+
+It is of the priority that it is told, the lowest unless told otherwise, since training goes on beside it; when memory is short it
+is the first to go; and it ends with the process that started it. Frames go in by the standard input and out by the standard
+output: four bytes of length, the highest first, then JSON. What somebody's code prints goes to the standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from hopyard.runner.watch import die_with
+
+_MOST_CHARACTERS: Final = 4000
+_LOWEST: Final = 19
+_FIRST_TO_GO: Final = Path("/proc/self/oom_score_adj")
+
+Read = Callable[[], bytes | None]
+Write = Callable[[dict[str, Any]], None]
+
+
+def failed(error: str) -> dict[str, Any]:
+    """What a message can hold: bounded, and without the halves of characters that somebody's text may have."""
+    return {"error": error[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()}
+
+
+def main(serve: Callable[[Read, Write], None]) -> None:
+    """Keep the two streams for the frames, whatever somebody's code does with input and output, and serve until they end."""
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("parent", type=int)
+    arguments.add_argument("--priority", type=int, default=_LOWEST)
+    given = arguments.parse_args()
+    die_with(given.parent)
+    os.nice(given.priority)
+    with suppress(OSError):  # Not on this system.
+        _FIRST_TO_GO.write_text("1000")
+    frames_in, frames_out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    serve(lambda: _read(frames_in), lambda said: _write(frames_out, said))
+
+
+def _read(stream: BinaryIO) -> bytes | None:
+    head = stream.read(4)
+    if len(head) < 4:
+        return None
+    return stream.read(int.from_bytes(head, "big"))
+
+
+def _write(stream: BinaryIO, said: dict[str, Any]) -> None:
+    body = json.dumps(said, separators=(",", ":")).encode()
+    stream.write(len(body).to_bytes(4, "big") + body)
+    stream.flush()

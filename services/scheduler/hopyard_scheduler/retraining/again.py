@@ -1,0 +1,177 @@
+"""A policy that has a cluster train what another one has trained: the same stretches from the same snapshots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hopyard.policy import Cluster, JobCreated, JobState, Policy, RunEnd, RunEndReason, RunMode, Verdict
+from hopyard.policy.vocabulary import CreateJob, ForkJob
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A run that is to be made.
+
+    Attributes:
+        order: Steps come in this order, where they can.
+        start: The position that it begins at.
+        end: The one that it trains to; that of an evaluation is its start.
+        saves: Positions between at which it saves.
+        inputs: Its input by rank; empty: none.
+        parts: An evaluation of one of so many parts.
+    """
+
+    order: int
+    start: int
+    end: int
+    saves: tuple[int, ...]
+    inputs: tuple[str, ...]
+    parts: int = 0
+
+
+class Chain:
+    """A chain as it is being trained again. Where its job stands tells what comes next, also after a loss."""
+
+    def __init__(self, number: int, plain: Mapping[str, Any]) -> None:
+        self.number = number
+        self.hyperparameters: Mapping[str, Any] = plain["hyperparameters"]
+        self.origin: tuple[int, int] | None = tuple(plain["origin"]) if plain["origin"] is not None else None
+        self.stretches = [
+            Step(order, start, end, tuple(saves), tuple(inputs))
+            for order, start, end, saves, inputs in plain["stretches"]
+        ]
+        self.evaluations = [
+            Step(order, start, start, (), tuple(inputs), parts) for order, start, parts, inputs in plain["evaluations"]
+        ]
+        self.job = ""
+        self.evaluating: Step | None = None
+        self.trained = False  # To its end, though its program may have kept nothing of it.
+
+    @property
+    def first(self) -> Step:
+        """What it begins with."""
+        return min([*self.stretches[:1], *self.evaluations[:1]], key=lambda step: step.order)
+
+    def next(self, position: int) -> Step | None:
+        """What comes when its job stands there: first the evaluations of that position. None: nothing more."""
+        due = next((step for step in self.evaluations if step.start == position), None)
+        if due is not None or self.trained:
+            return due
+        return next((step for step in self.stretches if step.start <= position < step.end), None)
+
+
+class Again(Policy):
+    """Trains chains of runs again. A chain's job has the chain's number, negated, as its priority.
+
+    Args:
+        plan: File with the chains, as `chains.Chain.plain` writes each.
+    """
+
+    forks = True
+    ship_every = 0
+
+    def __init__(self, plan: str) -> None:
+        read: Sequence[Mapping[str, Any]] = json.loads(Path(plan).read_text(encoding="utf-8"))
+        self._chains = [Chain(number, plain) for number, plain in enumerate(read)]
+        steps = [step for chain in self._chains for step in (*chain.stretches, *chain.evaluations)]
+        self.needs_data = any(any(step.inputs) for step in steps)  # A rank without an input has an empty one.
+        self._by_job: dict[str, Chain] = {}
+        self._unborn = [chain for chain in self._chains if chain.origin is not None]
+        steps = [step for chain in self._chains for step in (*chain.stretches, *chain.evaluations)]
+        self._gang = max((len(step.inputs) for step in steps), default=1)
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        """Forks what can be forked by now, then starts what comes next, in the order in which it was done the first time."""
+        if not self._fork(cluster) and not self._goes_on(cluster):
+            cluster.end_experiment("everything was trained again that can be")
+            return
+        ready: list[tuple[Step, Chain]] = [
+            (chain.first, chain) for chain in self._chains if not chain.job and chain.origin is None
+        ]
+        for job in cluster.idle_jobs():
+            chain = self._by_job[job.id]
+            step = chain.next(job.position)
+            if step is not None:
+                ready.append((step, chain))
+            elif not any(child.origin is not None and child.origin[0] == chain.number for child in self._unborn):
+                cluster.terminate_job(job.id)
+        machines = [machine.id for machine in cluster.idle_machines()]
+        coming = cluster.count(JobState.CREATING)
+        for step, chain in sorted(ready, key=lambda each: each[0].order):
+            taken, machines = machines[: len(step.inputs)], machines[len(step.inputs) :]
+            if len(taken) < len(step.inputs):
+                return  # Nobody overtakes a gang.
+            if chain.job:
+                self._start(cluster, chain, step, taken)
+            elif coming:
+                coming -= 1
+            else:
+                self._born(chain, cluster.create_job(chain.hyperparameters))
+
+    def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
+        """Says which chain a job is."""
+        cluster.label_job(created.job, -self._by_job[created.job].number)
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        """What came to its end is not due any more."""
+        chain = self._by_job[run.job]
+        if run.mode is RunMode.TRAIN and run.reason is RunEndReason.UNTIL:
+            chain.trained = run.position >= chain.stretches[-1].end
+        if run.mode is RunMode.EVALUATE and chain.evaluating is not None:
+            if run.reason is RunEndReason.UNTIL:
+                chain.evaluations.remove(chain.evaluating)
+            chain.evaluating = None
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """A job that was not made is made another time."""
+        if isinstance(verdict.command, CreateJob | ForkJob):
+            chain = self._by_job.pop(verdict.command.job)
+            chain.job = ""
+            if chain.origin is not None:
+                self._unborn.append(chain)
+
+    def gang(self, cluster: Cluster) -> int:
+        """As many machines as the largest run was on."""
+        return self._gang
+
+    def _goes_on(self, cluster: Cluster) -> bool:
+        """Whether somebody trains, or is to: now, or when a machine or a moment has come."""
+        return any(not chain.job and chain.origin is None for chain in self._chains) or any(
+            job.state.live or self._by_job[job.id].next(job.position) is not None for job in cluster.open_jobs()
+        )
+
+    def _fork(self, cluster: Cluster) -> bool:
+        """Makes the jobs whose origins are there; whether there were any."""
+        before = len(self._unborn)
+        for chain in list(self._unborn):
+            assert chain.origin is not None
+            number, position = chain.origin
+            parent = self._chains[number].job
+            if parent in cluster.jobs and position in cluster.snapshots(parent):
+                self._unborn.remove(chain)
+                self._born(chain, cluster.fork_job(parent, position, chain.hyperparameters))
+        return len(self._unborn) < before
+
+    def _born(self, chain: Chain, job: str) -> None:
+        chain.job = job
+        self._by_job[job] = chain
+
+    def _start(self, cluster: Cluster, chain: Chain, step: Step, machines: Sequence[str]) -> None:
+        inputs = {machine: name for machine, name in zip(machines, step.inputs, strict=True) if name}
+        if step.end == step.start:
+            chain.evaluating = step
+            cluster.start_job(chain.job, machines, mode=RunMode.EVALUATE, inputs=inputs, parts=step.parts)
+            return
+        cluster.start_job(
+            chain.job,
+            machines,
+            until=step.end,
+            allowed=step.end,
+            snapshot_at=[save for save in step.saves if save > cluster.jobs[chain.job].position],
+            inputs=inputs,
+            preemptible=False,
+        )

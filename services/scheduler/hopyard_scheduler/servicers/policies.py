@@ -1,0 +1,63 @@
+"""PolicyService: the streams that policy processes open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from hopyard.errors import Exhausted, InvalidInput, NotFound
+from hopyard.v1 import policy_pb2 as pb
+from hopyard.v1 import policy_pb2_grpc
+from hopyard_scheduler.live import Live
+from hopyard_scheduler.remote.seats import Desk, Greeting, Seat
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+
+class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
+    """Seats policy processes."""
+
+    def __init__(self, desk: Desk, live: Live | None = None) -> None:
+        self._desk = desk
+        self._live = live
+
+    async def Drive(  # type: ignore[override]  # the stubs know generators only
+        self,
+        request_iterator: AsyncIterator[pb.DriveRequest],
+        context: grpc.aio.ServicerContext[pb.DriveRequest, pb.DriveResponse],
+    ) -> None:
+        """One process's stream, until either side ends it."""
+        seat = Seat(await self._greet(request_iterator), context.write)
+        self._desk.sit(seat)
+        reader = asyncio.create_task(_read(seat, request_iterator), name=f"a process of policy {seat.greeting.policy}")
+        try:
+            await seat.over()
+        finally:
+            self._desk.leave(seat)
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+    async def _greet(self, requests: AsyncIterator[pb.DriveRequest]) -> Greeting:
+        first = await anext(requests, None)
+        if first is None or first.WhichOneof("message") != "hello":
+            raise InvalidInput("a policy's stream begins with hello")
+        hello = first.hello
+        if not hello.policy:
+            raise InvalidInput("hello.policy: is required; it says which policy the process serves")
+        if self._desk.full:
+            raise Exhausted("too many policy processes wait for an experiment here; end some of them")
+        if hello.experiment and self._live is not None:
+            found = self._live.core.experiments.get(hello.experiment)
+            if found is None or found.phase.over:
+                raise NotFound(f"experiment {hello.experiment} is over, or was never here: dial in without it")
+        return Greeting(hello.policy, hello.experiment, hello.memory, hello.answered, not hello.no_curves)
+
+
+async def _read(seat: Seat, requests: AsyncIterator[pb.DriveRequest]) -> None:
+    try:
+        async for request in requests:
+            seat.take(request)
+    finally:
+        seat.hang_up()

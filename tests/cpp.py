@@ -1,0 +1,74 @@
+"""The C++ application library as a user gets it: built, tested, installed, and used by the example's own build."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import require_system_package
+
+ROOT = Path(__file__).parents[1]
+LIBRARY = ROOT / "sdk" / "cpp"
+EXAMPLE = ROOT / "examples" / "cpp_digits"
+
+_PACKAGES = (
+    ("cmake", "cmake"),
+    ("g++", "g++"),
+    ("protobuf-compiler", "protoc"),
+    ("protobuf-compiler-grpc", "grpc_cpp_plugin"),
+    ("libprotobuf-dev", "/usr/include/google/protobuf/message.h"),
+    ("libgrpc++-dev", "/usr/include/grpcpp/grpcpp.h"),
+)
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What was built.
+
+    Attributes:
+        build: the library's build folder, for ctest.
+        installed: where the library is installed, for CMAKE_PREFIX_PATH.
+        probe: answers for the library's inner parts.
+        counter: a trainer and a script that count.
+        task: the task of the conformance program.
+        digits: the example.
+    """
+
+    build: Path
+    installed: Path
+    probe: Path
+    counter: Path
+    task: Path
+    digits: Path
+
+
+def built(folder: Path) -> Programs:
+    """Build what is not built yet in a folder, however many processes ask for it.
+
+    Without the packages for that the test is skipped, or fails in CI.
+    """
+    for package, wanted in _PACKAGES:
+        require_system_package(package, wanted)
+    folder.mkdir(parents=True, exist_ok=True)
+    build, prefix, example = folder / "library", folder / "installed", folder / "example"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Neither optimized nor with symbols: that takes half as long.
+        cmake("-S", LIBRARY, "-B", build, "-DCMAKE_BUILD_TYPE=None", f"-DCMAKE_INSTALL_PREFIX={prefix}")
+        cmake("--build", build, "--parallel", str(len(os.sched_getaffinity(0))))
+        cmake("--install", build)
+        cmake("-S", EXAMPLE, "-B", example, "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={prefix}")
+        cmake("--build", example)
+    tests = build / "tests"
+    return Programs(
+        build, prefix, tests / "hopyard_probe", tests / "hopyard_counter", tests / "hopyard_task", example / "digits"
+    )
+
+
+def cmake(*arguments: str | Path) -> None:
+    """Run CMake; what it says is shown if it fails."""
+    done = subprocess.run(["cmake", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"cmake {arguments}: {done.stdout[-4000:]}\n{done.stderr[-4000:]}"

@@ -1,0 +1,126 @@
+"""A trainer in C++ as the jobs of an experiment: suspended again and again, in both ways, it trains what it trains alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import ExperimentState, Job, JobState
+from hopyard.spec import configuration_seed
+from tests.conftest import require_criu
+from tests.cpp import EXAMPLE, Programs
+from tests.e2e.harness import cluster
+
+pytestmark = pytest.mark.timeout(600)
+
+PATIENCE = 350.0
+EPOCHS = 6
+JOBS = 4
+
+
+def experiment(folder: Path, programs: Programs, **changes: Any) -> Path:
+    """The example with its program and its data in a folder of its own, with some top-level fields changed."""
+    (folder / "build").mkdir(parents=True)
+    shutil.copy(programs.digits, folder / "build" / "digits")
+    shutil.copy(EXAMPLE / ".hopyardignore", folder)
+    runpy.run_path(str(EXAMPLE / "make_data.py"))["main"](folder)
+    spec = yaml.safe_load((EXAMPLE / "experiment.yaml").read_text())
+    spec["policy"] = {"name": "default", "barrier": True}
+    spec["metric"].pop("target")
+    spec["stop"] = {"jobs": JOBS, "max_iterations": EPOCHS}
+    file = folder / "experiment.yaml"
+    file.write_text(yaml.safe_dump(spec | changes))
+    return file
+
+
+def alone(folder: Path, job: Job) -> list[dict[str, float]]:
+    """What the program trains off the cluster, without interruption, to the last bit."""
+    seed = configuration_seed(0, job.hyperparameters)
+    variables = {"HOPYARD_HYPERPARAMETERS": json.dumps(job.hyperparameters), "HOPYARD_SEED": str(seed)}
+    done = subprocess.run(
+        ["build/digits", f"--hopyard-until={EPOCHS}"],
+        cwd=folder,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [
+        {name: float(value) for name, value in re.findall(r"(\w+)=(\S+)", line)} for line in done.stdout.splitlines()
+    ]
+
+
+async def need_equal_curves(client: AsyncClient, experiment_id: str, folder: Path) -> list[Job]:
+    """Check that all jobs are complete, and that each has trained what it trains alone; returns them."""
+    ended = await client.wait(experiment_id, timeout=PATIENCE)
+    jobs = await client.jobs(experiment_id)
+    assert ended.state is ExperimentState.COMPLETED
+    assert {(job.state, job.position, job.failures) for job in jobs} == {(JobState.COMPLETED, EPOCHS, 0)}
+    for job in jobs:
+        statistics = await client.statistics(experiment_id, job.id)
+        found = [dict(one.report.metrics) for one in statistics]
+        assert found == alone(folder, job)
+        assert found[-1]["accuracy"] > 0.15  # It has learnt something, whatever its configuration.
+    assert max(job.best_value or 0.0 for job in jobs) > 0.9
+    return jobs
+
+
+@pytest.mark.parametrize("provider", ["framework", "criu"])
+async def test_a_trainer_in_cpp_is_suspended_and_resumed_at_barriers(
+    cpp: Programs, tmp_path: Path, provider: str
+) -> None:
+    if provider == "criu":
+        require_criu()
+    file = experiment(tmp_path / "code", cpp, snapshot={"provider": provider})
+    data = tmp_path / "data"
+    async with cluster(data, {"a": 1, "b": 1}) as (_, client):
+        created = await client.create(file)
+        jobs = await need_equal_curves(client, created.id, file.parent)
+        # At every other barrier, at least, a job has left its machine to another.
+        assert all(job.attempt >= EPOCHS // 2 for job in jobs), [job.attempt for job in jobs]
+        assert {snapshot.provider for job in jobs for snapshot in job.snapshots} == {provider}
+
+
+REASONS = {
+    "throw": r"failed 1 times, 0 allowed: train at position 2: the count ran out \(std::runtime_error\)",
+    "save-throw": r"failed 1 times, 0 allowed: save at position 2: nothing to save \(std::runtime_error\)",
+    "exit": r"failed 1 times, 0 allowed: the program ended with exit code 3",
+    "crash": r"failed 1 times, 0 allowed: the training process was killed by signal SIGABRT",
+    "hang": r"failed 1 times, 0 allowed: an iteration took longer than 3 s and was ended",
+}
+
+
+async def test_what_goes_wrong_in_a_cpp_trainer_is_told_as_the_reason_of_its_job(cpp: Programs, tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    shutil.copy(cpp.counter, folder / "counter")
+    spec = {
+        "name": "counter",
+        "command": ["./counter", "--{kind}=2"],
+        "metric": {"name": "count", "mode": "max"},
+        "space": {"kind": {"choice": [*REASONS, "nan", "finish"]}},
+        "generator": {"name": "grid"},
+        "stop": {"max_iterations": 4, "max_failures": 0, "iteration_timeout": "3s"},
+    }
+    file = folder / "experiment.yaml"
+    file.write_text(yaml.safe_dump(spec))
+    async with cluster(tmp_path / "data", {"a": 2}) as (_, client):
+        created = await client.create(file)
+        await client.wait(created.id, timeout=PATIENCE)
+        jobs = {job.hyperparameters["kind"]: job for job in await client.jobs(created.id)}
+        for kind, pattern in REASONS.items():
+            job = jobs.pop(kind)
+            assert job.state is JobState.FAILED, kind
+            assert re.match(pattern, job.reason), f"{kind}: {job.reason}"
+        ended = {kind: (job.state, job.position) for kind, job in jobs.items()}
+        assert ended == {"nan": (JobState.COMPLETED, 4), "finish": (JobState.COMPLETED, 2)}

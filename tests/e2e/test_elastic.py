@@ -1,0 +1,100 @@
+"""A job that trains on one machine and on two by turns, as others come and go, with real processes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import Experiment, Job, JobState
+from hopyard.spec import configuration_seed
+from hopyard.trainer import TrainerContext, TrainerDriver
+from tests.e2e import elastic_trainer
+from tests.e2e.harness import cluster
+from tests.e2e.test_gangs import hopyard, seen
+
+pytestmark = pytest.mark.timeout(300)
+
+LONG = 1_000_000
+SEED = 7
+
+
+def elastic_file(folder: Path, **policy: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(elastic_trainer.__file__, folder / "train.py")
+    spec = {
+        "name": folder.name,
+        "trainer": "train.py:Regression",
+        "metric": {"name": "train_loss", "mode": "min"},
+        "space": {"lr": {"choice": [0.01]}},
+        "seed": SEED,
+        "policy": {"name": "default", **policy},
+        "stop": {"jobs": 1, "max_iterations": LONG},
+    }
+    file = folder / "experiment.yaml"
+    file.write_text(yaml.safe_dump(spec))
+    return file
+
+
+def alone(scratch: Path, until: int) -> dict[int, float]:
+    """What one process trains that nothing happens to."""
+    driver = TrainerDriver(elastic_trainer.Regression, clock=time.monotonic)
+    hyperparameters = {"lr": 0.01}
+    driver.start(hyperparameters, TrainerContext(seed=configuration_seed(SEED, hyperparameters), scratch=scratch))
+    losses = {}
+    while driver.position < until:
+        report = driver.step()
+        losses[report.position] = report.metrics["train_loss"]
+    driver.close()
+    return losses
+
+
+async def on(client: AsyncClient, experiment: Experiment, machines: int, attempt: int) -> Job:
+    """When the job has trained a little on so many machines, in this attempt or a later one."""
+
+    def there(job: Job) -> bool:
+        return job.state is JobState.RUNNING and job.attempt >= attempt and len(job.machines) == machines
+
+    began = await seen(client, experiment, there)
+    return await seen(client, experiment, lambda job: there(job) and job.position >= began.position + 2)
+
+
+async def test_a_job_trains_on_what_others_leave_it_and_learns_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTIC_PACE", "0.1")
+    async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (_, client):
+        other = await client.create(elastic_file(tmp_path / "other"))
+        await seen(client, other, lambda job: job.state is JobState.RUNNING)
+        profile = {"1": 1.0, "2": 0.6}
+        experiment = await client.create(elastic_file(tmp_path / "elastic", elastic={"profile": profile, "pause": 1}))
+        await on(client, experiment, 1, 1)
+        await client.stop(other.id)
+        await on(client, experiment, 2, 2)
+        await client.create(elastic_file(tmp_path / "third"))
+        job = await on(client, experiment, 1, 3)
+        reports = [s.report for s in await client.statistics(experiment.id, job.id)]
+    assert job.failures == 0
+    assert [report.position for report in reports] == list(range(1, len(reports) + 1))
+    widths = [report.metrics["machines"] for report in reports]
+    assert [width for before, width in pairwise([0.0, *widths]) if width != before] == [1.0, 2.0, 1.0]
+    monkeypatch.setenv("ELASTIC_PACE", "0")
+    expected = alone(tmp_path, len(reports))
+    assert {r.position: r.metrics["train_loss"] for r in reports} == pytest.approx(expected, rel=1e-3)
+
+
+async def test_a_job_is_profiled_on_all_machines_before_it_starts(tmp_path: Path) -> None:
+    async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (processes, client):
+        experiment = await client.create(elastic_file(tmp_path / "measured", elastic={"efficiency": 0.0001}))
+        # How many it then trains on follows from what was measured: with so small a model one may be faster than two.
+        job = await seen(client, experiment, lambda job: job.state is JobState.RUNNING and job.position >= 1)
+        assert (job.attempt, job.failures) == (3, 0)
+        story = await hopyard(processes, "events", experiment.id, job.id)
+        assert re.findall(r"profiles job 1 on (./0(?:, ./0)?)", story) in (["a/0", "a/0, b/0"], ["b/0", "a/0, b/0"])

@@ -1,0 +1,22 @@
+"""The C++ library keeps the protocol of training programs, as a trainer and as a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hopyard.application.conformance import CASES, Client, check
+from tests.cpp import Programs
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("style", ["trainer", "script"])
+def test_it_passes_the_conformance_program(cpp: Programs, tmp_path: Path, style: str) -> None:
+    client = Client((str(cpp.task), style), tmp_path)
+    results = {result.name: result for result in check(client, patience=60.0, jobs=4)}
+    assert results.keys() == CASES.keys()
+    failed = {name: (one.expected, one.seen, one.printed) for name, one in results.items() if one.outcome != "ok"}
+    assert failed == {}

@@ -1,0 +1,1 @@
+"""Processes that are dumped and restored without a cluster."""

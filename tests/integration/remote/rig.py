@@ -1,0 +1,173 @@
+"""Policy processes, and simulated searches whose policies run in them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from hopyard.policy import Policy
+from hopyard.serving import Server
+from hopyard.v1 import policy_pb2_grpc
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import Effect, Record, UpCall
+from hopyard_scheduler.core.events import Event, PolicyAnswered, PolicyFailed
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.remote.dialled import Dialled
+from hopyard_scheduler.remote.policy import Limits, RemotePolicy, Source
+from hopyard_scheduler.remote.seats import Desk
+from hopyard_scheduler.remote.started import Started
+from hopyard_scheduler.servicers.policies import PolicyServicer
+from hopyard_scheduler.simulator import Result, Workload, simulate, world
+from tests.conftest import require_system_package
+
+ROOT = Path(__file__).parents[3]
+NODE = ROOT / "examples" / "node_policy"
+SERVE = (sys.executable, "-m", "hopyard.cli.main", "policy", "serve")
+LIMITS = Limits(answer=60.0, absence=60.0)
+
+T = TypeVar("T")
+
+
+@contextmanager
+def serving(*arguments: str, where: Path = ROOT) -> Iterator[subprocess.Popen[bytes]]:
+    """`hopyard policy serve` with these arguments."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOPYARD_")}
+    process = subprocess.Popen([*SERVE, *arguments], cwd=where, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+class Post:
+    """Where policy processes dial in, in an event loop of its own: simulations stand in this thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="post", daemon=True)
+        self._thread.start()
+        self.desk = Desk()
+        self._server = Server("test")
+        servicer = PolicyServicer(self.desk)
+        self._server.add(policy_pb2_grpc.add_PolicyServiceServicer_to_server, servicer, "hopyard.v1.PolicyService")
+        self.address = self.do(self._server.start())
+
+    def do(self, what: Coroutine[Any, Any, T]) -> T:
+        """Has it done in the event loop."""
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(300)
+
+    def close(self) -> None:
+        """Everybody is sent home."""
+        self._loop.call_soon_threadsafe(self.desk.close)
+        self.do(self._server.stop(1.0))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+    def dialled(self, name: str) -> Source:
+        """Processes that were started elsewhere."""
+        return Dialled(name, self.desk, lambda: self.address)
+
+    def started(self, *command: str) -> Started:
+        """A process that is started here."""
+        return Started(command, None, "", self.desk, lambda: self.address)
+
+
+class Far:
+    """A host whose policy runs in a process.
+
+    Args:
+        post: Where that dials in.
+        source: Where it comes from.
+        parameters: The policy's own.
+        events: What has happened, as a journal has it.
+        disturb: Called on each up-call while it is under way, and before.
+    """
+
+    def __init__(
+        self,
+        post: Post,
+        source: Source,
+        parameters: Mapping[str, Any],
+        events: list[Event],
+        disturb: Callable[[UpCall], None] = lambda call: None,
+    ) -> None:
+        async def journal() -> AsyncIterator[Event]:
+            for event in list(events):
+                yield event
+
+        self._post = post
+        self._disturb = disturb
+        self.policy = RemotePolicy("far", "x", "{}", parameters, source, journal, LIMITS, "try again")
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+        disturbing = threading.Thread(target=self._disturb, args=(call,))
+        disturbing.start()
+        answer = self._post.do(self.policy.answer(experiment, call, nullcontext()))
+        disturbing.join()
+        return answer
+
+    def confidences(self, experiment: Experiment, at: float) -> dict[str, float]:
+        """The simulator asks for them; a policy that runs elsewhere has none here."""
+        return {}
+
+
+def searched(
+    workload: Workload,
+    policy: str,
+    monkeypatch: pytest.MonkeyPatch,
+    host: Callable[[Policy, list[Event]], Any] | None = None,
+    **terms: Any,
+) -> tuple[Result, list[Event]]:
+    """A simulated search, and its journal.
+
+    Args:
+        workload: What is trained.
+        policy: The policy's name.
+        monkeypatch: Has the simulator ask another host.
+        host: Makes that, of the policy and the journal so far; None: the policy is asked in this process.
+        terms: Of the search.
+    """
+    events: list[Event] = []
+
+    class Recording(Core):
+        def handle(self, event: Event) -> list[Effect]:
+            effects = super().handle(event)
+            events.extend(e.event for e in effects if isinstance(e, Record) and e.stream != "cluster")
+            return effects
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "Core", Recording)
+        if host is not None:
+            patch.setattr(world, "PolicyHost", lambda policy, recorded: host(policy, events))
+        return simulate(workload, policy, **terms), events
+
+
+@pytest.fixture(scope="session")
+def node_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example in JavaScript, its packages installed in a copy."""
+    require_system_package("nodejs", "node")
+    npm = require_system_package("npm", "npm")
+    folder = tmp_path_factory.mktemp("node") / "node_policy"
+    shutil.copytree(NODE, folder, ignore=shutil.ignore_patterns("node_modules"))
+    done = subprocess.run(
+        [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"npm cannot install the example's packages: {done.stderr.strip()[-500:]}"
+    return folder

@@ -1,0 +1,71 @@
+"""A policy's process that is killed again and again decides what the built-in policy decides."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import PolicyAnswered
+from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults
+from tests.integration.remote.rig import SERVE, Far, Post, searched
+
+KILLS = 10
+BANDIT = {"evaluation_boundary": 2, "epsilon": 0.3}
+TERMS: Mapping[str, Any] = {
+    "slots": 4,
+    "parameters": BANDIT,
+    "seed": 3,
+    "costs": Costs(latency=0.05),
+    "faults": Faults(straggling=0.3, drop=0.01, node_failures=0.002, noise=0.01),
+}
+
+
+def workload() -> CurveWorkload:
+    """Curves of which some fall behind."""
+    return CurveWorkload(
+        lambda given, position: float(given["x"]) * (1 - math.exp(-position / 5)),
+        [{"x": random.Random(number).random()} for number in range(30)],
+        12,
+        seconds=1.0,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ten_kills_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, journal = searched(workload(), "bandit", monkeypatch, **TERMS)
+    calls = [event.answer.number for event in journal if isinstance(event, PolicyAnswered)]
+    assert len(calls) > 60
+    assert wanted.jobs_terminated > 3
+    rng = random.Random(7)
+    struck = set(rng.sample(calls[1:], KILLS))
+    killed: list[int] = []
+    post = Post()
+    source = post.started(*SERVE, "bandit")
+
+    def disturb(call: UpCall) -> None:
+        if call.number in struck:
+            struck.remove(call.number)
+            time.sleep(rng.uniform(0.0, 0.003))  # Before its work, in the middle of it, or after it.
+            assert source.pid is not None
+            killed.append(source.pid)
+            os.kill(source.pid, signal.SIGKILL)
+
+    try:
+        found, again = searched(
+            workload(), "bandit", monkeypatch, lambda _, events: Far(post, source, BANDIT, events, disturb), **TERMS
+        )
+    finally:
+        post.do(source.close())
+        post.close()
+    assert len(set(killed)) == KILLS
+    assert again == journal
+    assert found == wanted

@@ -1,0 +1,209 @@
+"""Policies in processes of their own, in a real cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import Experiment, ExperimentState
+from hopyard.errors import InvalidInput, Unavailable
+from hopyard_appstat.service import AppStatService
+from hopyard_hpgen.service import HpgenService
+from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_scheduler.commands.events import tell
+from hopyard_scheduler.commands.replay import replay
+from hopyard_scheduler.remote import offline, remotes
+from hopyard_scheduler.remote.policy import Limits, RemotePolicy
+from hopyard_scheduler.remote.started import Started
+from hopyard_scheduler.service import SchedulerService
+from tests.integration.remote.rig import serving
+from tests.integration.scheduler.conftest import experiment
+
+REMOTE = "policy: {name: 'remote:far', evaluation_boundary: 2}\ngenerator: {name: random, seed: 4}"
+MINE = '''
+from hopyard_policies.bandit import BanditPolicy
+
+
+class Mine(BanditPolicy):
+    """Nobody else's."""
+'''
+
+
+class Cluster:
+    """Services in this event loop; the scheduler can be started again."""
+
+    def __init__(self, data: Path) -> None:
+        self.appstat, self.hpgen, self.data = AppStatService(data=data / "appstat"), HpgenService(), data
+        self.scheduler: SchedulerService | None = None
+        self.agent: NodeAgent | None = None
+        self.address = ""
+
+    async def start(self, absence_seconds: float = 60.0) -> None:
+        port = int(self.address.rpartition(":")[2] or 0)
+        self.scheduler = SchedulerService(
+            appstat=self.appstat.address, hpgen=self.hpgen.address, port=port, absence_seconds=absence_seconds
+        )
+        self.address = await self.scheduler.start()
+        if self.agent is None:
+            machines = tuple(MachineSettings(id=f"n/{i}", cpus=1) for i in range(2))
+            self.agent = NodeAgent(
+                AgentSettings(node="n", scheduler=self.address, data=self.data / "agent", machines=machines)
+            )
+            await self.agent.start()
+
+    def policy(self, name: str) -> RemotePolicy:
+        assert self.scheduler is not None
+        found = self.scheduler._live.hosts[name]
+        assert isinstance(found, RemotePolicy)
+        return found
+
+    async def stop(self) -> None:
+        if self.agent is not None:
+            await self.agent.stop()
+        if self.scheduler is not None:
+            await self.scheduler.stop(1)
+        await self.hpgen.stop(1)
+        await self.appstat.stop(1)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    found = Cluster(tmp_path)
+    await found.appstat.start()
+    await found.hpgen.start()
+    try:
+        yield found
+    finally:
+        await found.stop()
+
+
+async def ended(client: AsyncClient, name: str) -> Experiment:
+    found = await client.wait(name, timeout=120)
+    assert found.state is ExperimentState.COMPLETED, found.reason
+    return found
+
+
+async def reported(client: AsyncClient, name: str, reports: int) -> None:
+    async with asyncio.timeout(90):
+        while len(await client.statistics(name)) < reports:  # noqa: ASYNC110 - other processes
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(240)
+async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
+    cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.start()
+    async with AsyncClient(server=cluster.address) as client:
+        with serving("bandit", "--name", "far", "--server", cluster.address):
+            with pytest.raises(InvalidInput, match="policy remote:far: policy bandit has no parameter boundary"):
+                await client.create(experiment(tmp_path / "wrong", more="policy: {name: 'remote:far', boundary: 2}"))
+            first, second = [
+                await client.create(experiment(tmp_path / name, jobs=6, length=7, more=REMOTE)) for name in "ab"
+            ]
+            await ended(client, first.id)
+            await ended(client, second.id)
+        capfd.readouterr()
+        # Nobody serves it any more, and a replay says what it needs.
+        monkeypatch.setattr(offline, "LIMITS", Limits(answer=60.0, absence=0.5))
+        with pytest.raises(Unavailable, match="hopyard policy serve module:Class --name far --server 127"):
+            await replay(first.id, None, cluster.address, None, False)
+        monkeypatch.undo()
+        capfd.readouterr()
+        replaying = asyncio.create_task(replay(first.id, None, cluster.address, None, False))
+        said = ""
+        async with asyncio.timeout(60):
+            while not re.search(r"--server \S+\s", said):
+                await asyncio.sleep(0.05)
+                said += capfd.readouterr().err
+        where = said.rpartition("--server ")[2].split()[0]
+        with serving("bandit", "--name", "far", "--server", where):
+            assert await replaying
+    assert "every decision is the same" in capfd.readouterr().err
+
+
+@pytest.mark.timeout(240)
+async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_killed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    await cluster.start()
+    serve = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", "mine:Mine"]
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "mine.py").write_text(MINE)
+    async with AsyncClient(server=cluster.address) as client:
+        file = experiment(
+            tmp_path / "e",
+            jobs=8,
+            length=12,
+            pace=0.05,
+            more=f"policy: {{command: {serve}, evaluation_boundary: 2}}\ngenerator: {{name: random, seed: 4}}",
+        )
+        created = await client.create(file)
+        await reported(client, created.id, 1)
+        source = cluster.policy(created.id)._source
+        assert isinstance(source, Started)
+        for reports in (4, 12):
+            await reported(client, created.id, reports)
+            assert source._process is not None
+            os.kill(source._process[0].pid, signal.SIGKILL)
+        await ended(client, created.id)
+        assert await replay(created.id, None, cluster.address, None, False)
+        # What was started is not there any more.
+        async with asyncio.timeout(30):
+            while source._process is not None:  # noqa: ASYNC110 - it ends beside
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(240)
+async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
+    cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.start(absence_seconds=1.0)
+    async with AsyncClient(server=cluster.address, patience=30) as client:
+        with serving("bandit", "--name", "far", "--server", cluster.address) as process:
+            dies = await client.create(experiment(tmp_path / "a", jobs=3, length=10, pace=0.1, more=REMOTE))
+            await reported(client, dies.id, 2)
+            process.kill()
+            other = await client.create(experiment(tmp_path / "b", jobs=3))
+            await ended(client, other.id)
+            paused = await client.wait(dies.id, 90, until={ExperimentState.PAUSED})
+        assert "no process serves remote:far" in paused.reason
+        assert f"--name far --server {cluster.address}" in paused.reason
+        assert f"then: hopyard resume {dies.id}" in paused.reason
+        capfd.readouterr()
+        await tell(dies.id, None, False, cluster.address, None, False)
+        assert "no process serves remote:far" in capfd.readouterr().out
+        monkeypatch.setattr(remotes, "REVIEW_ABSENCE_SECONDS", 0.5)
+        with pytest.raises(
+            InvalidInput, match=r"no process serves remote:far; start one, such as: hopyard policy serve"
+        ):
+            await client.create(experiment(tmp_path / "c", more=REMOTE))
+        with serving("bandit", "--name", "far", "--server", cluster.address):
+            async with asyncio.timeout(60):
+                assert cluster.scheduler is not None
+                while not cluster.scheduler._desk._waiting:  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.05)
+            await client.resume(dies.id)
+            await ended(client, dies.id)
+
+
+@pytest.mark.timeout(240)
+async def test_a_scheduler_that_is_started_anew_tells_all_again(cluster: Cluster, tmp_path: Path) -> None:
+    await cluster.start()
+    async with AsyncClient(server=cluster.address, patience=60) as client:
+        with serving("bandit", "--name", "far", "--server", cluster.address):
+            created = await client.create(experiment(tmp_path / "a", jobs=6, length=12, pace=0.05, more=REMOTE))
+            await reported(client, created.id, 6)
+            assert cluster.scheduler is not None
+            await cluster.scheduler.stop(1)
+            await cluster.start()
+            await ended(client, created.id)

@@ -1,0 +1,71 @@
+"""The example in Ruby keeps the protocol of training programs, against the conformance program and under a real agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from itertools import accumulate, repeat
+from pathlib import Path
+
+import pytest
+
+from hopyard.application.conformance import CASES, Client, check
+from hopyard.client.types import ExperimentState, JobState
+from tests.conftest import require_system_package
+from tests.e2e.harness import cluster
+
+pytestmark = pytest.mark.timeout(600)
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "ruby_client"
+
+_PACKAGES = (
+    ("ruby", "ruby"),
+    ("ruby-grpc", "/usr/share/doc/ruby-grpc"),
+    ("protobuf-compiler", "protoc"),
+    ("protobuf-compiler-grpc", "grpc_ruby_plugin"),
+)
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """A copy of the example with its stubs; without the packages for that the test is skipped, or fails in CI."""
+    for package, wanted in _PACKAGES:
+        require_system_package(package, wanted)
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("stubs"))
+    done = subprocess.run([folder / "generate.sh", ROOT / "protos"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_it_passes_the_conformance_program(example: Path) -> None:
+    results = {result.name: result for result in check(Client(("ruby", "adder.rb"), example), patience=60.0, jobs=4)}
+    assert results.keys() == CASES.keys()
+    failed = {name: (one.expected, one.seen, one.printed) for name, one in results.items() if one.outcome != "ok"}
+    assert failed == {}
+
+
+def test_without_an_agent_it_trains_alone(example: Path) -> None:
+    variables = {"HOPYARD_HYPERPARAMETERS": json.dumps({"lr": 0.5, "last": 2})}
+    done = subprocess.run(
+        ["ruby", "adder.rb"], cwd=example, env=os.environ | variables, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["1", "2"]
+
+
+async def test_its_jobs_are_suspended_and_resumed_by_an_agent(example: Path, tmp_path: Path) -> None:
+    async with cluster(tmp_path / "data", {"a": 2}) as (_, client):
+        created = await client.create(example / "experiment.yaml")
+        ended = await client.wait(created.id, timeout=350.0)
+        jobs = await client.jobs(created.id)
+        assert ended.state is ExperimentState.COMPLETED
+        assert {(job.state, job.position, job.failures) for job in jobs} == {(JobState.COMPLETED, 6, 0)}
+        for job in jobs:
+            assert job.attempt >= 2  # At one of the two barriers, at least, it was suspended.
+            found = [report.report.metrics["value"] for report in await client.statistics(created.id, job.id)]
+            assert found == list(accumulate(repeat(job.hyperparameters["lr"], 6), initial=0.0))[1:]

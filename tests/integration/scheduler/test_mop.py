@@ -1,0 +1,95 @@
+"""What model hopper parallelism moves: each model once a unit, from agent to agent, and the results to the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hopyard.client.types import ExperimentState
+from tests.e2e.units import Unit, check_apart, histories, journal, units_of
+from tests.integration.scheduler.catalog_cluster import Cluster, partition
+
+NODES = ("n1", "n2", "n3", "n4")
+EPOCHS, MODELS, NUMBERS = 3, 4, 250_000
+
+PROGRAM = f"""
+import numpy as np
+
+from hopyard import hopping
+
+
+class Model:
+    def __init__(self, rate):
+        self.rate, self.weights = rate, np.zeros({NUMBERS})
+
+    def save(self, directory):
+        np.save(directory / "weights.npy", self.weights)
+
+    def load(self, directory):
+        self.weights = np.load(directory / "weights.npy")
+
+
+def train_fn(data, model, optimizer, config):
+    model.weights += config["rate"] * data.mean()
+    return {{"value": float(model.weights[0])}}
+
+
+TRAINER = hopping.trainer(
+    input_fn=np.load, model_fn=lambda config: Model(config["rate"]), train_fn=train_fn
+)
+"""
+
+
+@pytest.mark.timeout(180)
+async def test_each_unit_moves_its_model_once_and_the_store_gets_the_results(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text(PROGRAM)
+    spec: dict[str, Any] = {
+        "name": "bytes",
+        "trainer": "train.py:TRAINER",
+        "metric": {"name": "value", "mode": "max"},
+        "space": {"rate": {"choice": [0.1, 0.2, 0.3, 0.4]}},
+        "generator": "grid",
+        "data": "numbers",
+        "policy": "mop",
+        "snapshot": {"every": 1, "keep_best": 0},
+        "stop": {"jobs": MODELS, "max_iterations": EPOCHS * len(NODES)},
+        "unit": "units",
+    }
+    cluster = Cluster(tmp_path, lease_seconds=20.0)
+    await cluster.start()
+    try:
+        await cluster.join(*NODES)
+        partitions = []
+        for number, node in enumerate(NODES):
+            np.save(tmp_path / f"{number}.npy", np.full(10, 1.0 + number))
+            partitions.append(partition(f"train/{number}", **{node: tmp_path / f"{number}.npy"}))
+        await cluster.client.register_data("numbers", partitions)
+        created = await cluster.client.create(spec, code)
+        ended = await cluster.client.wait(created.id, timeout=120)
+        units = units_of(await journal(cluster.address, created.id))
+    finally:
+        await cluster.stop()
+
+    assert ended.state is ExperimentState.COMPLETED
+    assert all(len(visits) == EPOCHS * len(NODES) for visits in histories(units).values())
+    check_apart(units, lost=())
+    # A model is made where it is trained first, and one that is trained twice on a node stays there.
+    stayed = [unit for unit in units if not unit.fetched]
+    assert stayed == [unit for unit in units if unit.node == _before(unit, units)]
+    hops = ended.hops
+    assert (hops.fetched, hops.stored) == (0, MODELS)  # Nothing took the way through the store.
+    model = NUMBERS * 8
+    formula = EPOCHS * model * len(NODES) * MODELS + model * MODELS
+    assert hops.direct_bytes + hops.stored_bytes + len(stayed) * model == pytest.approx(formula, rel=0.02)
+    assert hops.direct == EPOCHS * len(NODES) * MODELS - len(stayed)
+
+
+def _before(unit: Unit, units: list[Unit]) -> str:
+    """Where a model was before its unit; before its first one it was nowhere, which is to say where that is."""
+    found = [one.node for one in units if one.key.job == unit.key.job and one.key.attempt == unit.key.attempt - 1]
+    return found[0] if found else unit.node

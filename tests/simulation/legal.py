@@ -1,0 +1,243 @@
+"""What must hold in every state of the core, and of what it says, whatever came before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from hopyard.policy.vocabulary import JobState
+from hopyard_scheduler.core import Core, losses
+from hopyard_scheduler.core.effects import ForgetSnapshot, Send
+from hopyard_scheduler.core.events import NodeBack
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.model import Job, Run
+from hopyard_scheduler.core.predicting import PREDICT
+from hopyard_scheduler.core.snapshots import Entry
+from hopyard_scheduler.core.waiting import Waiting
+
+# The documented state table, written down a second time: the core's own may be patched by a seeded bug.
+LEGAL = {
+    before: set(after.split())
+    for before, after in {
+        "CREATING": "PENDING HELD COMPLETED TERMINATED FAILED",
+        "PENDING": "STARTING HELD COMPLETED TERMINATED FAILED",
+        "STARTING": "RUNNING SUSPENDING SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
+        "RUNNING": "SUSPENDING SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
+        "SUSPENDING": "SUSPENDED PENDING HELD COMPLETED TERMINATED FAILED",
+        "SUSPENDED": "STARTING PENDING HELD COMPLETED TERMINATED FAILED",
+        "HELD": "PENDING SUSPENDED COMPLETED TERMINATED FAILED",
+        "COMPLETED": "SUSPENDED PENDING",
+        "TERMINATED": "",
+        "FAILED": "",
+    }.items()
+}
+
+
+NOTHING_LEFT = "the policy has nothing left to do"
+"""Why an experiment is over whose policy leaves jobs behind, which go on if it is extended."""
+
+PARTS = 3
+"""Partitions that the probe `hops` evaluates on."""
+
+
+class InvariantError(AssertionError):
+    """An invariant does not hold."""
+
+
+def require(holds: object, text: str, *values: object) -> None:
+    """Raises InvariantError unless it holds; the text is formatted with the values only then, for that costs most."""
+    if not holds:
+        raise InvariantError(text.format(*values) if values else text)
+
+
+def nobody_needs(core: Core, effect: ForgetSnapshot) -> None:
+    for x in core.experiments.values():
+        for entry in x.snapshots.entries():
+            if entry.info.sha256 == effect.sha256:
+                theirs = not effect.stored or x.id != effect.experiment
+                gone = theirs and entry.nodes.isdisjoint(effect.nodes)
+                require(gone, "{} is deleted, and job {} of {} needs it", effect.sha256, entry.job, x.id)
+
+
+def all_on_its_way(core: Core, event: NodeBack) -> None:
+    for entry in core.experiments[event.experiment].snapshots.entries():
+        left = entry.shipper is None and not entry.held_back
+        settled = event.node in entry.nodes and not entry.stored and left
+        require(not settled, "{} is back with {}, and nobody brings it to the store", event.node, entry)
+
+
+def legal_story(job: Job) -> None:
+    words = [line.split(" ", 1)[0] for line in job.story]
+    for before, after in pairwise(words):
+        require(after in LEGAL[before], "job {0.id}: {1} -> {2}; story {0.story}", job, before, after)
+
+
+def started_for_good(core: Core, send: Send) -> None:
+    job = core.experiments[send.run.experiment].jobs[send.run.job]
+    drained = core.cluster.nodes[send.node].draining
+    require(not drained, "{0.run} is started on {0.node}, which is drained", send)
+    require(send.run.attempt <= job.attempt, "{} is started, the job is at attempt {}", send.run, job.attempt)
+
+
+def check_runs(x: Experiment, used: dict[str, str]) -> None:
+    for name, run in x.live.items():
+        require(x.jobs[name].run is run, "job {} and its live run disagree", name)
+        alive = any(not rank.gone for rank in run.ranks)
+        require(alive, "the run of job {} is live, and all its ranks are gone", name)
+        for rank in run.ranks:
+            if rank.gone:
+                continue
+            where = f"{x.id} job {name} attempt {run.attempt}"
+            require(rank.machine not in used, "machine {} holds {} and {}", rank.machine, used.get(rank.machine), where)
+            used[rank.machine] = where
+            held = x.machines.get(rank.machine)
+            holds = held is not None and held.run is run
+            require(holds, "{} runs on {} without holding it", where, rank.machine)
+    for held in x.machines.values():
+        if held.run is not None:
+            alive = held.id in used and x.live.get(held.run.job) is held.run
+            require(alive, "machine {} leaks: its run is over", held.id)
+
+
+def check_jobs(x: Experiment) -> None:
+    for ticket, asked in x.asks.items():
+        over = asked.kind == PREDICT and x.jobs[asked.payload["job"]].state.ended
+        require(not over, "{} waits for a prediction {} of a job that is over", x.id, ticket)
+    waiting = set()
+    for job in x.jobs.values():
+        state = job.state
+        live = state.live
+        require((job.run is not None) == live, "job {0.id} is {0.state} with run {0.run}", job)
+        require((job.id in x.live) == live, "job {0.id} is {0.state}, live: {1}", job, x.live)
+        fits = state in (JobState.HELD, JobState.CREATING, JobState.SUSPENDING) or live
+        require(fits if job.held else state is not JobState.HELD, "job {0.id} is {0.state}: {0.held}", job)
+        if state is JobState.HELD:
+            _check_idle(x, job)
+        if state.idle:
+            if not losses.held(x, job):
+                withheld = job.id in job.member.withheld
+                fits = withheld != job.member.running
+                require(fits, "job {0.id} of {0.member.phase} withheld: {1}", job, withheld)
+                if not withheld:
+                    waiting.add(job.id)
+            _check_idle(x, job)
+    require(waiting == set(x.idle) == set(x.idle._keys), "idle jobs are {}, the queue has {}", waiting, x.idle)
+    for m in x.members.values():
+        own = Counter(job.state for job in x.jobs.values() if job.member is m)
+        require(own == +Counter(m.states), "jobs of {0.id} are {1}, counted {0.states}", m, own)
+        require(all(x.jobs[name].state.idle for name in m.withheld), "withheld of {0.id}: {0.withheld}", m)
+        runs = [run for run in x.live.values() if x.jobs[run.job].member is m]
+        require(not (m.phase.over and runs), "{} is over and has runs {}", m.id, runs)
+    require(set(x.open) == {j.id for j in x.jobs.values() if not j.state.ended}, "open jobs are {}", x.open)
+    require(x.busy == sum(not m.idle for m in x.machines.values()), "{} machines are counted as busy", x.busy)
+    vacant = {m.id for m in x.machines.values() if m.idle and not m.reserved}
+    require(x.vacant == vacant, "vacant are {}, counted {}", vacant, x.vacant)
+    moving = any(not entry.settled for entry in x.snapshots.entries())
+    settled = x.snapshots.settled
+    require(settled != moving, "{} counts its snapshots wrongly: settled is {}", x.id, settled)
+    require(not (x.phase.over and (x.live or x.machines)), "{0.id} is over and holds {0.machines}", x)
+
+
+def _check_idle(x: Experiment, job: Job) -> None:
+    source = x.source_of(job)
+    expected = source[1] if source is not None else 0
+    require(job.position == expected, "job {0.id} waits at {0.position}, it can go on from {1}", job, expected)
+    require(not job.forked or source is not None, "job {} waits, and what it was forked from is gone", job.id)
+    if job.state is JobState.SUSPENDED:
+        require(x.snapshots.newest(job.id) is not None, "job {} is SUSPENDED without a snapshot", job.id)
+
+
+def check_quota(x: Experiment) -> None:
+    """The bytes are counted as they are, and above the quota there is only what somebody needs."""
+    sizes = {entry.info.sha256: entry.info.size for entry in x.snapshots.entries()}
+    total = sum(sizes.values())
+    require(x.snapshots.size == total, "{0.id} counts {0.snapshots.size} bytes of snapshots, there are {1}", x, total)
+    limit = x.snapshot_quota
+    if limit is None:
+        return
+    crowded = max(total - limit, 0)
+    require(x.crowded == crowded, "{0.id} says that it is {0.crowded} bytes above {1}, with {2}", x, limit, total)
+    if total <= limit:
+        return
+    for sha256 in sizes:
+        holders = [entry for entry in x.snapshots.entries() if entry.info.sha256 == sha256]
+        needed = any(_vital(x, entry) for entry in holders)
+        require(needed, f"{x.id} has {total} bytes of snapshots, {limit} allowed, and {sha256} is not needed")
+
+
+def _vital(x: Experiment, entry: Entry) -> bool:
+    """Written down a second time, apart from the core's own."""
+    job, position = x.jobs[entry.job], entry.info.position
+    others = x.snapshots.of(job.id)
+    later = [e for e in others if e.info.position > position]
+    newest = not later or (entry.stored and not any(e.stored for e in later))
+    if later and later[-1].by_order and not later[-1].stored and len(later[-1].nodes) == 1:
+        # Else the loss of one node cost more than that.
+        elsewhere = [e for e in others[:-1] if e.stored or e.nodes - later[-1].nodes]
+        newest = newest or entry in elsewhere[-1:]
+    running = x.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)
+    may_fork = running or job.member.out_of_time
+    asked = position in job.asked and may_fork and job.state is not JobState.TERMINATED
+    best = job.member.best
+    result = False
+    if best is not None and best[0] == job.id:
+        result = position == best[1] if x.snapshots.get(job.id, best[1]) is not None else not later
+    return bool(entry.pins) or (newest and not job.state.ended) or asked or result
+
+
+def check_pins(x: Experiment) -> None:
+    for entry in x.snapshots.entries():
+        here = (entry.job, entry.info.position)
+        for pin in entry.pins:
+            kind, _, holder = pin.partition(":")
+            if kind == "fork":
+                require(x.jobs[holder].fork_pin == here, "{} is pinned by {}, which does not know", here, pin)
+            else:
+                job, _, attempt = holder.rpartition(".")
+                run = x.live.get(job)
+                known = run is not None and run.attempt == int(attempt) and run.source == here
+                require(known, "{} is pinned by {}, which is over or has loaded it", here, pin)
+    for run in x.live.values():
+        _check_source(x, run)
+    for child in x.jobs.values():
+        if child.fork_pin is not None:
+            require(not child.state.ended, "job {} ended and still pins its origin", child.id)
+            entry_of = x.snapshots.get(*child.fork_pin)
+            require(entry_of is None or child.fork_holder in entry_of.pins, "job {} lost its pin", child.id)
+
+
+def _check_source(x: Experiment, run: Run) -> None:
+    if run.source is not None:
+        entry = x.snapshots.get(*run.source)
+        require(entry is None or run.holder in entry.pins, "job {0.job} loads {0.source}, which is not pinned", run)
+
+
+def check_shares(core: Core, x: Experiment) -> None:
+    tenant = core.cluster.tenants.get(x.id)
+    require((tenant is None) == x.phase.over, "{0.id} is {0.phase} with tenant {1}", x, tenant)
+    if tenant is None:
+        return
+    require(tenant.held == set(x.machines), "{0.id} holds {0.machines}, the cluster says {1}", x, tenant)
+    terms = x.terms
+    require((tenant.weight, tenant.cap) == terms, "{} is {}, the cluster says {}", x.id, terms, tenant)
+    require(tenant.share == x.share, "{0.id} has share {0.share}, the cluster says {1}", x, tenant)
+    for machine in tenant.held:
+        known = core.cluster.machines.get(machine)
+        agreed = known is not None and known.holder == x.id
+        require(agreed, "{} holds {}, the cluster does not know", x.id, machine)
+    if x.held > x.share and "core/share" not in x.timers:
+        leaving = sum(len(r.machines) for r in x.live.values() if r.ending is not None or not r.preemptible)
+        text = "{0.id} holds {0.held} of {0.share} after its deadline, {1} are leaving"
+        require(x.held - leaving <= x.share, text, x, leaving)
+
+
+def check_reasons(core: Core, x: Experiment, at: float) -> None:
+    waiting = Waiting(x, core.cluster, at)
+    for job in x.open.values():
+        trains = job.state is JobState.RUNNING
+        require(trains or waiting.job(job), "job {0.id} of {1} is {0.state} and does not say why", job, x.id)
+    for member in x.members.values():
+        says = waiting.experiment(member)
+        at_work = member.phase is Phase.RUNNING and any(x.jobs[r.job].member is member for r in x.live.values())
+        require(says or at_work, "{0.id} is {0.phase}, runs nothing, and does not say why", member)

@@ -1,0 +1,145 @@
+"""On a stage tree nothing is trained twice but what was lost and what was passed before anybody knew of it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import takewhile
+
+import pytest
+
+from hopyard_scheduler.core.events import Requested
+from hopyard_scheduler.core.values import Settings
+from tests.simulation import training
+from tests.simulation.faults import Rates
+from tests.simulation.schedule import MAX_POSITION, Schedule
+
+SAVE_EVERY = 2
+State = tuple[str, int]
+"""A state that runs of an experiment came to."""
+
+
+class Counting(Schedule):
+    """Runners and schedulers die and messages are lost, while clients ask for more; nodes keep what they have, nobody else interferes.
+
+    All that is trained is counted.
+    """
+
+    def __init__(self, seed: int, events: int = 200) -> None:
+        self.requests = 0
+        self._chance = random.Random(f"requests {seed}")
+        super().__init__("stages", seed, events)
+
+    def tempered(self, rates: Rates) -> Rates:
+        """Faults that lose nothing but what a runner has not saved."""
+        kept = {
+            "user_failure": 0.0,
+            "partition": 0.0,
+            "node_death": 0.0,
+            "agent_restart": 0.0,
+            "person": 0.0,
+            "not_stored": 0.0,
+            "drain": 0.0,
+            "too_long": 0.0,
+        }
+        return replace(rates, crash=max(rates.crash, 0.1), **kept)
+
+    def adapted(self, settings: Settings) -> Settings:
+        """Experiments that last until all is trained, and drop nothing to make room."""
+        return replace(
+            settings,
+            target=None,
+            max_seconds=None,
+            snapshot_quota=None,
+            concurrency=None,
+            keep_latest=1,
+            max_losses=1000,
+        )
+
+    def _hold_again(self) -> None:
+        """Nobody pauses or ends a job."""
+
+    def _make_room_again(self) -> None:
+        """Nodes keep what they have."""
+
+    def _request(self) -> None:
+        """A client asks for something, again and again."""
+        if not self.world.faulty:
+            return
+        self.world.later(self._chance.uniform(0.5, 6.0), self._request)
+        core = self.scheduler.core
+        open_ones = [m.id for x in core.experiments.values() for m in x.running] if core is not None else []
+        if core is None or not open_ones:
+            return
+        x, member = core.find(self._chance.choice(open_ones)) or (None, None)
+        assert x is not None
+        assert member is not None
+        wanted = training.sequenced(self._chance.randrange(1000))
+        position = self._chance.randint(1, member.settings.max_position)
+        self.requests += 1
+        at = self.world.now
+        self.scheduler.handle(Requested(at, x.id, f"r{self.requests}", wanted, position, member.id))
+
+    def check(self) -> tuple[int, int]:
+        """Nothing was trained again without a reason. Answers how much was lost, and how much was trained again."""
+        members: dict[tuple[str, str], str] = {}
+        paths: dict[str, dict[str, list[int]]] = {}
+        assert self.scheduler.core is not None
+        for x in self.invariants.streams(self.scheduler.core).values():
+            for job in x.jobs.values():
+                members[x.id, job.id] = job.member.id
+                if job.hyperparameters is not None:
+                    paths.setdefault(job.member.id, {})[job.id] = path(job.hyperparameters)
+        trained, lost = by_member(self.world.trained, members), by_member(self.world.lost, members)
+        late = Counter[State]()
+        for member, own in paths.items():
+            for name, states in own.items():
+                parts = {common(states, other) for job, other in own.items() if job != name}
+                passed = {p for part in parts for p in range(max(part - SAVE_EVERY, 0), part)}
+                late.update((member, states[p]) for p in passed)
+        for state, times in trained.items():
+            allowed = 1 + lost[state] + late[state]
+            assert times <= allowed, f"{state} was trained {times} times, {lost[state]} were lost, {late[state]} late"
+        return lost.total(), trained.total() - len(trained)
+
+
+def path(hyperparameters: Mapping[str, object]) -> list[int]:
+    """The states that a trial passes, alone."""
+    rates = training.Rates(hyperparameters)
+    state, found = training.initial(rates.before(1)), list[int]()
+    for position in range(1, MAX_POSITION + 1):
+        state = training.train(state, rates.before(position), position)
+        found.append(state)
+    return found
+
+
+def common(one: list[int], other: list[int]) -> int:
+    """How many states two trials have in common."""
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True))))
+
+
+def by_member(counts: Mapping[tuple[str, str, int], int], members: Mapping[tuple[str, str], str]) -> Counter[State]:
+    """How often trials of an experiment came to a state."""
+    found = Counter[State]()
+    for (stream, job, state), times in counts.items():
+        found[members[stream, job], state] += times
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_only_what_a_killed_runner_had_not_saved_or_what_was_passed_unknown_is_trained_again() -> None:
+    lost = again = requests = crashes = 0
+    for seed in range(25):
+        schedule = Counting(seed)
+        outcome = schedule.run()
+        assert outcome.error == "", outcome.seed
+        one, other = schedule.check()
+        lost, again, requests = lost + one, again + other, requests + schedule.requests
+        crashes += outcome.faults["scheduler crash"]
+    assert lost > 5
+    assert again > 5
+    assert requests > 100
+    assert crashes > 10

@@ -1,0 +1,97 @@
+"""Clients without an event loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+import pytest
+
+from hopyard.client.loop import LoopThread
+from hopyard.serving import Server
+from hopyard.v1 import experiment_pb2 as pb
+from hopyard.v1 import experiment_pb2_grpc
+
+TWO = """
+import sys, threading
+from hopyard.client import Client
+
+with Client(sys.argv[1]) as one, Client(sys.argv[1]) as other:
+    def ask(client):
+        for _ in range(100):
+            assert client.experiments() == []
+    threads = [threading.Thread(target=ask, args=(client,)) for client in (one, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+class Empty(experiment_pb2_grpc.ExperimentServiceServicer):
+    """A cluster without experiments."""
+
+    async def ListExperiments(self, request: pb.ListExperimentsRequest, context: object) -> pb.ListExperimentsResponse:
+        return pb.ListExperimentsResponse()
+
+
+async def test_two_clients_in_two_threads_say_nothing() -> None:
+    server = Server("test")
+    servicer = Empty()  # type: ignore[abstract]  # the others are not called
+    server.add(experiment_pb2_grpc.add_ExperimentServiceServicer_to_server, servicer, "hopyard.v1.ExperimentService")
+    address = await server.start()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", TWO, address, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        said, _ = await process.communicate()
+    finally:
+        await server.stop(1.0)
+    assert (process.returncode, said.decode()) == (0, "")
+
+
+async def here() -> threading.Thread:
+    return threading.current_thread()
+
+
+def test_all_share_one_thread_which_ends_with_the_last_of_them() -> None:
+    one, other = LoopThread(), LoopThread()
+    thread = one.run(here())
+    assert other.run(here()) is thread
+    one.close()
+    one.close()
+    assert other.run(here()) is thread
+    other.close()
+    assert not thread.is_alive()
+    assert one.run(here()) is not thread
+    one.close()
+
+
+def test_closing_one_cancels_what_it_runs_and_nothing_else() -> None:
+    one, other = LoopThread(), LoopThread()
+    begun, go = threading.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        begun.set()
+        await go.wait()
+        return "went on"
+
+    with ThreadPoolExecutor(2) as threads:
+        kept = threads.submit(other.run, wait())
+        assert begun.wait(30)
+        begun.clear()
+        lost = threads.submit(one.run, wait())
+        assert begun.wait(30)
+        one.close()
+        with pytest.raises(CancelledError):
+            lost.result(30)
+
+        async def say() -> None:
+            go.set()
+
+        other.run(say())
+        assert kept.result(30) == "went on"
+    other.close()

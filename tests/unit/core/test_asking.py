@@ -1,0 +1,147 @@
+"""What a policy asks of solvers: one answer for each ticket, whatever comes twice, late or out of order."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopyard.policy.vocabulary import AnswerReady, Ask, Predict, WakeAt
+from hopyard_scheduler.codec import decode, encode, kind_of
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.core import outstanding
+from hopyard_scheduler.core.effects import AskOutside, WithdrawQuestion
+from hopyard_scheduler.core.events import Answered, Event, Operated, Requested
+from hopyard_scheduler.core.member import Phase
+from tests.unit.core.rig import Rig
+
+
+def refusal(rig: Rig, *commands: Ask | Predict | WakeAt) -> str:
+    rig.command(*commands)
+    return rig.x.verdicts[-1].reason if rig.x.verdicts else rig.x.told[-1].reason
+
+
+def answer(rig: Rig, ticket: str, result: object = None, error: str = "") -> None:
+    rig.feed(Answered(rig.now, "x", f"policy/{ticket}", result, error))
+
+
+def test_a_question_is_put_once_and_answered_once() -> None:
+    rig = Rig()
+    rig.command(Ask("t", "plan", {"n": [1, 2]}, 7.0))
+    assert rig.of(AskOutside) == [AskOutside("x", "policy/t", "plan", {"n": [1, 2]}, "", 7.0)]
+    answer(rig, "t", {"n": 3})
+    answer(rig, "t", {"n": 4})
+    answer(rig, "nobody asked", 5)
+    assert rig.called(AnswerReady) == [AnswerReady("t", {"n": 3})]
+
+
+def test_a_ticket_that_is_open_is_not_given_again() -> None:
+    rig = Rig()
+    rig.command(Ask("t", "plan", 1))
+    assert refusal(rig, Ask("t", "plan", 2)) == "question 't' waits for its answer already"
+    rig.create()
+    rig.start("1")
+    assert refusal(rig, Predict("t", "1")) == "question 't' waits for its answer already"
+    answer(rig, "t", "one")
+    rig.command(Ask("t", "plan", 2))
+    answer(rig, "t", "two")
+    assert [call.result for call in rig.called(AnswerReady)] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (
+            Ask("t", "create_job", {}),
+            "'create_job' is no solver; there are commands for what generators and predictors",
+        ),
+        (Ask("t", "predict", {}), "'predict' is no solver"),
+        (Ask("t", ""), "a question names the solver that it is for; found none"),
+        (Ask("", "plan"), "a question has a ticket, by which its answer is known; found none"),
+        (Ask("t", "plan", {}, 0.0), "a solver may think for up to 86400 seconds, found 0"),
+        (Ask("t", "plan", {}, math.nan), "found nan"),
+        (Ask("t", "plan", {}, 1e6), "found 1e+06"),
+    ],
+)
+def test_what_no_solver_is_asked(command: Ask, why: str) -> None:
+    rig = Rig()
+    assert why in refusal(rig, command)
+    assert not rig.x.asks
+
+
+def test_the_end_of_the_experiment_withdraws_its_questions() -> None:
+    rig = Rig()
+    rig.command(Ask("t", "plan", 1), Ask("u", "plan", 2))
+    rig.feed(Operated(rig.now, "x", "stop"))
+    assert [effect.ticket for effect in rig.of(WithdrawQuestion)] == ["policy/t", "policy/u"]
+    assert not rig.x.asks
+
+
+def test_an_older_journal_says_nothing_of_seconds() -> None:
+    rig = Rig()
+    rig.command(Ask("t", "plan", 1))
+    (answered,) = [event for event in rig.journal if '"Ask"' in encode(event).decode()]
+    assert b"seconds" not in encode(answered)
+    assert decode(kind_of(answered), encode(answered)) == answered
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["ask", "answer", "fail"]), st.sampled_from("abc")), min_size=1, max_size=20
+    ),
+)
+def test_each_question_has_one_answer_and_a_recovery_asks_what_is_open(steps: list[tuple[str, str]]) -> None:
+    rig = Rig()
+    waiting: dict[str, int] = {}
+    heard: list[tuple[str, object]] = []
+    for number, (what, ticket) in enumerate(steps):
+        if what == "ask":
+            rig.command(Ask(ticket, "plan", number))
+            waiting.setdefault(ticket, number)
+        else:
+            answer(rig, ticket, number if what == "answer" else None, "" if what == "answer" else "failed")
+            if ticket in waiting:
+                del waiting[ticket]
+                heard.append((ticket, number if what == "answer" else None))
+    assert [(call.ticket, call.result) for call in rig.called(AnswerReady)] == heard
+    assert {name.removeprefix("policy/"): asked.payload for name, asked in rig.x.asks.items()} == waiting
+    # The journal alone leads to the same questions.
+    recorded: list[Event] = [decode(kind_of(event), encode(event)) for event in rig.journal]
+    again = Core()
+    for event in recorded:
+        again.restore(event)  # type: ignore[arg-type]
+    assert [e for e in outstanding(again.experiments["x"]) if isinstance(e, AskOutside)] == [*rig.x.asks.values()]
+
+
+@pytest.mark.parametrize("at", [math.nan, math.inf, -math.inf])
+def test_a_time_that_never_comes_is_refused(at: float) -> None:
+    rig = Rig()
+    assert refusal(rig, WakeAt("w", at)) == f"a time is a finite number of seconds since the epoch, found {at}"
+    assert list(rig.x.timers) == ["policy/keep"]
+
+
+def test_a_policy_that_asks_anew_at_every_answer_is_paused() -> None:
+    rig = Rig()
+    rig.script = lambda call: (None, [Ask(f"t{len(rig.calls)}", "nobody")])
+    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, "x", "resume"))
+    for _ in range(2_000):
+        if rig.x.phase is not Phase.RUNNING:
+            break
+        rig.now += 0.005
+        rig.feed(Answered(rig.now, "x", next(iter(rig.x.asks)), None, "there is no solver"))
+    assert "policy error: it does not come to rest: 504 up-calls" in rig.x.reason
+
+
+def test_a_policy_that_asks_anew_now_and_then_is_left_alone() -> None:
+    rig = Rig()
+    rig.script = lambda call: (None, [] if rig.x.asks else [Ask(f"t{len(rig.calls)}", "nobody")])
+    rig.command(WakeAt("w", 200.0))
+    rig.feed(Requested(rig.now, "x", "r", {}, 1))
+    for _ in range(2_000):
+        rig.now += 0.05
+        rig.feed(Answered(rig.now, "x", next(iter(rig.x.asks)), None, "there is no solver"))
+    assert rig.x.phase is Phase.RUNNING

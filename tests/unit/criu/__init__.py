@@ -1,0 +1,1 @@
+"""Snapshots of processes, as far as no process is dumped for it."""

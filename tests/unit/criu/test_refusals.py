@@ -1,0 +1,60 @@
+"""What cannot be dumped is refused by name, before anything is touched; and room for images."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from hopyard.criu import DumpRefusedError, gpu, refusals
+from hopyard.criu.refusals import refuse
+from hopyard.criu.rooms import Rooms
+from hopyard.criu.tool import Criu
+
+NEW = Criu(Path("criu"), (4, 2, 1))
+OLD = Criu(Path("criu"), (4, 1, 1))
+
+
+def test_a_tree_with_io_uring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {1: ["/dev/null"], 2: ["/dev/null", "anon_inode:[io_uring]"]}
+    monkeypatch.setattr(refusals, "open_files", files.__getitem__)
+    monkeypatch.setattr(gpu, "open_files", files.__getitem__)
+    with pytest.raises(DumpRefusedError, match=r"process 2.* uses io_uring, as torchrun .*; give hopyard.report"):
+        refuse([1, 2], NEW)
+    assert refuse([1], NEW) == []
+
+
+def test_open_connections_need_a_newer_criu() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refuse([os.getpid()], NEW)
+        with socket.create_connection(server.getsockname()) as client, server.accept()[0]:
+            assert refuse([os.getpid()], NEW) == []
+            with pytest.raises(DumpRefusedError, match=r"open network connections, which CRIU 4\.1\.1 cannot dump"):
+                refuse([os.getpid()], OLD)
+            assert client.fileno() >= 0
+
+
+def test_the_processes_that_use_a_gpu_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {1: ["/dev/null"], 2: ["/dev/nvidiactl", "/dev/nvidia0"], 3: ["/dev/nvidia-uvm"]}
+    monkeypatch.setattr(refusals, "open_files", files.__getitem__)
+    monkeypatch.setattr(gpu, "open_files", files.__getitem__)
+    assert refuse([1, 2, 3], NEW) == [2, 3]
+
+
+def test_images_lie_in_memory_within_the_budget_and_on_the_disk_beyond(tmp_path: Path) -> None:
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    memory.mkdir()
+    disk.mkdir()
+    rooms = Rooms(memory, 1000, disk)
+    first, second = rooms.choices(700)
+    assert (first.parent, second.parent) == (memory, disk)
+    (first / "pages").write_bytes(bytes(500))
+    assert [room.parent for room in Rooms(memory, 1000, disk).choices(700)] == [disk]
+    rooms.free(first)
+    assert [room.parent for room in Rooms(memory, 1000, disk).choices(700)] == [memory, disk]
+    assert [room.parent for room in Rooms(None, 1000, disk).choices(700)] == [disk]
+    assert [room.parent for room in Rooms(tmp_path / "gone", 1000, disk).choices(700)] == [disk]
+    rooms.close()
+    assert second not in set(disk.iterdir())

@@ -1,0 +1,59 @@
+"""Which CRIU is used, and what is made of what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hopyard.criu import CriuUnavailableError, tool
+from hopyard.criu.tool import explain, find, look, switched_off
+
+
+def test_the_one_that_is_named_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_path, private = tmp_path / "bin" / "criu", tmp_path / "private" / "criu"
+    for program in (on_path, private):
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    monkeypatch.setattr(tool, "PRIVATE", private)
+    path = {"PATH": str(on_path.parent)}
+    assert find("/named", path | {tool.VARIABLE: "/variable"}) == Path("/named")
+    assert find("", path | {tool.VARIABLE: "/variable"}) == Path("/variable")
+    assert find("", path) == on_path
+    assert find("", {"PATH": ""}) == private
+    assert find("off", path) is find("", path | {tool.VARIABLE: "off"}) is None
+    assert switched_off("off", {})
+    assert switched_off("", {tool.VARIABLE: "off"})
+    assert not switched_off("/named", {tool.VARIABLE: "off"})
+
+
+def test_what_is_no_criu_is_told(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("#!/bin/sh\necho 7\n")
+    other.chmod(0o755)
+    for path in (other, tmp_path / "gone"):
+        with pytest.raises(CriuUnavailableError, match=f"{path} is no CRIU that can be run"):
+            look(path)
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (
+            "(00.1) Error (criu/vdso.c:293): vdso: Unexpected rt vDSO area bounds\n(00.2) Error (criu/cr-dump.c:2): Dumping FAILED.",
+            "this CRIU is too old for this kernel: run deploy/install-criu.sh, which puts a current one into a folder of its own "
+            "(vdso: Unexpected rt vDSO area bounds; Dumping FAILED.)",
+        ),
+        (
+            "Error (criu/rlimit.c:1): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n"
+            "Error (criu/page-xfer.c:1): Unable to write: No space left on device",
+            "there is no room for its image (Unable to write: No space left on device)",
+        ),
+        ("Error (criu/x.c:1): something new", "something new"),
+        ("Killed", "Killed"),
+        ("", "it said nothing"),
+    ],
+)
+def test_its_errors_are_explained_where_that_is_known(log: str, says: str) -> None:
+    assert explain(log) == says

@@ -1,0 +1,90 @@
+"""A search over partitioned data, made by a small simulation of its own: machines take the next model that has not been there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hopyard.plots import Held, Search, Source, Visit
+
+MODEL = 3_200_000
+"""Bytes of a model."""
+
+
+def search(machines: int = 6, configurations: int = 10, epochs: int = 2, *, over: float | None = None) -> Search:
+    """One of `configurations` models on as many partitions as machines; partition 1 is on two nodes. It may not be `over` yet."""
+    visits = tuple(_visits(machines, configurations, epochs))
+    moved: list[tuple[float, int, int, int]] = []
+    direct = 0
+    for visit in sorted(visits, key=lambda visit: visit.start):
+        if visit.got and visit.began is not None:
+            direct += visit.got
+            moved.append((visit.began, direct, 0, 0))
+    if over is not None:
+        visits = tuple(_cut(visit, over) for visit in visits if visit.start < over)
+        moved = [point for point in moved if point[0] < over]
+    held = [
+        Held(f"{split}/{number}", size, tuple({f"n{number}", "n0"} if number == 1 else {f"n{number}"}))
+        for split, size in (("train", 48_000_000), ("eval", 8_000_000))
+        for number in range(machines)
+    ]
+    return Search(
+        where="experiment hopping",
+        source=Source.EXPERIMENT,
+        policy="mop",
+        metric="accuracy",
+        mode="max",
+        best_job="3",
+        time=over if over is not None else max(visit.end or 0.0 for visit in visits),
+        visits=visits,
+        held=tuple(held),
+        moved=tuple(moved),
+    )
+
+
+def _visits(machines: int, configurations: int, epochs: int) -> Iterator[Visit]:
+    free = [2.0] * machines
+    ready = [2.0] * configurations
+    where = [-1] * configurations
+    left = [set(range(machines)) for _ in range(configurations)]
+    parts = [set[int]() for _ in range(configurations)]
+    epoch = [1] * configurations
+    lost = False
+    while any(left) or any(parts):
+        # Who can start first does; where several can, the one with most to do.
+        start, _, model, machine = min(
+            (max(free[machine], ready[model]), -len(left[model]), model, machine)
+            for model in range(configurations)
+            for machine in (parts[model] or left[model])
+        )
+        evaluates = bool(parts[model])
+        hop = 0.6 if where[model] not in (-1, machine) else 0.15
+        began = start + hop
+        seconds = 1.2 if evaluates else 4.0 + model % 4 * 1.5
+        broken = not lost and not evaluates and start > 60
+        end = began + seconds * (0.5 if broken else 1.0)
+        got = MODEL if where[model] not in (-1, machine) else 0
+        name = f"{'eval' if evaluates else 'train'}/{machine}"
+        reason = "LOST" if broken else "UNTIL"
+        yield Visit(f"n{machine}/0", f"n{machine}", str(model + 1), name, evaluates, start, began, end, reason, got)
+        free[machine] = ready[model] = end + 0.1
+        if broken:
+            lost = True
+            continue
+        where[model] = machine
+        (parts if evaluates else left)[model].discard(machine)
+        if not evaluates and not left[model]:
+            parts[model] = {0, machines // 2}
+        if evaluates and not parts[model] and epoch[model] < epochs:
+            epoch[model] += 1
+            left[model] = set(range(machines))
+
+
+def _cut(visit: Visit, over: float) -> Visit:
+    """A visit as it is known at a moment."""
+    began = visit.began if visit.began is not None and visit.began < over else None
+    if visit.end is None or visit.end < over:
+        return visit
+    got = visit.got if began is not None else 0
+    return Visit(
+        visit.machine, visit.node, visit.job, visit.partition, visit.evaluates, visit.start, began, None, None, got
+    )

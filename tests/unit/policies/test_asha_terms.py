@@ -1,0 +1,142 @@
+"""What `asha` makes of n and R: few configurations, rungs that are no powers, a full bottom rung, several brackets, extensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hopyard.policy import ExperimentView, JobState
+from hopyard.policy.testing import Entry, Step, VirtualCluster
+from hopyard.policy.vocabulary import CreateJob, RunEndReason, StartJob
+from hopyard_policies.halving import AshaPolicy
+from hopyard_policies.halving.policy import HalvingPolicy
+from hopyard_scheduler.core.events import ExperimentCreated
+from tests.unit.core.rig import settings, snapshot
+from tests.unit.policies.searching import Searching
+from tests.unit.policies.test_asha import cluster_of, rows, rungs_of, standing
+
+
+def all_are_promoted_who_may_be(policy: HalvingPolicy, cluster: VirtualCluster, eta: int) -> bool:
+    """Whether of each rung that another one of its bracket follows the best floor(|rung| / eta) have gone on."""
+    rungs = rungs_of(policy, cluster)
+    followed = {(rung.bracket, rung.number - 1) for rung in rungs}
+    return all(
+        all(one.promoted for one in rung.standings[: len(rung.standings) // eta])
+        for rung in rungs
+        if (rung.bracket, rung.number) in followed
+    )
+
+
+@pytest.mark.parametrize(("n", "ends"), [(1, [1]), (2, [1, 4]), (3, [1, 4, 16])])
+def test_with_fewer_configurations_than_brackets_the_first_ones_get_one_each(n: int, ends: list[int]) -> None:
+    policy = AshaPolicy()
+    assert f"{n} configurations are too few for 5 rungs" in policy.review(
+        ExperimentView("accuracy", "max", 256, jobs_left=n)
+    )
+    cluster = cluster_of(policy := AshaPolicy(), jobs=n, max_position=256)
+    cluster.run()
+    assert sorted(job.high_water for job in cluster.jobs.values()) == ends
+    assert [rung.width for rung in rungs_of(policy, cluster) if rung.number == 0] == [1] * n + [0] * (3 - n)
+    assert cluster.over == "the policy has nothing left to do"
+
+
+@pytest.mark.parametrize(
+    ("R", "r", "n", "rungs"), [(15, 1, 16, (1, 4, 15)), (60, 1, 64, (1, 4, 16, 60)), (120, 16, 16, (16, 64, 120))]
+)
+def test_the_top_rung_is_at_R_where_that_is_no_power(R: int, r: int, n: int, rungs: tuple[int, ...]) -> None:
+    policy = AshaPolicy(r=r, brackets=[0])
+    cluster = cluster_of(policy, {x: (x * 37 % 257) / 257 for x in range(1, n + 1)}, jobs=n, max_position=R, machines=4)
+    cluster.run()
+    assert tuple(rung.position for rung in rungs_of(policy, cluster)) == rungs
+    assert {run.position for run in cluster.runs} == set(rungs)
+    best = max(cluster.jobs.values(), key=lambda job: job.points[0].metrics["accuracy"])
+    assert (best.state, best.high_water) == (JobState.COMPLETED, R)
+    assert all_are_promoted_who_may_be(policy, cluster, 4)
+
+
+def test_a_full_bottom_rung_grows_no_more_and_its_machines_are_free() -> None:
+    """Two configurations, of which job 1 is slow: until it reports nobody can be promoted, and nobody else begins."""
+
+    def curve(job: Mapping[str, Any], position: int) -> Step:
+        return Step({"accuracy": -job["x"]}, seconds=5.0 if job["x"] == 1 else 1.0)
+
+    cluster = VirtualCluster(AshaPolicy(eta=2, brackets=[0]), machines=2, jobs=2, max_position=4, curve=curve)
+    history = cluster.run()
+    assert rows(cluster) == [
+        ("2", "m02", 0, 1, 0, 1),
+        ("1", "m01", 0, 10, 0, 2),  # Promoted at once, by its own result.
+    ]
+
+    def wants(entry: Entry) -> bool:
+        return any(isinstance(command, StartJob | CreateJob) for command in entry.commands)
+
+    between = [entry for entry in history if 1 <= entry.moment.now < 5]
+    assert between
+    assert not any(map(wants, between))
+    assert between[-1].demand == 1
+
+
+def test_no_bracket_grows_while_another_one_has_somebody_to_promote() -> None:
+    """Five configurations are for bracket 0 and three for bracket 1, in the order 0 1 0 0 1. There job 2 waits at 2 until job 5."""
+    policy = AshaPolicy(eta=2, brackets=[0, 1])
+    cluster = cluster_of(policy, {x: 1 / x for x in range(1, 9)}, machines=1, jobs=8, max_position=4)
+    cluster.run()
+    starts = [(run.job, run.start) for run in cluster.runs]
+    assert [start for job, start in starts if job == "2"] == [0, 2]
+    assert starts.index(("2", 2)) == starts.index(("5", 0)) + 1, starts
+    assert starts.index(("6", 0)) > starts.index(("2", 2)), starts
+    assert all_are_promoted_who_may_be(policy, cluster, 2)
+
+
+def test_a_running_experiment_that_is_extended_goes_on_with_wider_brackets() -> None:
+    policy = AshaPolicy(eta=2, brackets=[0])
+    cluster = cluster_of(policy)
+    cluster.at(3.5, cluster.extend, 4)
+    cluster.run()
+    bottom = rungs_of(policy, cluster)[0]
+    assert (bottom.width, len(bottom.standings)) == (12, 12)
+    assert all_are_promoted_who_may_be(policy, cluster, 2)
+    assert sum(run.position - run.start for run in cluster.runs) == sum(j.high_water for j in cluster.jobs.values())
+    assert len(standing(policy, cluster)[0, 1]) >= 6
+
+
+def test_the_parts_of_a_running_experiment_are_divided_anew_when_it_is_extended() -> None:
+    policy = AshaPolicy()
+    cluster = cluster_of(policy, dict.fromkeys(range(1, 101), 0.5), machines=3, jobs=16, max_position=256)
+    cluster.at(1.5, cluster.extend, 84)
+    cluster.run()
+    bottoms = [rung for rung in rungs_of(policy, cluster) if rung.number == 0]
+    assert [(rung.width, len(rung.standings)) for rung in bottoms] == [(71, 71), (22, 22), (7, 7)]
+
+
+# --------------------------------------------------------------------------------------------------------- on the core
+
+
+def test_the_best_so_far_is_the_best_of_all_losses_also_between_rungs() -> None:
+    """The bottom rung of bracket 1 is at 4; what is reported before needs no decision, and may be the best."""
+    rig = Searching(AshaPolicy(r=1, brackets=[1]), machines=1, mode="min", max_position=16, jobs=4)
+    rig.go_on()
+    for position, loss in enumerate((0.9, math.nan, 0.1, 0.5), 1):
+        rig.report(position, loss, at_until=position == 4)
+    assert rig.x.best == ("1", 3, 0.1)
+    (rung, _) = rig.rungs()
+    assert [(one.job, one.value) for one in rung.standings] == [("1", 0.5)]
+
+
+def test_machines_that_the_tail_cannot_use_go_to_others_at_once() -> None:
+    """Both configurations have begun. The first that waits at its rung leaves its machine to the other experiment."""
+    rig = Searching(AshaPolicy(eta=2, brackets=[0]), machines=3, max_position=4, jobs=2)
+    rig.go_on()
+    rig.feed(ExperimentCreated(rig.now, "z", settings()))
+    z = rig.core.experiments["z"]
+    assert (len(rig.x.machines), len(z.machines)) == (2, 1)
+    rig.report(1, 0.9, "1", at_until=True)
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name="1")
+    assert rig.x.demand == 1
+    assert (len(rig.x.machines), len(z.machines)) == (1, 2)
+    rig.report(1, 0.1, "2", at_until=True)
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name="2")
+    assert (rig.run("1").until, len(rig.x.machines), rig.x.demand) == (2, 1, 1)

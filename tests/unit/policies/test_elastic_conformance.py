@@ -1,0 +1,46 @@
+"""Policies whose jobs train on changing numbers of machines pass the suite that every policy passes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hopyard.policy import Policy
+from hopyard.policy.conformance import PolicyConformance
+from hopyard_policies.default import DefaultPolicy
+from hopyard_policies.halving import AshaPolicy
+from hopyard_policies.pop import PopPolicy
+
+ELASTIC = {"profile": {1: 1.0, 2: 0.52, 4: 0.3}, "pause": 0}
+
+
+class TestDefault(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return DefaultPolicy(elastic=ELASTIC)
+
+
+class TestAsha(PolicyConformance):
+    max_position: ClassVar[int] = 8
+    leaves_jobs: ClassVar[bool] = True
+
+    def make_policy(self) -> Policy:
+        return AshaPolicy(eta=2, elastic=ELASTIC)
+
+
+class TestPop(PolicyConformance):
+    symmetric: ClassVar = False  # The targets that it asks about are negative, too.
+
+    def make_policy(self) -> Policy:
+        return PopPolicy(evaluation_boundary=2, elastic=ELASTIC)
+
+
+class TestDefaultThatMeasures(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return DefaultPolicy(elastic={"pause": 0})
+
+
+class TestAshaThatMeasures(PolicyConformance):
+    max_position: ClassVar[int] = 8
+    leaves_jobs: ClassVar[bool] = True
+
+    def make_policy(self) -> Policy:
+        return AshaPolicy(eta=2, elastic={"pause": 0})

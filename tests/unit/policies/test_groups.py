@@ -1,0 +1,112 @@
+"""Built-in policies on a group of which one experiment is paused: its jobs keep no machine, and hold nobody up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import pytest
+
+from hopyard.policy import Policy
+from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard_policies.bandit import BanditPolicy
+from hopyard_policies.default import DefaultPolicy
+from hopyard_policies.earlyterm import EarlyTermPolicy
+from hopyard_policies.halving import AshaPolicy, HyperbandPolicy, ShaPolicy
+from hopyard_policies.median import MedianPolicy
+from hopyard_policies.pbt import PbtPolicy
+from hopyard_policies.pop import PopPolicy
+from hopyard_policies.pop_plus import PopPlusPolicy
+from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_scheduler.core.events import MemberJoined, Operated
+from hopyard_scheduler.core.model import Job
+from tests.unit.policies.searching import Searching
+
+R = 4
+
+
+class Group(Searching):
+    """Experiment x, and y that has joined it; both train to 4, and one policy serves them."""
+
+    def __init__(self, policy: Policy, *, machines: int, x: int, y: int, weight: float = 1.0) -> None:
+        terms: dict[str, Any] = {"max_position": R, "space": {"lr": {"uniform": [0, 100]}}}
+        super().__init__(policy, machines=machines, jobs=x, **terms)
+        self.feed(MemberJoined(self.now, "x", "y", replace(self.x.settings, jobs=y, weight=weight)))
+        self.go_on()
+
+    def act(self, action: Literal["pause", "resume", "stop"], member: str) -> None:
+        """A person does something to an experiment, and its runs leave if they have to."""
+        self.feed(Operated(self.now, "x", action, member))
+        for run in list(self.x.live.values()):
+            if run.ending is not None:
+                self.ended(RunEndReason.SUSPENDED, run.position, name=run.job)
+        self.go_on()
+
+    def of_member(self, member: str, *states: JobState) -> list[Job]:
+        """An experiment's jobs in these states."""
+        return [job for job in self.x.jobs.values() if job.member.id == member and job.state in states]
+
+
+MAKERS: list[Callable[[], Policy]] = [
+    DefaultPolicy,
+    lambda: DefaultPolicy(barrier=True),
+    BanditPolicy,
+    EarlyTermPolicy,
+    MedianPolicy,
+    PopPolicy,
+    PopPlusPolicy,
+    lambda: AshaPolicy(eta=2),
+    lambda: ShaPolicy(eta=2),
+    lambda: HyperbandPolicy(eta=2),
+    lambda: PbtPolicy(population=2, interval=2),
+    StageTreePolicy,
+    lambda: StageTreePolicy(tuner={"name": "asha", "eta": 2}),
+    lambda: StageTreePolicy(tuner={"name": "sha", "eta": 2}),
+]
+NAMES = [
+    *("default", "barrier", "bandit", "earlyterm", "median", "pop", "pop_plus", "asha", "sha", "hyperband", "pbt"),
+    *("stage_tree", "stage_tree+asha", "stage_tree+sha"),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=NAMES)
+def test_no_machine_is_wanted_for_what_is_paused(make: Callable[[], Policy]) -> None:
+    rig = Group(make(), machines=2, x=1, y=6)
+    assert len(rig.of_member("x", JobState.RUNNING)) == len(rig.of_member("y", JobState.RUNNING)) == 1
+    before = rig.x.demand
+    assert before is not None
+    assert before > 2
+    rig.act("pause", "y")
+    assert len(rig.of_member("y", JobState.PENDING)) > 0
+    assert rig.x.demand == 1
+    assert len(rig.x.machines) == 1, "the other one is for others"
+    rig.act("resume", "y")
+    assert rig.x.demand == before
+    assert len(rig.of_member("y", JobState.RUNNING)) == 1
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=NAMES)
+def test_the_machines_of_what_is_paused_are_for_the_others(make: Callable[[], Policy]) -> None:
+    """Nearly all jobs that were created ahead are y's when it is paused."""
+    rig = Group(make(), machines=4, x=4, y=40, weight=10.0)
+    rig.act("pause", "y")
+    assert len(rig.of_member("x", JobState.RUNNING)) == 4
+    assert rig.x.refusal == "", "nobody tries to start what is paused"
+
+
+def test_nobody_of_what_is_paused_is_promoted() -> None:
+    """Jobs 2 and 4 are y's. Job 2 becomes promotable when y is paused, and is promoted when y goes on."""
+    rig = Group(AshaPolicy(eta=2, brackets=[0]), machines=2, x=1, y=3)
+    rig.report(1, 0.9, "2", at_until=True)
+    rig.ended(RunEndReason.UNTIL, 1, name="2")
+    rig.go_on()
+    assert rig.job("3").state is JobState.RUNNING
+    rig.feed(Operated(rig.now, "x", "pause", "y"))
+    rig.report(1, 0.1, "3", at_until=True)
+    rig.ended(RunEndReason.SUSPENDED, 1, name="3")
+    assert rig.x.demand == 1
+    assert rig.x.refusal == ""
+    rig.act("resume", "y")
+    assert rig.job("2").attempt == 2
+    assert rig.run("2").until == 2

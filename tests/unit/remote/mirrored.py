@@ -1,0 +1,79 @@
+"""A policy asked twice: in this process, and over the wire; both must see and say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hopyard.policy import Cluster, JobState, Policy
+from hopyard.remote.instance import Instance
+from hopyard.remote.view import RemoteView
+from hopyard.v1 import policy_pb2 as pb
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.policyhost import CoreView, PolicyHost
+from hopyard_scheduler.remote.changes import Changes
+from hopyard_scheduler.remote.policy import answered
+from hopyard_scheduler.replaying import same
+
+
+class Mirrored:
+    """A host that asks a policy here, and its twin over the wire.
+
+    Args:
+        make: Makes the policy; both are fresh.
+        views: Whether the two views are compared, too.
+    """
+
+    calls = 0
+    """Up-calls that were asked twice, of all of them."""
+
+    def __init__(self, make: Callable[[], Policy], *, views: bool = True) -> None:
+        self._here = PolicyHost(make())
+        self._changes = Changes()
+        self._there = Instance(lambda _: make())
+        self._there.welcome(pb.PolicyWelcome(experiment="x", parameters_json="{}"))
+        self._views = views
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+        message = pb.UpCall.FromString(self._changes.up_call(experiment, call).SerializeToString())
+        far = answered("the twin", call, pb.Answer.FromString(self._there.answer(message).SerializeToString()))
+        if self._views:
+            there = seen(RemoteView(self._there.state, call.number, call.at, call.seed))
+            for name, value in seen(CoreView(experiment, call)).items():
+                assert there[name] == value, f"{call}: {name}: there {there[name]!r}, here {value!r}"
+        near = self._here.answer(experiment, call)
+        if isinstance(near, PolicyAnswered):
+            assert same(near, far), f"{call}: there {far}, here {near}"
+        Mirrored.calls += 1
+        return near
+
+
+def seen(view: Cluster) -> Mapping[str, Any]:
+    """All that a view shows."""
+    return {
+        "now": view.now,
+        "chance": view.rng.random(),
+        "experiment": view.experiment,
+        "experiments": dict(view.experiments),
+        "share": view.share,
+        "jobs": dict(view.jobs),
+        "order": list(view.jobs),
+        "earlier": dict(view.earlier),
+        "machines": dict(view.machines),
+        "data": view.data,
+        "idle machines": list(view.idle_machines()),
+        "idle jobs": list(view.idle_jobs()),
+        "next": view.get_idle_job(),
+        "waits": [job for job in view.jobs if view.waits(job)],
+        "counts": [view.count(state) for state in JobState],
+        "queued": view.queued(),
+        "busy": view.busy_machines(),
+        "live": list(view.live_jobs()),
+        "open": list(view.open_jobs()),
+        "curves": {job: list(view.curve(job)) for job in (*view.jobs, *view.earlier)},
+        "snapshots": {job: list(view.snapshots(job)) for job in (*view.jobs, *view.earlier)},
+        "incumbent": view.incumbent,
+        "ids": (view.new_job_id(), view.new_ticket()),
+    }

@@ -1,0 +1,49 @@
+"""Policies in processes of their own know what earlier experiments have trained and saved, as those in the scheduler's do."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import Report, RunEndReason, StartJob
+from hopyard.remote.state import State
+from hopyard.remote.view import RemoteView
+from hopyard.v1 import policy_pb2 as pb
+from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.events import Ended
+from hopyard_scheduler.core.values import EarlierTrial
+from hopyard_scheduler.policyhost import CoreView
+from hopyard_scheduler.remote.changes import Changes
+from tests.unit.core.rig import Rig, snapshot
+from tests.unit.remote.mirrored import seen
+
+REPORTS = tuple(Report(position, {"score": position / 10}, 2.0) for position in range(1, 5))
+SAVED = (
+    EarlierTrial("old/1", {"lr": 0.1}, REPORTS, snapshots=(snapshot(2, "two"), snapshot(4, "four"))),
+    EarlierTrial("old/2", {"lr": 0.2}, REPORTS[2:], ("old/1", 2), (snapshot(3, "three"),)),
+)
+
+
+class Far:
+    """A policy's process, as far as what it knows goes."""
+
+    def __init__(self) -> None:
+        self.changes, self.state = Changes(), State()
+
+    def hear(self, rig: Rig) -> list[str]:
+        """Tells it of the last up-call, compares what it sees, and answers of which earlier trials it was told."""
+        call = rig.of(UpCall)[-1]
+        message = pb.UpCall.FromString(self.changes.up_call(rig.x, call).SerializeToString())
+        self.state.apply(message.changes)
+        there = seen(RemoteView(self.state, call.number, call.at, call.seed))
+        assert there == seen(CoreView(rig.x, call))
+        return [change.earlier.id for change in message.changes if change.WhichOneof("change") == "earlier"]
+
+
+def test_snapshots_of_earlier_experiments_are_told_and_when_they_become_fewer() -> None:
+    rig, far = Rig(earlier=SAVED, max_position=6), Far()
+    rig.create()
+    assert far.hear(rig) == ["old/1", "old/2"]
+    assert {name: one.snapshots for name, one in far.state.earlier.items()} == {"old/1": (2, 4), "old/2": (3,)}
+    rig.command(StartJob("1", ("n1/0",), from_snapshot=("old/1", 2)))
+    assert far.hear(rig) == []
+    rig.say(rig.key(), Ended(RunEndReason.LOST, 2, message="gone", snapshot_missing=True))
+    assert far.hear(rig) == ["old/1"]
+    assert far.state.earlier["old/1"].snapshots == (4,)

@@ -1,0 +1,380 @@
+"""Up-calls on processes that come, go, hang and lie."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
+from typing import Any, cast
+
+import pytest
+
+from hopyard.errors import HopyardError, InvalidInput
+from hopyard.policy import Cluster, Policy
+from hopyard.policy.vocabulary import ShareChange
+from hopyard.remote.instance import Instance
+from hopyard.spec import load_spec
+from hopyard.v1 import policy_pb2 as pb
+from hopyard_policies.default import DefaultPolicy
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import Record, UpCall
+from hopyard_scheduler.core.events import (
+    Answered,
+    Event,
+    ExperimentCreated,
+    NodeJoined,
+    Operated,
+    PolicyAnswered,
+    PolicyFailed,
+)
+from hopyard_scheduler.core.values import MachineSpec, Settings
+from hopyard_scheduler.remote.dialled import Dialled
+from hopyard_scheduler.remote.policy import Limits, RemotePolicy
+from hopyard_scheduler.remote.remotes import Remotes
+from hopyard_scheduler.remote.seats import Desk, Greeting, Seat
+
+
+class Process:
+    """A policy process without a wire: what it is sent it answers at once."""
+
+    def __init__(self, desk: Desk, make: Callable[[], Policy] = DefaultPolicy) -> None:
+        self.desk = desk
+        self.instance = Instance(lambda _: make())
+        self.heard: list[pb.DriveResponse] = []
+        self.error: HopyardError | None = None
+        self.mute = False
+        self.seat = self.dial()
+
+    def dial(self) -> Seat:
+        hello = self.instance.hello("mine")
+        greeting = Greeting(hello.policy, hello.experiment, hello.memory, hello.answered)
+        self.seat = Seat(greeting, self.take)
+        self.desk.sit(self.seat)
+        return self.seat
+
+    async def take(self, message: pb.DriveResponse) -> None:
+        self.heard.append(message)
+        if message.WhichOneof("message") == "welcome":
+            self.instance.welcome(message.welcome)
+        else:
+            answer = self.instance.answer(message.up_call)
+            if not self.mute:
+                self.seat.take(pb.DriveRequest(answer=answer))
+
+    @property
+    def told(self) -> list[int]:
+        return [m.up_call.number for m in self.heard if m.WhichOneof("message") == "up_call"]
+
+    @property
+    def welcomes(self) -> list[int]:
+        return [m.welcome.answered for m in self.heard if m.WhichOneof("message") == "welcome"]
+
+
+class Rig:
+    """A core with one experiment, whose journal grows."""
+
+    def __init__(self, answer: float = 5.0, absence: float = 5.0) -> None:
+        self.core, self.journal, self.calls = Core(), list[Event](), list[UpCall]()
+        self.desk = Desk()
+        source = Dialled("mine", self.desk, lambda: "127.0.0.1:1")
+        limits = Limits(answer, absence)
+        self.policy = RemotePolicy("mine", "x", "{}", {}, source, self.read, limits, "hopyard resume x")
+        self.now = 1.0
+        self.take(NodeJoined(self.now, "n", "n-1", (MachineSpec("n/0", 1, ()),), (), ()))
+        settings = Settings(metric="m", mode="max", max_position=4, jobs=9, seed=1)
+        self.take(ExperimentCreated(self.now, "x", settings, {}))
+
+    async def read(self) -> AsyncIterator[Event]:
+        for event in list(self.journal):
+            yield event
+
+    def take(self, event: Event) -> None:
+        for effect in self.core.handle(event):
+            if isinstance(effect, Record) and effect.stream == "x":
+                self.journal.append(effect.event)
+            elif isinstance(effect, UpCall):
+                self.calls.append(effect)
+
+    @property
+    def waiting(self) -> UpCall | None:
+        """The up-call that is to be answered."""
+        x = self.core.experiments["x"]
+        return self.calls[-1] if x.in_flight is not None else None
+
+    async def ask(self) -> PolicyAnswered | PolicyFailed:
+        """One up-call; if none waits, one that a configuration from the generator brings about."""
+        x = self.core.experiments["x"]
+        while self.waiting is None:
+            self.now += 1.0
+            self.take(Answered(self.now, "x", next(iter(x.asks)), {"x": self.now}))
+        return await self.policy.answer(x, self.calls[-1], nullcontext())
+
+    async def go(self, times: int = 1) -> PolicyAnswered | PolicyFailed:
+        """So many up-calls, their answers taken; returns the last answer."""
+        while True:
+            answer = await self.ask()
+            self.take(answer)
+            times -= 1
+            if times == 0:
+                return answer
+
+
+async def test_the_first_process_serves_from_the_first_up_call_on() -> None:
+    rig = Rig()
+    process = Process(rig.desk)
+    await rig.go(4)
+    assert process.told == [1, 2, 3, 4]
+    assert process.welcomes == [0]
+    assert rig.core.experiments["x"].jobs
+
+
+async def test_a_stream_that_breaks_is_gone_on_with() -> None:
+    rig = Rig()
+    process = Process(rig.desk)
+    await rig.go(3)
+    process.seat.hang_up()
+    process.dial()
+    await rig.go(2)
+    assert process.told == [1, 2, 3, 4, 5]
+    assert process.welcomes == [0, 3]
+
+
+async def test_an_answer_that_was_lost_is_said_again_and_not_made_again() -> None:
+    rig = Rig()
+    process = Process(rig.desk)
+    await rig.go(3)
+    process.mute = True
+    asking = asyncio.create_task(rig.ask())
+    while process.told[-1:] != [4]:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0)
+    process.mute = False
+    lost = process.instance.answer(pb.UpCall(number=4))
+    process.seat.hang_up()
+    process.dial()
+    answer = await asking
+    assert isinstance(answer, PolicyAnswered)
+    assert process.told == [1, 2, 3, 4, 4]
+    assert process.welcomes == [0, 4]
+    assert process.instance.answer(pb.UpCall(number=4)) is lost
+
+
+async def test_one_that_remembers_nothing_is_told_all_again_and_decides_the_same() -> None:
+    rig = Rig()
+    first = Process(rig.desk)
+    await rig.go(5)
+    first.seat.hang_up()
+    second = Process(rig.desk)
+    await rig.go(2)
+    assert second.told == [1, 2, 3, 4, 5, 6, 7]
+    again = [m.up_call.again for m in second.heard if m.WhichOneof("message") == "up_call"]
+    assert again == [True] * 5 + [False] * 2
+    assert second.instance.state.jobs.keys() == rig.core.experiments["x"].jobs.keys()
+
+
+class Broken(Process):
+    """Its stream breaks once, after so many up-calls of those that it is told again."""
+
+    cut = 0
+
+    async def take(self, message: pb.DriveResponse) -> None:
+        await super().take(message)
+        if len(self.told) == self.cut and len(self.welcomes) == 1:
+            self.seat.hang_up()
+            self.dial()
+
+
+@pytest.mark.parametrize("cut", [0, 2, 4])
+async def test_a_stream_that_breaks_while_all_is_told_again_leaves_no_hole(cut: int) -> None:
+    rig = Rig()
+    first = Process(rig.desk)
+    await rig.go(5)
+    first.seat.hang_up()
+    second = Broken(rig.desk)
+    second.cut = cut
+    await rig.go()
+    assert second.welcomes == [0, 0]
+    assert second.told[-6:] == [1, 2, 3, 4, 5, 6]
+    assert second.instance.state.jobs.keys() == rig.core.experiments["x"].jobs.keys()
+
+
+async def test_one_that_remembers_another_life_begins_anew() -> None:
+    rig = Rig()
+    process = Process(rig.desk)
+    await rig.go(3)
+    process.seat.hang_up()
+    process.instance._memory = "another"
+    process.dial()
+    await rig.go()
+    assert process.welcomes == [0, 0]
+    assert process.told == [1, 2, 3, 1, 2, 3, 4]
+
+
+class Other(DefaultPolicy):
+    """Creates one job more than the default."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        super().allocate_jobs(cluster)
+        cluster.create_job()
+
+
+async def test_one_that_decides_otherwise_pauses_the_experiment_once_with_the_difference() -> None:
+    rig = Rig()
+    first = Process(rig.desk)
+    await rig.go(4)
+    first.seat.hang_up()
+    Process(rig.desk, Other)
+    answer = await rig.go()
+    assert isinstance(answer, PolicyFailed)
+    assert not answer.unheard
+    assert answer.error.startswith("it decides otherwise than it did: event ")
+    rig.take(Operated(rig.now, "x", "resume", "x"))
+    assert isinstance(await rig.ask(), PolicyAnswered)
+
+
+async def test_nobody_there_gives_the_policy_up_and_says_what_to_do() -> None:
+    rig = Rig(absence=0.05)
+    answer = await rig.ask()
+    assert isinstance(answer, PolicyFailed)
+    assert answer.unheard
+    assert answer.error == (
+        "policy mine: no process serves remote:mine; start one, such as: hopyard policy serve module:Class --name mine "
+        "--server 127.0.0.1:1 (waited 0.05 s); then: hopyard resume x"
+    )
+
+
+async def test_one_that_hangs_is_hung_up_on_and_its_successor_begins_anew() -> None:
+    rig = Rig(answer=0.05)
+    process = Process(rig.desk)
+    await rig.go(2)
+    process.mute = True
+    answer = await rig.go()
+    assert isinstance(answer, PolicyFailed)
+    assert answer.unheard
+    assert "policy mine took longer than 0.05 s on up-call 3" in answer.error
+    assert process.seat.gone
+    rig.take(Operated(rig.now, "x", "resume", "x"))
+    process.mute = False
+    process.dial()
+    await rig.go()
+    # The one that was never heard is left out.
+    assert process.welcomes == [0, 0]
+    assert process.told == [1, 2, 3, 1, 2, 4]
+
+
+async def test_one_that_dies_over_the_same_up_call_again_and_again_is_given_up() -> None:
+    rig = Rig()
+
+    class Dies(Process):
+        async def take(self, message: pb.DriveResponse) -> None:
+            self.heard.append(message)
+            if message.WhichOneof("message") == "up_call":
+                self.seat.hang_up()
+                Dies(self.desk)
+
+    Dies(rig.desk)
+    answer = await rig.ask()
+    assert isinstance(answer, PolicyFailed)
+    assert answer.unheard
+    assert "its process went away 5 times over up-call 1" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (pb.Answer(number=7), "found answer 7, needed is the answer to up-call 1"),
+        (pb.Answer(number=1, error="no idea"), "policy mine on up-call 1 ShareChange: no idea"),
+        (pb.Answer(number=1, commands=[pb.Command()]), "command: none is set"),
+        (pb.Answer(number=1, decision=99), "decision: found 99, allowed are DECISION_CONTINUE"),  # type: ignore[arg-type]
+        (pb.Answer(number=1, gang=-1), "demand and gang are at least 0"),
+        (
+            pb.Answer(number=1, commands=[pb.Command(ask=pb.AskCommand(payload_json="{"))]),
+            "ask.payload_json: is not JSON",
+        ),
+        (
+            pb.Answer(number=1, commands=[pb.Command(terminate_job=pb.TerminateJobCommand(job="1"))] * 10_001),
+            "the answer has 10001 commands; at most 10000 are allowed",
+        ),
+        (
+            pb.Answer(number=1, commands=[pb.Command(ask=pb.AskCommand(payload_json=f'"{"a" * (17 << 20)}"'))]),
+            "the answer takes 17.0 MiB; at most 16 are allowed",
+        ),
+    ],
+)
+async def test_what_cannot_be_is_a_failure(answer: pb.Answer, error: str) -> None:
+    rig = Rig()
+
+    class Lies(Process):
+        async def take(self, message: pb.DriveResponse) -> None:
+            if message.WhichOneof("message") == "up_call":
+                self.seat.take(pb.DriveRequest(answer=answer))
+
+    Lies(rig.desk)
+    found = await rig.ask()
+    assert isinstance(found, PolicyFailed)
+    assert error in found.error
+
+
+async def test_an_answer_with_thousands_of_commands_is_one() -> None:
+    rig = Rig()
+    terminate = pb.Command(terminate_job=pb.TerminateJobCommand(job="1"))
+
+    class Busy(Process):
+        async def take(self, message: pb.DriveResponse) -> None:
+            if message.WhichOneof("message") == "up_call":
+                self.seat.take(pb.DriveRequest(answer=pb.Answer(number=1, commands=[terminate] * 10_000)))
+
+    Busy(rig.desk)
+    found = await rig.ask()
+    assert isinstance(found, PolicyAnswered)
+    assert len(found.answer.commands) == 10_000
+
+
+async def test_a_policy_in_python_says_itself_that_its_answer_is_too_large() -> None:
+    class Asks(DefaultPolicy):
+        def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
+            cluster.ask("nobody", "a" * (17 << 20))
+
+    rig = Rig()
+    Process(rig.desk, Asks)
+    found = await rig.ask()
+    assert isinstance(found, PolicyFailed)
+    assert "Asks on up-call 1 ShareChange: ValueError: the answer takes 17.0 MiB; at most 16 are allowed" in found.error
+
+
+@pytest.mark.parametrize(
+    ("reviewed", "error"),
+    [
+        (pb.PolicyReviewed(ship_every=-5), "policy remote:mine: reviewed.ship_every: found -5, allowed is 0 or more"),
+        (pb.PolicyReviewed(error="x" * 100_000), f"policy remote:mine: {'x' * 2_000}..."),
+    ],
+)
+async def test_a_review_that_cannot_be_is_refused(reviewed: pb.PolicyReviewed, error: str) -> None:
+    desk = Desk()
+
+    class Reviews(Process):
+        async def take(self, message: pb.DriveResponse) -> None:
+            self.seat.take(pb.DriveRequest(reviewed=reviewed))
+
+    Reviews(desk)
+    remotes = Remotes(desk, lambda: "127.0.0.1:1", cast("Any", None), Limits(5.0, 5.0))
+    file = (
+        "{name: x, trainer: t.py:T, metric: {name: m, mode: max}, space: {x: {choice: [1]}}, "
+        "stop: {jobs: 1, max_iterations: 4}, policy: {name: 'remote:mine'}}"
+    )
+    settings = Settings(metric="m", mode="max", max_position=4, jobs=1)
+    with pytest.raises(InvalidInput) as refused:
+        await remotes.review(load_spec(file), settings, None, "")
+    assert str(refused.value) == error
+
+
+async def test_what_the_policy_raises_is_said_with_its_place() -> None:
+    class Raises(DefaultPolicy):
+        def demand(self, cluster: Cluster) -> int:
+            raise RuntimeError("this policy has had enough")
+
+    rig = Rig()
+    Process(rig.desk, Raises)
+    found = await rig.ask()
+    assert isinstance(found, PolicyFailed)
+    assert not found.unheard
+    assert "Raises on up-call 1 ShareChange: RuntimeError: this policy has had enough" in found.error

@@ -1,0 +1,62 @@
+"""Which jobs ran on which partitions, told by a journal."""
+
+from __future__ import annotations
+
+from hopyard.plots.search import Held, Visit
+from hopyard.policy.vocabulary import RunEndReason, RunMode, StartJob
+from hopyard_scheduler.commands.timeline import Timeline
+from hopyard_scheduler.commands.visits import Visits
+from hopyard_scheduler.core.events import Started
+from tests.unit.core.rig import Rig, snapshot
+from tests.unit.core.test_data import DataRig
+
+
+def told(rig: Rig) -> Visits:
+    timeline = Timeline()
+    for event in rig.journal:
+        timeline.take(event)
+    return timeline.visits
+
+
+def test_a_visit_is_told_with_what_its_model_s_way_there_took() -> None:
+    rig = DataRig(ship_every=0)
+    rig.create()
+    rig.now = 110.0
+    rig.command(StartJob("1", ("n1/0",), until=1, inputs={"n1/0": "train/0"}, preemptible=False))
+    first = rig.now
+    rig.now = 112.0
+    rig.say(rig.key(), Started(0))
+    rig.report(1, at_until=True)
+    rig.now = 120.0
+    rig.ended(RunEndReason.UNTIL, 1, snapshot(1))
+    rig.command(StartJob("1", ("n2/0",), inputs={"n2/0": "eval/0"}, mode=RunMode.EVALUATE, parts=1))
+    second = rig.now
+    rig.now = 121.0
+    rig.say(rig.key(), Started(1, 10))
+    rig.now = 125.0
+    found = told(rig)
+    assert found.told == {
+        "x": [
+            Visit("n1/0", "n1", "1", "train/0", False, first, 112.0, 120.0, "UNTIL"),
+            Visit("n2/0", "n2", "1", "eval/0", True, second, 121.0, None, None, 10),
+        ]
+    }
+    assert found.moved == [(121.0, 10, 0, 0)]
+    rig.expire("n2")
+    (_, lost) = told(rig).told["x"]
+    assert (lost.end, lost.reason, lost.got) == (125.0, "LOST", 10)
+
+
+def test_what_is_held_are_all_replicas_also_those_of_nodes_that_are_gone() -> None:
+    rig = DataRig()
+    assert told(rig).held["train/0"] == Held("train/0", 10, ("n1", "n2"))
+    rig.expire("n2")
+    assert told(rig).held["train/1"] == Held("train/1", 10, ("n1", "n2"))
+
+
+def test_an_experiment_without_partitioned_data_has_no_visits() -> None:
+    rig = Rig()
+    rig.create()
+    rig.start("1", "n1/0")
+    found = told(rig)
+    assert (found.told, found.held, found.moved) == ({}, {}, [])

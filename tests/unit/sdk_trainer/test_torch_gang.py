@@ -1,0 +1,92 @@
+"""A PyTorch training on one process and on several, which must not show in what it learns."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from hopyard.runner.failures import ended_by
+from hopyard.torch.statefile import read_state
+from hopyard.trainer import GangError, TrainerContext, TrainerDriver
+from hopyard.trainer.header import STATE_FOLDER
+from hopyard.v1 import common_pb2
+from tests.unit.sdk_trainer.gang_training import PER_EPOCH, Plain, train
+
+ROOT = Path(__file__).parents[3]
+STAGES = ((1, 6), (2, 3 * PER_EPOCH), (1, 27), (2, 36))
+"""(ranks, up to where)"""
+
+
+@pytest.fixture(autouse=True)
+def _process_as_before() -> Iterator[None]:
+    """A trainer settles process-wide switches; put them back."""
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_flush_denormal(False)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.timeout(120)
+def test_a_training_that_changes_its_number_of_machines_is_the_one_on_one_machine(tmp_path: Path) -> None:
+    alone, moving = tmp_path / "alone", tmp_path / "moving"
+    alone.mkdir()
+    moving.mkdir()
+    expected = {str(position): metrics for position, metrics in train(alone, 0, 0, 1, 0, STAGES[-1][1]).items()}
+
+    stages = [f"{number}:{size}:{free_port()}:{until}" for number, (size, until) in enumerate(STAGES)]
+    command = [sys.executable, "-m", "tests.unit.sdk_trainer.gang_training", str(moving)]
+    ranks = [subprocess.Popen([*command, str(rank), *stages], cwd=ROOT) for rank in range(2)]
+    try:
+        assert [rank.wait(timeout=90) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+    found: dict[str, dict[str, float]] = {}
+    for number in range(len(STAGES)):
+        found |= json.loads((moving / f"reports-{number}.json").read_text())
+    assert list(found) == list(expected)
+    for position, metrics in expected.items():
+        assert found[position] == pytest.approx(metrics, rel=1e-4), position
+    states = [read_state(folder / STATE_FOLDER / "torch.pt") for folder in (alone / "after-0", moving / "after-3")]
+    one, other = (torch.cat([tensor.flatten() for tensor in state["model"].values()]) for state in states)
+    assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert states[0]["data"] == states[1]["data"]
+    assert states[0]["model"].keys() == states[1]["model"].keys()
+
+
+class Hasty(Plain):
+    exchange_timeout = 1.0
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_that_do_not_meet_say_so_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    """Rank 0's port is taken, or there is no rank 0."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if rank:
+            server.close()
+        monkeypatch.setenv("MASTER_PORT", str(port))
+        driver = TrainerDriver(Hasty, clock=time.monotonic)
+        said = "timed out" if rank else "address already in use"
+        with pytest.raises(
+            GangError, match=rf"rank {rank} of 2 did not meet the others at 127.0.0.1:{port} .*{said}"
+        ) as found:
+            driver.start({"lr": 0.1}, TrainerContext(seed=1, scratch=tmp_path, rank=rank, world_size=2))
+    driver.close()
+    ended, broken = ended_by(found.value, 0)
+    assert (ended.reason, broken) == (common_pb2.RUN_END_REASON_LOST, False)

@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from hopyard import bundle
@@ -342,7 +344,18 @@ def meddling(criu: Path, folder: Path, call: str, times: int, instead: str) -> s
     return str(tool)
 
 
-KILL = 'setsid $REAL "$@" & sleep 0.02; kill -9 $!; wait $!; exit 137'
+# CRIU tries what the kernel can do on a process that it starts, and that stands still when CRIU is killed.
+KILL = 'tail -f $0 & $REAL "$@" & sleep 0.02; kill -9 $!; wait $!; exit 137'
+
+
+def children(tool: str) -> list[int]:
+    """What `KILL` has started beside CRIU and is still there."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cmdline() == ["tail", "-f", tool]:
+                found.append(process.pid)
+    return found
 
 
 async def test_a_killed_dump_leaves_the_job_running_and_is_tried_again(
@@ -355,6 +368,7 @@ async def test_a_killed_dump_leaves_the_job_running_and_is_tried_again(
     ended = await suspended(cluster, key, "a", 2)
     assert (ended.reason, ended.snapshot.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 3), ended.message
     assert "no snapshot at position 2: the dump failed: CRIU was killed by signal 9" in cluster.log("a", key)
+    assert children(tool) == []
     second = RunKey("e1", "j1", 2, 0)
     begin(cluster, second, SCRIPT, until=4, allowed=4, snapshot=ended.snapshot)
     await cluster.scheduler.reported(second, 4)

@@ -334,24 +334,29 @@ class DumpableJob:
             number.unlink(missing_ok=True)
 
     def _run(self, command: list[str], log: Path, seconds: float) -> None:
-        """Run CRIU.
+        """Run CRIU; when it does not succeed nothing of it is left.
 
         Raises:
             ProcessSnapshotError: It failed, was killed or took too long.
         """
         with _scratch(log.with_name("said")) as said:
             try:
-                self._tool = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+                tool = self._tool = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, process_group=0
+                )
             except OSError as error:
                 raise ProcessSnapshotError(f"{command[0]}: {error.strerror}") from error
             try:
-                code = self._tool.wait(seconds)
+                code = tool.wait(seconds)
             except subprocess.TimeoutExpired:
-                self._tool.kill()
-                self._tool.wait()
                 raise ProcessSnapshotError(f"CRIU took longer than {seconds:g} s and was ended") from None
             finally:
                 self._tool = None
+                if tool.returncode != 0:
+                    # It tries the kernel on children of its own, which stand still where it is killed.
+                    with suppress(ProcessLookupError):
+                        os.killpg(tool.pid, signal.SIGKILL)
+                    tool.wait()
         if code < 0 or code > _SHELL_SIGNALS:
             raise ProcessSnapshotError(f"CRIU was killed by signal {-code if code < 0 else code - _SHELL_SIGNALS}")
         if code:

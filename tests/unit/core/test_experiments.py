@@ -251,9 +251,7 @@ def test_a_lost_node_rewinds_its_job_to_the_newest_stored_snapshot() -> None:
     rig = Rig(machines=1, keep_latest=2)
     rig.create()
     rig.start("1")
-    rig.report(1)
-    rig.taken(1)
-    rig.stored(1)
+    rig.kept(1)
     rig.report(2)
     rig.taken(2)
     rig.expire("n1")
@@ -385,10 +383,7 @@ def test_a_restored_core_goes_on_where_the_lost_one_stopped(rig: Rig) -> None:
 
 
 def test_what_was_to_be_deleted_from_the_store_is_deleted_after_a_recovery(rig: Rig) -> None:
-    for position in (1, 2):
-        rig.report(position)
-        rig.taken(position)
-        rig.stored(position)
+    rig.kept(1, 2)
     core, _ = restored(rig)
     assert [e for e in core.recovered() if isinstance(e, ForgetSnapshot)] == [ForgetSnapshot("x", "s1", (), True)]
 

@@ -149,10 +149,11 @@ class Looking:
                     async with asyncio.timeout(AGAIN_SECONDS):
                         await watcher.wait()
                 while watcher.jobs:
-                    changed = x.jobs.get(next(iter(watcher.jobs)))
-                    del watcher.jobs[next(iter(watcher.jobs))]
-                    if changed is not None:
-                        yield told.job(changed)
+                    touched = next(iter(watcher.jobs))
+                    del watcher.jobs[touched]
+                    changed = x.jobs.get(touched)
+                    gone = experiment_pb2.WatchExperimentResponse(job_gone=touched)
+                    yield told.job(changed) if changed is not None else gone
                 while watcher.reports:
                     accepted = watcher.reports.popleft()
                     for one in (accepted.report, accepted.combined):

@@ -237,6 +237,23 @@ def test_a_job_is_answered_from_anothers_results(rig: Rig) -> None:
     assert rig.x.founder.generator_calls[-1] == told
 
 
+def test_how_far_others_results_count_for_a_job_is_known_until_it_is_there_itself(rig: Rig) -> None:
+    for position in (1, 2, 3):
+        rig.report(position)
+    rig.create()
+    own, other = rig.job("2"), rig.job("1")
+    rig.command(AnswerJob("2", "1", 2, completes=False))
+    assert (own.position, own.shared, other.shared) == (0, 2, 0)
+    rig.start("2", "n1/1")
+    rig.report(1, name="2")
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1), name="2")
+    assert (own.position, own.shared) == (1, 2)
+    rig.start("2", "n1/1")
+    rig.report(3, name="2")
+    rig.ended(RunEndReason.LOST, 3, name="2")
+    assert (own.position, own.high_water, own.shared) == (1, 3, 0)  # What a lost run had trained is trained again.
+
+
 def test_labels_order_the_idle_jobs(rig: Rig) -> None:
     for _ in range(3):
         rig.create()

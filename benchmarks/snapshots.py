@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from figures.cluster import embedded, ended
 from figures.frame import machine
-from figures.timing import TIMED, first_trained, journal, percentile, timed_spec
+from figures.timing import TIMED, first_trained, journal, percentile, suspensions, timed_spec
 
 PROGRAMS: Final = Path(__file__).parent / "snapshots"
 KINDS: Final = "trivial,numpy,cnn,workers,350MB"
@@ -109,20 +109,7 @@ def _spec(kind: str, times: int) -> tuple[Mapping[str, Any], Path]:
 
 def _spans(database: Path, trained: Mapping[tuple[str, int], float], counted: range) -> dict[str, list[float]]:
     """Milliseconds until free and until stored from each decision, and until training again from each release."""
-    decided: dict[int, float] = {}
-    free: dict[int, float] = {}
-    stored: dict[int, float] = {}
-    attempt = 0
-    for at, kind, event in journal(database):
-        if kind == "PolicyAnswered":
-            answer = event["answer"]
-            attempt += sum(command["is"] == "StartJob" for command in answer.get("commands", ()))
-            if (answer.get("decision") or {}).get("kind") == "SUSPEND":
-                decided[attempt] = at
-        elif kind == "RunMessage" and event["body"]["is"] == "Ended":
-            free[event["attempt"]] = at
-        elif kind == "RunMessage" and event["body"]["is"] == "SnapshotStored":
-            stored.setdefault(event["body"]["position"], at)
+    decided, free, stored = suspensions(database)
     return {
         "free": [(free[n] - decided[n]) * 1e3 for n in counted],
         "stored": [(stored[n] - decided[n]) * 1e3 for n in counted if n in stored],

@@ -11,7 +11,7 @@ from typing import Final
 
 from figures.cluster import embedded, ended
 from figures.frame import Sample
-from figures.timing import TIMED, first_trained, journal, percentile, timed_spec
+from figures.timing import TIMED, first_trained, percentile, suspensions, timed_spec
 
 SIZES: Final = (("360 KB", 360_000, 40), ("50 MB", 50_000_000, 12))
 """Of the state: name, bytes, how often it is suspended."""
@@ -53,20 +53,7 @@ async def _cycles(data: Path, size: int, times: int) -> tuple[list[float], list[
         experiment = await client.create(spec, TIMED)
         await ended(client, experiment)
         trained = first_trained(await client.statistics(experiment))
-    decided: dict[int, float] = {}
-    free: dict[int, float] = {}
-    stored: dict[int, float] = {}
-    attempt = 0
-    for at, kind, event in journal(data / "appstat.sqlite"):
-        if kind == "PolicyAnswered":
-            answer = event["answer"]
-            attempt += sum(command["is"] == "StartJob" for command in answer.get("commands", ()))
-            if (answer.get("decision") or {}).get("kind") == "SUSPEND":
-                decided[attempt] = at
-        elif kind == "RunMessage" and event["body"]["is"] == "Ended":
-            free[event["attempt"]] = at
-        elif kind == "RunMessage" and event["body"]["is"] == "SnapshotStored":
-            stored.setdefault(event["body"]["position"], at)
+    decided, free, stored = suspensions(data / "appstat.sqlite")
     counted = range(2, times + 2)  # Each iteration was an attempt; the first did everything for the first time.
     return (
         [(free[n] - decided[n]) * 1e3 for n in counted],

@@ -58,6 +58,25 @@ def started(database: Path) -> dict[tuple[str, int], float]:
     return found
 
 
+def suspensions(database: Path) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
+    """When a job that is suspended after each iteration was told so, had left its machine, and was stored, by attempt."""
+    decided: dict[int, float] = {}
+    free: dict[int, float] = {}
+    stored: dict[int, float] = {}
+    attempt = 0
+    for at, kind, event in journal(database):
+        if kind == "PolicyAnswered":
+            answer = event["answer"]
+            attempt += sum(command["is"] == "StartJob" for command in answer.get("commands", ()))
+            if (answer.get("decision") or {}).get("kind") == "SUSPEND":
+                decided[attempt] = at
+        elif kind == "RunMessage" and event["body"]["is"] == "Ended":
+            free[event["attempt"]] = at
+        elif kind == "RunMessage" and event["body"]["is"] == "SnapshotStored":
+            stored.setdefault(event["body"]["position"], at)
+    return decided, free, stored
+
+
 def percentile(values: Sequence[float], part: float) -> float:
     """The value below which so large a part (0 to 1) of the values lies."""
     ordered = sorted(values)

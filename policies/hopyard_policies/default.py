@@ -9,7 +9,6 @@ from hopyard.policy import (
     CONTINUE,
     PARK,
     AnswerReady,
-    ApplicationStat,
     Cluster,
     Decision,
     ExperimentChange,
@@ -18,17 +17,16 @@ from hopyard.policy import (
     JobState,
     JobView,
     MachinesChange,
-    Policy,
     RunEnd,
     ShareChange,
     Verdict,
 )
 from hopyard.policy.vocabulary import AmendRun
 from hopyard_policies import creating
-from hopyard_policies.elastic import Elastic, made
+from hopyard_policies.elastic import Elastic, ElasticPolicy
 
 
-class DefaultPolicy(Policy):
+class DefaultPolicy(ElasticPolicy):
     """The default SAP of HyperDrive (section 4.2): starts as many idle jobs as there are idle machines.
 
     Without a barrier it is greedy ("schedule-as-it-goes"): each job runs to its end without waiting for any decision, and
@@ -80,12 +78,12 @@ class DefaultPolicy(Policy):
             raise ValueError("width is the number of jobs in a round; it needs barrier: true")
         if elastic is not None and barrier:
             raise ValueError("elastic is for jobs that train on by themselves; leave it out, or barrier")
+        super().__init__(elastic)
         self._barrier = barrier
         self._epoch = epoch
         self._width = width
         self._ahead = ahead
         self._amended: dict[str, str] = {}
-        self._elastic = made(elastic)
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -122,16 +120,10 @@ class DefaultPolicy(Policy):
             return CONTINUE
         return PARK
 
-    def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """How long a unit takes on some machines is known."""
-        if self._elastic is not None:
-            self._elastic.on_profile(stat)
-
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         """A job that ended may have been the last that the barrier waited for."""
         self._amended.pop(run.job, None)
-        if self._elastic is not None:
-            self._elastic.on_run_end(run)
+        super().on_run_end(cluster, run)
         self._advance(cluster)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
@@ -157,8 +149,7 @@ class DefaultPolicy(Policy):
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
         """Parked jobs give up their machines first; on several machines, jobs make room for each other."""
-        if self._elastic is not None:
-            self._elastic.narrow(cluster, _left)
+        super().on_share_change(cluster, change)
         self._advance(cluster)
 
     def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
@@ -171,17 +162,11 @@ class DefaultPolicy(Policy):
 
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""
-        if self._elastic is not None:
-            return self._elastic.demand(cluster, cluster.queued() + self._unmade(cluster), _left)
-        busy = cluster.busy_machines()
         if not self._barrier:
-            return busy + cluster.queued() + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
+            return self._useful(cluster, cluster.queued() + self._unmade(cluster))
         cohort = self._cohort(cluster)
-        return busy + len(self._waiting(cluster, cohort, self._target(cluster, cohort))) + self._coming(cluster, cohort)
-
-    def gang(self, cluster: Cluster) -> int:
-        """The machines that a job needs at least."""
-        return self._elastic.least if self._elastic is not None else 1
+        waiting = len(self._waiting(cluster, cohort, self._target(cluster, cohort)))
+        return self._useful(cluster, waiting + self._coming(cluster, cohort))
 
     # ------------------------------------------------------------------------------------------------------------ rounds
 
@@ -285,11 +270,11 @@ class DefaultPolicy(Policy):
             cluster,
             elastic.first(able),
             self._unmade(cluster),
-            _left,
+            self._way,
             lambda job, gang: self._start(cluster, job, gang),
         )
         if not waiting and not self._unmade(cluster):
-            elastic.widen(cluster, _left)
+            elastic.widen(cluster, self._way)
         self._create(cluster, cluster.experiment.jobs_left, len(elastic.slots(cluster)), len(waiting))
 
     def _start(self, cluster: Cluster, job: JobView, gang: tuple[str, ...]) -> None:
@@ -312,7 +297,3 @@ class DefaultPolicy(Policy):
 def _counts(job: JobView) -> bool:
     """Whether a barrier waits for a job."""
     return not job.state.ended and job.state is not JobState.HELD
-
-
-def _left(job: JobView) -> int:
-    return job.max_position - job.position

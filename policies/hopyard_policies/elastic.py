@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from hopyard.policy import Cluster, JobState, JobView, MachineView, RunEnd
-from hopyard.policy.vocabulary import ApplicationStat
+from hopyard.policy import ApplicationStat, Cluster, JobState, JobView, MachineView, Policy, RunEnd, ShareChange
 from hopyard_policies.measuring import Measuring, measured
 from hopyard_policies.parameters import need_whole
 
@@ -278,6 +277,49 @@ class Elastic:
         cluster.suspend_job(job.id)
 
 
+class ElasticPolicy(Policy):
+    """A policy whose jobs train on gangs where its parameter `elastic` says so, and otherwise on one machine each.
+
+    Args:
+        elastic: The parameter; None: it is not given.
+
+    Raises:
+        ValueError: The parameter is not as it must be.
+    """
+
+    def __init__(self, elastic: Mapping[str, Any] | None) -> None:
+        self._elastic = None if elastic is None else Elastic(elastic)
+
+    def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        """How long a unit takes on some machines is known."""
+        if self._elastic is not None:
+            self._elastic.on_profile(stat)
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        """A run is over: perhaps one that only measured."""
+        if self._elastic is not None:
+            self._elastic.on_run_end(run)
+
+    def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
+        """Elastic jobs make room for each other."""
+        if self._elastic is not None:
+            self._elastic.narrow(cluster, self._way)
+
+    def gang(self, cluster: Cluster) -> int:
+        """The machines that a job needs at least."""
+        return self._elastic.least if self._elastic is not None else 1
+
+    def _useful(self, cluster: Cluster, waiting: int) -> int:
+        """Machines that can be of use to jobs that train and to so many others."""
+        if self._elastic is not None:
+            return self._elastic.demand(cluster, waiting, self._way)
+        return cluster.busy_machines() + waiting
+
+    def _way(self, job: JobView) -> int:
+        """Units that a run of the job has before it, or would have."""
+        return job.max_position - job.position
+
+
 def _taken(idle: list[MachineView], size: int) -> tuple[str, ...]:
     """Takes machines for a gang, on as few nodes as can be; of nodes that have enough, the one with the fewest idle ones."""
     if size == 1:
@@ -320,8 +362,3 @@ def _profile(profile: object) -> dict[int, float]:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
-
-
-def made(option: object) -> Elastic | None:
-    """What serves a policy's parameter `elastic`; None without one."""
-    return None if option is None else Elastic(option)

@@ -11,7 +11,6 @@ from typing import Any
 from hopyard.policy import (
     CONTINUE,
     AnswerReady,
-    ApplicationStat,
     Cluster,
     Decision,
     ExperimentChange,
@@ -21,21 +20,19 @@ from hopyard.policy import (
     JobCreated,
     JobState,
     JobView,
-    Policy,
     RunEnd,
-    ShareChange,
     Verdict,
 )
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import AmendRun, StartJob
 from hopyard_policies.creating import need_at_most, room
-from hopyard_policies.elastic import Elastic, made
+from hopyard_policies.elastic import Elastic, ElasticPolicy
 from hopyard_policies.halving.brackets import shortage
 from hopyard_policies.halving.ladder import Ladder
 from hopyard_policies.parameters import need_whole
 
 
-class HalvingPolicy(Policy):
+class HalvingPolicy(ElasticPolicy):
     """Trains jobs from rung to rung of brackets. Which bracket grows and who is promoted, subclasses say.
 
     A machine that is free gets, in this order: a job that was on its way to a rung and lost its run, for its worker had been given it
@@ -72,11 +69,11 @@ class HalvingPolicy(Policy):
         ahead: int = 2,
         elastic: Mapping[str, Any] | None = None,
     ) -> None:
+        super().__init__(elastic)
         need_whole("ahead", ahead, 0)
         need_at_most("ahead", ahead)
         self._ladder = Ladder(eta, rungs, r, brackets)
         self._ahead = ahead
-        self._elastic = made(elastic)
         self._gangs: list[JobView] = []
         """Jobs that this answer starts once it is known who they are: elastic ones."""
         self._configurations = -1
@@ -122,7 +119,7 @@ class HalvingPolicy(Policy):
         self._look(cluster)
         self._fill(cluster)
         if self._elastic is not None and not self._others(cluster):
-            self._elastic.widen(cluster, self._left)
+            self._elastic.widen(cluster, self._way)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """A run has come to its rung: its job goes on in memory if it is promoted at once, and otherwise leaves its machine."""
@@ -138,15 +135,9 @@ class HalvingPolicy(Policy):
         self._amended[job.id] = cluster.amend_run(job.id, until=until)
         return Decision.proceed(until)
 
-    def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """How long a unit takes on some machines is known."""
-        if self._elastic is not None:
-            self._elastic.on_profile(stat)
-
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         """A job that has not come to its rung is queued for it again; one that never will has the worst result there."""
-        if self._elastic is not None:
-            self._elastic.on_run_end(run)
+        super().on_run_end(cluster, run)
         self._look(cluster)
         self._amended.pop(run.job, None)
         job = cluster.jobs[run.job]
@@ -167,11 +158,6 @@ class HalvingPolicy(Policy):
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
         """More configurations or longer training may make promotions possible that were not."""
         self._look(cluster)
-
-    def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Elastic jobs make room for each other."""
-        if self._elastic is not None:
-            self._elastic.narrow(cluster, self._left)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
         """A run that was to go on and could not leaves its machine."""
@@ -196,13 +182,7 @@ class HalvingPolicy(Policy):
         """Machines that runs hold, that jobs on their way or to be promoted need, and that new configurations will need."""
         queued = sum(map(cluster.waits, {**self._queue, **self._started}))
         waiting = queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
-        if self._elastic is not None:
-            return self._elastic.demand(cluster, waiting, self._left)
-        return cluster.busy_machines() + waiting
-
-    def gang(self, cluster: Cluster) -> int:
-        """The machines that a job needs at least."""
-        return self._elastic.least if self._elastic is not None else 1
+        return self._useful(cluster, waiting)
 
     def _promotable(self, cluster: Cluster) -> int:
         """Jobs that could be promoted now if there were machines."""
@@ -383,7 +363,7 @@ class HalvingPolicy(Policy):
         jobs, self._gangs = self._gangs, []
         coming = self._others(cluster)
         for job in elastic.start(
-            cluster, jobs, coming, self._left, lambda job, gang: self._start_on(cluster, job, gang)
+            cluster, jobs, coming, self._way, lambda job, gang: self._start_on(cluster, job, gang)
         ):
             self._queue[job.id] = None
 
@@ -392,7 +372,7 @@ class HalvingPolicy(Policy):
         queued = sum(cluster.waits(job) for job in self._queue)
         return queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
 
-    def _left(self, job: JobView) -> int:
+    def _way(self, job: JobView) -> int:
         """Units to the rung that a job is on its way to."""
         goal = self._ladder.goal(job.id)
         return max(min(goal, job.max_position) - job.position, 0) if goal is not None else 0

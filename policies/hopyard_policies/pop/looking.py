@@ -12,22 +12,18 @@ from hopyard.policy import (
     ENDLESS,
     SUSPEND,
     TERMINATE,
-    ApplicationStat,
     Cluster,
     Decision,
     IterationFinish,
     JobState,
     JobView,
-    Policy,
     PredictionReady,
-    RunEnd,
-    ShareChange,
     Verdict,
 )
 from hopyard.policy.vocabulary import Predict
 from hopyard.predictor import Prediction
 from hopyard_policies.creating import need_at_most, room
-from hopyard_policies.elastic import Elastic, made
+from hopyard_policies.elastic import Elastic, ElasticPolicy
 from hopyard_policies.parameters import need_whole
 
 FRACTION: Final = 15
@@ -36,7 +32,7 @@ FRACTION: Final = 15
 _BOUNDARY: Final = 10
 
 
-class LookingPolicy(Policy):
+class LookingPolicy(ElasticPolicy):
     """At boundaries the predictor is asked about a job, which trains on meanwhile; at the report after the answer it stays or leaves.
 
     Subclasses say where the boundaries are, what becomes of an answer, who stays and in which order jobs wait. What is known by job is
@@ -48,13 +44,13 @@ class LookingPolicy(Policy):
     ends_jobs = False
 
     def __init__(self, step: float, ahead: int, elastic: Mapping[str, Any] | None = None) -> None:
+        super().__init__(elastic)
         need_whole("ahead", ahead)
         need_at_most("ahead", ahead)
         if not isinstance(step, int | float) or isinstance(step, bool) or not 0 <= step < math.inf:
             raise ValueError(f"step is {step!r}; it must be a finite number of at least 0")
         self._step = step
         self._ahead = ahead
-        self._elastic = made(elastic)
         self._passed: dict[str, int] = {}  # the boundary up to which a job was looked at
         self._asked: dict[str, str] = {}  # the ticket that a job's answer is awaited with
         self._undecided: dict[str, None] = {}  # jobs that trained on past a boundary, for want of their answer
@@ -135,31 +131,9 @@ class LookingPolicy(Policy):
         if isinstance(verdict.command, Predict) and self._asked.get(verdict.command.job) == verdict.command.ticket:
             del self._asked[verdict.command.job]
 
-    def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """How long a unit takes on some machines is known."""
-        if self._elastic is not None:
-            self._elastic.on_profile(stat)
-
-    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """A run is over: perhaps one that only measured."""
-        if self._elastic is not None:
-            self._elastic.on_run_end(run)
-
-    def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Elastic jobs make room for each other."""
-        if self._elastic is not None:
-            self._elastic.narrow(cluster, _way)
-
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""
-        waiting = cluster.queued() + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
-        if self._elastic is not None:
-            return self._elastic.demand(cluster, waiting, _way)
-        return cluster.busy_machines() + waiting
-
-    def gang(self, cluster: Cluster) -> int:
-        """The machines that a job needs at least."""
-        return self._elastic.least if self._elastic is not None else 1
+        return self._useful(cluster, cluster.queued() + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left)
 
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
@@ -200,10 +174,10 @@ class LookingPolicy(Policy):
         now = able[: len(elastic.slots(cluster))]
         coming = len(able) - len(now) + unmade
         refused = elastic.start(
-            cluster, now, coming, _way, lambda job, gang: self._start(cluster, job, gang), self._worth
+            cluster, now, coming, self._way, lambda job, gang: self._start(cluster, job, gang), self._worth
         )
         if not refused and not coming:
-            elastic.widen(cluster, _way, self._worth)
+            elastic.widen(cluster, self._way, self._worth)
 
     def _create(self, cluster: Cluster) -> None:
         new = sum(job.attempt == 0 for job in cluster.idle_jobs()) + cluster.count(JobState.CREATING)
@@ -215,11 +189,6 @@ class LookingPolicy(Policy):
         for book in self._books():
             for name in [name for name in book if cluster.jobs[name].state.ended]:
                 del book[name]
-
-
-def _way(job: JobView) -> int:
-    """Units that a job has left."""
-    return job.max_position - job.position
 
 
 def left(cluster: Cluster, job: JobView) -> float:

@@ -17,7 +17,7 @@ def made(tuner: str | Mapping[str, Any], trains: type[Policy]) -> Policy:
         trains: The policy that is to train for it: it can be no tuner of itself.
 
     Raises:
-        ValueError: There is none such, or it does not take the parameters.
+        ValueError: There is none such, it does not take the parameters, or it says itself where what it wants is trained.
     """
     given: dict[str, Any] = (
         {"name": tuner} if isinstance(tuner, str) else dict(tuner) if isinstance(tuner, Mapping) else {}
@@ -41,4 +41,8 @@ def made(tuner: str | Mapping[str, Any], trains: type[Policy]) -> Policy:
     except (TypeError, ValueError) as error:
         raise ValueError(f"tuner {name}: {error}") from error
     assert isinstance(policy, Policy)
+    if policy.needs_data:
+        raise ValueError(
+            f"tuner is {name}, which sends jobs to partitioned data itself; name the policy that decides what is trained, such as asha"
+        )
     return policy

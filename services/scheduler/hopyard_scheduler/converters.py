@@ -303,6 +303,7 @@ def job_to_proto(x: Experiment, job: Job, reason: str | None = None) -> experime
         failures=job.failures,
         suspends=job.suspends,
         snapshots=[snapshot_to_proto(entry) for entry in x.snapshots.of(job.id)],
+        shared_position=job.shared,
     )
     if job.priority is not None:
         message.priority = job.priority

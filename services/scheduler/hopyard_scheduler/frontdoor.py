@@ -1,4 +1,4 @@
-"""What people do with experiments: create, look, act. The domain behind ExperimentService."""
+"""What people do with experiments: create and act. The domain behind ExperimentService, with `looking`."""
 
 from __future__ import annotations
 
@@ -6,37 +6,28 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
-from google.protobuf.json_format import Parse
-
-from hopyard import __version__
-from hopyard.errors import Conflict, InvalidInput, NotFound
+from hopyard.errors import Conflict, InvalidInput
 from hopyard.plugins import PluginError
 from hopyard.policy import ENDLESS
-from hopyard.rpc.values import report_to_proto
 from hopyard.serving.threads import TooLong
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
 from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.values import EarlierTrial, PlacedData, Settings
-from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.loading import PlanReader, hash_of_code
 from hopyard_scheduler.policies import Wishes, need_fit, new_policy, review, unseen_metric
 from hopyard_scheduler.policyhost import took_too_long
 from hopyard_scheduler.program import need_agreement, program_of, settings_of
-from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
 from hopyard_scheduler.recovery import Recovered, replay
 from hopyard_scheduler.terms import Terms, update_of
 from hopyard_scheduler.wanted import Wanted, check, known
@@ -44,44 +35,46 @@ from hopyard_scheduler.wanted import Wanted, check, known
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
     from hopyard_scheduler.catalog import Catalog
+    from hopyard_scheduler.looking import Looking
     from hopyard_scheduler.outside import Generators
     from hopyard_scheduler.predictors import Predictors
 
-_ROWS = 1000
 _SUFFIX = 6
-_OVER = frozenset(PHASES.to_proto(phase) for phase in Phase if phase.over)
 
 
 class FrontDoor:
-    """Experiments of this cluster: those in the core, and finished ones as AppStat remembers them.
+    """Creates experiments and changes them.
 
     Args:
         live: The shell.
+        look: Shows those there are.
         generators: Validates an experiment's generator.
         predictors: Validates its predictor.
         catalog: Knows its data.
         plans: Reads what earlier experiments have trained.
         stub: AppStat.
-        appstat_address: For clients.
+
+    Attributes:
+        look: Shows those there are.
     """
 
     def __init__(
         self,
         live: Live,
+        look: Looking,
         generators: Generators,
         predictors: Predictors,
         catalog: Catalog,
         plans: PlanReader,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
-        appstat_address: str,
     ) -> None:
+        self.look = look
         self._live = live
         self._generators = generators
         self._predictors = predictors
         self._catalog = catalog
         self._plans = plans
         self._stub = stub
-        self._appstat_address = appstat_address
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._claimed: set[str] = set()  # Ids that are about to be taken, and those that were imported.
 
@@ -189,7 +182,7 @@ class FrontDoor:
             Conflict: That call asked for another experiment.
         """
         digest = hashlib.sha256(payload["request"].encode()).hexdigest()
-        taken = {found.id for found in await self.show_all()}
+        taken = {found.id for found in await self.look.show_all()}
         for name in sorted(taken):
             ending = name.rpartition("-")[2]
             if len(ending) >= _SUFFIX and digest.startswith(ending):
@@ -206,7 +199,7 @@ class FrontDoor:
 
     async def claim(self, name: str) -> bool:
         """Keeps an id for an experiment that is about to be there. False: it is taken."""
-        if name in self._claimed or name in {found.id for found in await self.show_all()} or name in self._claimed:
+        if name in self._claimed or name in {found.id for found in await self.look.show_all()} or name in self._claimed:
             return False
         self._claimed.add(name)
         return True
@@ -243,149 +236,6 @@ class FrontDoor:
         found = await self._stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[bundle]))
         if bundle not in found.sha256:
             raise InvalidInput(f"bundle: {bundle} is not in the snapshot store; put it there first (PutBlob)")
-
-    # -------------------------------------------------------------------------------------------------------------- look
-
-    async def show(self, name: str) -> experiment_pb2.Experiment:
-        """An experiment as it stands.
-
-        Raises:
-            NotFound: Names those there are.
-        """
-        known = self._live.core.find(name)
-        if known is not None:
-            return self._shown(*known)
-        found = await self.show_all()
-        match = next((e for e in found if e.id == name), None)
-        if match is None:
-            names = ", ".join(e.id for e in found[:10]) or "none"
-            raise NotFound(f"there is no experiment {name!r}; there are: {names}")
-        return match
-
-    async def show_all(self) -> list[experiment_pb2.Experiment]:
-        """All experiments, newest first."""
-        found = {
-            member.id: self._shown(x, member)
-            for x in self._live.core.experiments.values()
-            for member in x.members.values()
-        }
-        token = ""
-        while True:
-            request = appstat_pb2.QueryExperimentsRequest(page_size=_ROWS, page_token=token)
-            rows = await self._stub.QueryExperiments(request)
-            for row in rows.experiments:
-                if row.id not in found:
-                    found[row.id] = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
-            token = rows.next_page_token
-            if not token:
-                return sorted(found.values(), key=lambda e: (-e.created_at, e.id))
-
-    async def jobs(self, name: str) -> list[experiment_pb2.Job]:
-        """The jobs of an experiment in order of creation.
-
-        Raises:
-            NotFound: There is no such experiment.
-        """
-        known = self._live.core.find(name)
-        if known is not None:
-            x, member = known
-            waiting = self._waiting(x)
-            return [job_to_proto(x, job, waiting.job(job)) for job in x.jobs.values() if job.member is member]
-        await self.show(name)
-        jobs, token = [], ""
-        while True:
-            request = appstat_pb2.QueryJobsRequest(experiment=name, page_size=_ROWS, page_token=token)
-            rows = await self._stub.QueryJobs(request)
-            jobs += [
-                Parse(row.detail_json, experiment_pb2.Job(), ignore_unknown_fields=True)
-                for row in rows.jobs
-                if row.state != "REMOVED"
-            ]
-            token = rows.next_page_token
-            if not token:
-                return jobs
-
-    async def job(self, name: str, job: str) -> experiment_pb2.Job:
-        """One job.
-
-        Raises:
-            NotFound: There is no such experiment or job.
-        """
-        known = self._live.core.find(name)
-        if known is not None and job in known[0].jobs and known[0].jobs[job].member is known[1]:
-            return self.shown_job(known[0], known[0].jobs[job])
-        found = next((j for j in await self.jobs(name) if j.id == job), None) if known is None else None
-        if found is None:
-            raise NotFound(f"experiment {name} has no job {job!r}")
-        return found
-
-    def shown_job(self, x: Experiment, job: Job) -> experiment_pb2.Job:
-        """A job of the core as it stands, and why it waits."""
-        return job_to_proto(x, job, self._waiting(x).job(job))
-
-    def _shown(self, x: Experiment, member: Member) -> experiment_pb2.Experiment:
-        return experiment_to_proto(x, member, self._live.clock(), self._waiting(x).experiment(member))
-
-    def _waiting(self, x: Experiment) -> Waiting:
-        return Waiting(x, self._live.core.cluster, self._live.clock(), self._live.absent(x.id))
-
-    async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
-        """The present state of the experiment and its jobs, then every change until it is over.
-
-        What a job waits for changes with others' doing: that is told within a second or two.
-        """
-        known = self._live.core.find(name)
-        if known is None:
-            yield experiment_pb2.WatchExperimentResponse(experiment=await self.show(name))
-            for job in await self.jobs(name):
-                yield experiment_pb2.WatchExperimentResponse(job=job)
-            return
-        x, member = known
-        watcher = self._live.watchers.add(name)
-        told = Told(self._live.core, x, member, self._live.clock, lambda: self._live.absent(x.id))
-        try:
-            for present in [job for job in x.jobs.values() if job.member is member]:
-                yield told.job(present)
-                for point in x.curve(present):
-                    yield experiment_pb2.WatchExperimentResponse(report=point_to_proto(present.id, point))
-            while True:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(AGAIN_SECONDS):
-                        await watcher.wait()
-                while watcher.jobs:
-                    changed = x.jobs.get(next(iter(watcher.jobs)))
-                    del watcher.jobs[next(iter(watcher.jobs))]
-                    if changed is not None:
-                        yield told.job(changed)
-                while watcher.reports:
-                    accepted = watcher.reports.popleft()
-                    for one in (accepted.report, accepted.combined):
-                        if one is not None:
-                            report = experiment_pb2.JobReport(job=accepted.job, report=report_to_proto(one))
-                            yield experiment_pb2.WatchExperimentResponse(report=report)
-                if watcher.changed:
-                    watcher.changed = False
-                    shown = told.experiment()
-                    over = shown.experiment.state in _OVER
-                    if over and not self._live.published(name):
-                        continue  # its end is told once it is journalled, with all that belongs to it
-                    yield shown
-                    if over and not (watcher.jobs or watcher.reports):
-                        return
-                for news in told.news():
-                    yield news
-        finally:
-            self._live.watchers.remove(name, watcher)
-
-    def cluster(self) -> experiment_pb2.GetClusterResponse:
-        """Where the other services answer."""
-        return experiment_pb2.GetClusterResponse(
-            epoch=self._live.journal.epoch,
-            appstat_address=self._appstat_address,
-            version=__version__,
-            trouble=self._live.journal.trouble,
-            now=self._live.clock(),
-        )
 
     # --------------------------------------------------------------------------------------------------------------- act
 
@@ -454,7 +304,7 @@ class FrontDoor:
         if refused:
             raise Conflict(refused[0])
         # The same id may have come twice at the same time.
-        return [self.shown_job(x, x.jobs[x.requested[each.request]]) for each in wanted if known(x, member, each)]
+        return [self.look.shown_job(x, x.jobs[x.requested[each.request]]) for each in wanted if known(x, member, each)]
 
     async def _change(self, event: Updated) -> None:
         refused = await self._live.operate(event)
@@ -469,7 +319,7 @@ class FrontDoor:
         """
         known = self._live.core.find(name)
         if known is None:
-            stream = (await self.show(name)).group or name
+            stream = (await self.look.show(name)).group or name
             async with self._locks.setdefault(f"load {stream}", asyncio.Lock()):
                 if self._live.core.find(name) is None:
                     apart, found = Core(), Recovered()

@@ -23,8 +23,8 @@ from hopyard.v1 import appstat_pb2, resource_manager_pb2
 if TYPE_CHECKING:
     from hopyard.serving import Background
     from hopyard.v1 import appstat_pb2_grpc
-    from hopyard_scheduler.frontdoor import FrontDoor
     from hopyard_scheduler.live import Live
+    from hopyard_scheduler.looking import Looking
     from hopyard_scheduler.sessions import Session, Sessions
 
 _LOG = logging.getLogger(__name__)
@@ -63,16 +63,16 @@ class Report:
 class Needs:
     """Who needs what: the core's books as they are at each moment, and what is read once of finished experiments."""
 
-    def __init__(self, live: Live, door: FrontDoor) -> None:
+    def __init__(self, live: Live, look: Looking) -> None:
         self._live = live
-        self._door = door
+        self._look = look
         self._finished: dict[str, set[str]] = {}
         self.experiments: dict[str, list[str]] = {}  # By group, since that is what owns snapshots.
         self.bundles: set[str] = set()
 
     async def look(self) -> None:
         """Reads which experiments there are, and their code."""
-        for found in await self._door.show_all():
+        for found in await self._look.show_all():
             self.experiments.setdefault(found.group or found.id, []).append(found.id)
             self.bundles.add(found.bundle)
 
@@ -81,7 +81,7 @@ class Needs:
         known = [name for name in experiments if name in self.experiments]
         while unread := [n for n in known if n not in self._live.core.experiments and n not in self._finished]:
             for name in unread:
-                jobs = [job for member in self.experiments[name] for job in await self._door.jobs(member)]
+                jobs = [job for member in self.experiments[name] for job in await self._look.jobs(member)]
                 self._finished[name] = {snapshot.sha256 for job in jobs for snapshot in job.snapshots}
 
     def has(self, owner: str, sha256: str) -> bool:
@@ -109,7 +109,7 @@ class Garbage:
     Args:
         live: The shell, whose core knows what is needed.
         sessions: The nodes that are connected.
-        door: Reads finished experiments.
+        look: Reads finished experiments.
         stub: AppStat.
         background: Where nodes are cleared that said hello with snapshots that the core does not know.
     """
@@ -118,13 +118,13 @@ class Garbage:
         self,
         live: Live,
         sessions: Sessions,
-        door: FrontDoor,
+        look: Looking,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         background: Background,
     ) -> None:
         self._live = live
         self._sessions = sessions
-        self._door = door
+        self._look = look
         self._stub = stub
         self._background = background
         self._strangers: dict[str, list[str]] = {}
@@ -146,7 +146,7 @@ class Garbage:
             Unavailable: AppStat is away; what was deleted so far is deleted.
         """
         async with self._one:
-            report, needs = Report(), Needs(self._live, self._door)
+            report, needs = Report(), Needs(self._live, self._look)
             await needs.look()
             await self._owned(report, needs, dry_run, older_than)
             await self._swept(report, dry_run, older_than, foreign)
@@ -171,7 +171,7 @@ class Garbage:
 
     async def _clear_strangers(self) -> None:
         try:
-            needs = Needs(self._live, self._door)
+            needs = Needs(self._live, self._look)
             await needs.look()
             await needs.read(needs.experiments)
         except HopyardError as error:

@@ -57,14 +57,7 @@ def need_fit(spec: ExperimentSpec, wishes: Wishes) -> None:
     Raises:
         InvalidInput: It does not; names the field.
     """
-    found = misfit(
-        spec.policy.label,
-        needs_data=wishes.needs_data,
-        shares=wishes.shares,
-        has_data=spec.data is not None,
-        program=spec.program,
-        provider=spec.snapshot.provider,
-    )
+    found = misfit(spec, needs_data=wishes.needs_data, shares=wishes.shares)
     if found is not None:
         raise InvalidInput(": ".join(found))
 

@@ -32,6 +32,7 @@ from hopyard_scheduler.inspecting import Inspections
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS, Live
 from hopyard_scheduler.loading import PlanReader
+from hopyard_scheduler.looking import Looking
 from hopyard_scheduler.outside import Generators
 from hopyard_scheduler.predictions import Predictions
 from hopyard_scheduler.predictors import Predictors
@@ -130,10 +131,9 @@ class SchedulerService:
         )
         self._carrier.welcomed = self._catalog.joined
         plans = PlanReader(appstat_pb2_grpc.SearchPlanServiceStub(self._appstat), self._appstat_stub)
-        self._door = FrontDoor(
-            self._live, self._generators, predictors, self._catalog, plans, self._appstat_stub, appstat
-        )
-        self._garbage = Garbage(self._live, self._sessions, self._door, self._appstat_stub, self._background)
+        look = Looking(self._live, self._appstat_stub, appstat)
+        self._door = FrontDoor(self._live, look, self._generators, predictors, self._catalog, plans, self._appstat_stub)
+        self._garbage = Garbage(self._live, self._sessions, look, self._appstat_stub, self._background)
         self._importer = Importer(self._live, self._door, self._appstat_stub)
         self._carrier.stranger = self._garbage.stranger
         self._add_servicers()

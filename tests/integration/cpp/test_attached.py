@@ -24,12 +24,7 @@ def agent(tmp_path: Path) -> Iterator[FakeAgent]:
 
 def test_a_script_without_a_checkpoint_is_suspended_without_one(cpp: Programs, agent: FakeAgent) -> None:
     process = agent.program(str(cpp.counter), "script", "--forget=0")
-    agent.start()
-    agent.reported(1)
-    agent.decide(wire.DECISION_CONTINUE, 1)
-    agent.reported(2)
-    agent.decide(wire.DECISION_SUSPEND, 2)
-    ended = agent.ended()
+    ended = agent.suspended(2)
     assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 2)
     assert not ended.HasField("snapshot")
     assert over(process) == (0, "left: 2\n", "")

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 import pytest
 
-from hopyard.criu import DumpFailedError, DumpRefusedError, gpu, proc
+from hopyard.criu import DumpFailedError, DumpRefusedError, RestoreFailedError, gpu, proc
 from hopyard.criu.job import MOUNT, DumpableJob
 from hopyard.criu.rooms import Rooms
 from hopyard.criu.tool import look
@@ -129,6 +129,37 @@ def test_a_program_that_ends_keeps_its_exit_code_through_a_snapshot(make: Make, 
         again = make()
         again.restore(tmp_path / "packed", info.sha256)
         assert again.poll() == code
+
+
+def test_a_restore_that_lost_a_process_fails_and_leaves_none(make: Make, tmp_path: Path) -> None:
+    first = make()
+    begin(first, 'import subprocess\nchild = subprocess.Popen(["sleep", "1000"])\n' + COUNT)
+    printed(first, 2)
+    first.signal(signal.SIGSTOP)
+    info = first.dump(tmp_path / "packed", {}, stopped=True, pending={})
+    whole = make()
+    assert whole.restore(tmp_path / "packed", info.sha256) == ({}, True)
+    assert [proc.name(pid).split()[-1] for pid in proc.tree(whole.pid())] == ["(python)", "(sleep)"]
+    tool = tmp_path / "criu"
+    tool.write_text(
+        f"""#!/bin/sh
+        {require_criu()} "$@" || exit
+        case "$*" in *--pidfile*)
+          for child in $(cat /proc/$(cat $(echo "$*" | sed 's/.*--pidfile \\([^ ]*\\).*/\\1/'))/task/*/children); do
+            kill -9 $child
+            until grep -q '^State:.Z' /proc/$child/status; do :; done
+          done
+        esac
+        """
+    )
+    tool.chmod(0o755)
+    lossy = make()
+    lossy._criu = look(tool)
+    with pytest.raises(
+        RestoreFailedError, match=r"^the process could not be restored: process \d+ \(sleep\) is missing$"
+    ):
+        lossy.restore(tmp_path / "packed", info.sha256)
+    assert not [pid for pid in proc.mounted(MOUNT, lossy.folder.name) if proc.running(pid)]
 
 
 def test_a_restore_for_which_memory_is_too_small_goes_through_the_disk(

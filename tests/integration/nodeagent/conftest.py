@@ -9,6 +9,7 @@ import pytest
 
 from hopyard.serving import Server
 from hopyard.v1 import appstat_pb2_grpc, resource_manager_pb2_grpc
+from tests.conftest import require_criu
 from tests.integration.nodeagent.cluster import Cluster
 from tests.integration.nodeagent.fakes import FakeScheduler, FakeStore
 
@@ -33,3 +34,9 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         finally:
             for server in servers:
                 await server.stop(grace=0)
+
+
+@pytest.fixture
+def criu() -> Path:
+    """The CRIU of this computer."""
+    return require_criu()

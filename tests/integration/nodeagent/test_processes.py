@@ -1,44 +1,19 @@
-"""Processes that are dumped and restored: on one agent and on another, with forks, faults and refusals."""
+"""Processes that are dumped and restored: on one agent and on another, with forks and refusals."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import shutil
-import subprocess
-import textwrap
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hopyard import bundle
-from hopyard.criu import proc
-from hopyard.criu.job import MOUNT
-from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.images import MEMORY
 from hopyard_nodeagent.keys import RunKey
-from tests.conftest import require_criu
-from tests.integration.nodeagent.cluster import Cluster, gone
-from tests.integration.nodeagent.test_process import start_agent
+from tests.integration.nodeagent.cluster import Cluster
+from tests.integration.nodeagent.dumping import SCRIPT, begin, begun, curve, nothing_left, suspended
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("criu")]
 
-SCRIPT = """
-import os, random, sys, hopyard
-
-rng = random.Random(hopyard.seed())
-x = 0.0
-children = []
-print("begins", flush=True)
-while True:
-    x += float(sys.argv[1]) * rng.gauss(0.0, 1.0)
-    hopyard.report(x=x, pid=os.getpid())
-    print("reported", x.hex(), flush=True)
-"""
 
 PRINTS = r"""
 import os, random, sys, time
@@ -52,98 +27,6 @@ while True:
     print("acc=%r" % x, flush=True)
     time.sleep(0.01)
 """
-
-
-@pytest.fixture(autouse=True)
-def criu() -> Path:
-    """The CRIU of this computer."""
-    return require_criu()
-
-
-def begin(
-    cluster: Cluster,
-    key: RunKey,
-    code: str,
-    *,
-    node: str = "a",
-    slot: int = 0,
-    log: bool = False,
-    step: float = 0.5,
-    provider: str = "criu",
-    command: tuple[str, ...] = ("python", "train.py", "{step}"),
-    snapshot: common_pb2.Snapshot | None = None,
-    **fields: Any,
-) -> None:
-    """Start a run of a script, or of a log program with the metrics acc and loss."""
-    folder = cluster.folder / "code-processes"
-    folder.mkdir(exist_ok=True)
-    (folder / "train.py").write_text(textwrap.dedent(code))
-    line = wire.CommandLine(arguments=command)
-    program = wire.RunProgram(bundle=cluster.store.add(bundle.pack(folder).data), snapshot_provider=provider, threads=1)
-    if log:
-        metrics = {"acc": r"acc=(\S+)", "loss": r"loss=(\S+)"}
-        program.log.CopyFrom(wire.LogProgram(command=line, metrics=metrics, metric="acc"))
-    else:
-        program.command.CopyFrom(line)
-    values = hyperparameters_to_proto({"step": step})
-    machine = f"{node}/{slot}"
-    # Any other agent of the test may have it.
-    peers = [agent.address for name, agent in cluster.agents.items() if snapshot is not None and name != node]
-    start = wire.StartRun(
-        machine=machine, hyperparameters=values, seed=7, world=1, program=program, snapshot_peers=peers, **fields
-    )
-    if snapshot is not None:
-        start.snapshot.CopyFrom(snapshot)
-    cluster.scheduler.send(node, key, start=start)
-
-
-def curve(cluster: Cluster, *keys: RunKey) -> dict[int, dict[str, float]]:
-    """Metrics by position of several runs of a job, none reported twice."""
-    found: dict[int, dict[str, float]] = {}
-    for key in keys:
-        for report in cluster.scheduler.reports(key):
-            if report.metrics:
-                assert report.position not in found
-                found[report.position] = dict(report.metrics)
-    return found
-
-
-def home_of(cluster: Cluster, node: str) -> str:
-    """What names an agent's data folder, and so its processes and images."""
-    return (cluster.folder / node / "agent.id").read_text().strip()
-
-
-def images_of(home: str) -> list[str]:
-    """Images in memory."""
-    return [str(path) for path in MEMORY.glob(f"hopyard-{home}/*")]
-
-
-def left(cluster: Cluster) -> list[str]:
-    """Processes and images that are left of any job of these agents."""
-    homes = [home_of(cluster, node) for node in cluster.agents]
-    processes = [proc.name(pid) for home in homes for pid in proc.mounted(MOUNT, home)]
-    return processes + [image for home in homes for image in images_of(home)]
-
-
-async def nothing_left(cluster: Cluster) -> None:
-    """Wait until nothing is left; what ends a run does not wait for the last of it."""
-    async with asyncio.timeout(20):
-        while left(cluster):  # noqa: ASYNC110 (nobody tells of it)
-            await asyncio.sleep(0.05)
-
-
-async def comes(condition: Callable[[], bool]) -> None:
-    """Wait for something on the disk or in memory."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 (nobody tells of it)
-            await asyncio.sleep(0.02)
-
-
-async def suspended(cluster: Cluster, key: RunKey, node: str, position: int) -> wire.RunEnded:
-    """Suspend a run at a position at which it waits."""
-    await cluster.scheduler.reported(key, position)
-    cluster.scheduler.decide(node, key, wire.DECISION_SUSPEND, position)
-    return await cluster.scheduler.ended(key)
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -177,14 +60,6 @@ async def test_five_suspensions_on_two_agents_change_nothing(cluster: Cluster, l
     texts = [cluster.log(node, key) for node, key in (("a", keys[0]), ("b", keys[0]))]
     assert [text.count("begins") for text in texts] == [1, 0]
     await nothing_left(cluster)
-
-
-async def begun(cluster: Cluster, **settings: Any) -> tuple[RunKey, common_pb2.Snapshot]:
-    """A job of one agent that was suspended at position 2."""
-    await cluster.agent("a", **settings)
-    first = RunKey("e1", "j1", 1, 0)
-    begin(cluster, first, SCRIPT, allowed=2)
-    return first, (await suspended(cluster, first, "a", 2)).snapshot
 
 
 async def test_one_image_restored_twice_is_a_fork(cluster: Cluster) -> None:
@@ -322,192 +197,3 @@ async def test_a_node_without_criu_says_so_of_a_snapshot_that_needs_it(cluster: 
     ended = await cluster.scheduler.ended(key)
     assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)
     assert "CRIU is switched off on this node" in ended.message
-
-
-def meddling(criu: Path, folder: Path, call: str, times: int, instead: str) -> str:
-    """A CRIU that does something else at the first `times` calls of a kind; `$REAL` is it, `$IMAGES` where it works."""
-    tool = folder / "meddling-criu"
-    tool.write_text(
-        f"""#!/bin/sh
-        REAL={criu}
-        IMAGES=$(echo " $* " | sed -n 's/.* -D \\([^ ]*\\) .*/\\1/p')
-        if [ "$1" = {call} ] && [ "$(ls {folder}/meddled-* 2>/dev/null | wc -l)" -lt {times} ]; then
-          touch {folder}/meddled-$$
-          {instead}
-        fi
-        exec $REAL "$@"
-        """
-    )
-    tool.chmod(0o755)
-    return str(tool)
-
-
-KILL = 'setsid $REAL "$@" & sleep 0.02; kill -9 $!; wait $!; exit 137'
-
-
-async def test_a_killed_dump_leaves_the_job_running_and_is_tried_again(
-    cluster: Cluster, tmp_path: Path, criu: Path
-) -> None:
-    tool = meddling(criu, tmp_path, "dump", 2, KILL)
-    await cluster.agent("a", criu=tool)
-    key = RunKey("e1", "j1", 1, 0)
-    begin(cluster, key, SCRIPT, allowed=2)
-    ended = await suspended(cluster, key, "a", 2)
-    assert (ended.reason, ended.snapshot.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 3), ended.message
-    assert "no snapshot at position 2: the dump failed: CRIU was killed by signal 9" in cluster.log("a", key)
-    second = RunKey("e1", "j1", 2, 0)
-    begin(cluster, second, SCRIPT, until=4, allowed=4, snapshot=ended.snapshot)
-    await cluster.scheduler.reported(second, 4)
-    assert list(curve(cluster, key, second)) == [1, 2, 3, 4]
-
-
-async def test_a_killed_restore_leaves_nothing_and_the_next_one_succeeds(
-    cluster: Cluster, tmp_path: Path, criu: Path
-) -> None:
-    tool = meddling(criu, tmp_path, "restore", 1, '$REAL "$@" & sleep 0.05; kill -9 $!; wait $!; exit 137')
-    _, snapshot = await begun(cluster, criu=tool)
-    second, third = RunKey("e1", "j1", 2, 0), RunKey("e1", "j1", 3, 0)
-    begin(cluster, second, SCRIPT, allowed=9, snapshot=snapshot)
-    ended = await cluster.scheduler.ended(second)
-    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)
-    assert "the process could not be restored" in ended.message
-    await nothing_left(cluster)
-    begin(cluster, third, SCRIPT, until=4, allowed=4, snapshot=snapshot)
-    await cluster.scheduler.reported(third, 4)
-    assert list(curve(cluster, third)) == [3, 4]
-
-
-@pytest.mark.parametrize("call", ["dump", "restore"])
-async def test_an_agent_that_is_killed_meanwhile_leaves_no_process(
-    cluster: Cluster, tmp_path: Path, criu: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    # CRIU works for ever, with processes in its hands.
-    slow = f"""$REAL "$@" & sleep 0.05; kill -STOP $!; touch {tmp_path}/slow; wait $!"""
-    monkeypatch.setenv("HOPYARD_CRIU", meddling(criu, tmp_path, call, 1, slow))
-    agent = await start_agent(cluster)
-    key, last = RunKey("e1", "j1", 1, 0), RunKey("e1", "j1", 2, 0)
-    begin(cluster, key, SCRIPT, allowed=2)
-    await cluster.scheduler.reported(key, 2)
-    cluster.scheduler.decide("a", key, wire.DECISION_SUSPEND, 2)
-    snapshot: common_pb2.Snapshot | None = None
-    if call == "restore":
-        snapshot = (await cluster.scheduler.ended(key)).snapshot
-        begin(cluster, last, SCRIPT, allowed=9, snapshot=snapshot)
-    async with asyncio.timeout(30):
-        while "slow" not in os.listdir(tmp_path):  # noqa: ASYNC110 (CRIU tells nobody)
-            await asyncio.sleep(0.02)
-    home = home_of(cluster, "a")
-    held = proc.mounted(MOUNT, home)
-    assert held
-    agent.kill()
-    await agent.wait()
-    for pid in held:
-        await gone(pid)
-    assert not [pid for pid in proc.mounted(MOUNT, home) if proc.running(pid)]
-    again = await start_agent(cluster, sessions=2)
-    third = RunKey("e1", "j1", 3, 0)
-    begin(cluster, third, SCRIPT, until=4, allowed=4, snapshot=snapshot)
-    await cluster.scheduler.reported(third, 4)
-    again.terminate()
-    assert await again.wait() == 0
-    assert not proc.mounted(MOUNT, home)
-    assert not images_of(home)
-
-
-async def test_a_damaged_image_is_not_restored_and_another_copy_is(cluster: Cluster) -> None:
-    _, snapshot = await begun(cluster)
-    await cluster.scheduler.until(lambda: snapshot.sha256 in cluster.store.blobs)
-    file = cluster.folder / "a" / "snapshots" / snapshot.sha256
-    await comes(lambda: not file.is_symlink())
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-    second, third = RunKey("e1", "j1", 2, 0), RunKey("e1", "j1", 3, 0)
-    begin(cluster, second, SCRIPT, allowed=9, snapshot=snapshot)
-    ended = await cluster.scheduler.ended(second)
-    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)
-    assert "load at position 2" in ended.message
-    begin(cluster, third, SCRIPT, until=4, allowed=4, snapshot=snapshot)
-    await cluster.scheduler.reported(third, 4)
-
-
-async def test_what_a_killed_agent_had_in_memory_alone_is_not_lost(cluster: Cluster) -> None:
-    _, snapshot = await begun(cluster)
-    file, home = cluster.folder / "a" / "snapshots" / snapshot.sha256, home_of(cluster, "a")
-    await comes(lambda: snapshot.sha256 in cluster.store.blobs and not file.is_symlink())
-    await cluster.agents["a"].stop()
-    cluster.store.blobs.clear()
-    # As it is when the agent dies right behind the word that the snapshot was taken.
-    memory = MEMORY / f"hopyard-{home}"
-    memory.mkdir()
-    shutil.move(file, memory / "some.packed")
-    file.symlink_to(memory / "some.packed")
-    await cluster.agent("a")
-    assert not memory.exists()
-    second = RunKey("e1", "j1", 2, 0)
-    begin(cluster, second, SCRIPT, until=4, allowed=4, snapshot=snapshot)
-    await cluster.scheduler.reported(second, 4)
-    assert list(curve(cluster, second)) == [3, 4]
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """A small disk."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-FILL = "dd if=/dev/zero of=$IMAGES/filler bs=64k 2>/dev/null"
-
-
-async def test_images_go_through_the_disk_when_memory_is_full(
-    cluster: Cluster, tmp_path: Path, criu: Path, small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hopyard_nodeagent.images.MEMORY", small)
-    tool = meddling(criu, tmp_path, "dump", 1, FILL)
-    _, snapshot = await begun(cluster, criu=tool)
-    assert snapshot.position == 2
-    assert any(name.startswith("meddled-") for name in os.listdir(tmp_path))
-    await comes(lambda: not [name for *_, names in os.walk(small) for name in names])
-
-
-async def test_a_full_disk_costs_the_snapshot_and_nothing_else(
-    cluster: Cluster, tmp_path: Path, criu: Path, small: Path
-) -> None:
-    await cluster.agent("a", data=small / "a", image_memory=0)
-    key = RunKey("e1", "j1", 1, 0)
-    begin(cluster, key, SCRIPT, allowed=2)
-    await cluster.scheduler.reported(key, 2)
-    filler = _filled(small)
-    ended = await suspended(cluster, key, "a", 2)
-    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 4)
-    assert not ended.HasField("snapshot")
-    assert (small / "a" / "logs" / "jobs" / "e1" / "j1.log").read_text().count("hopyard: no snapshot at position") == 3
-    filler.unlink()
-    second = RunKey("e1", "j1", 2, 0)
-    begin(cluster, second, SCRIPT, allowed=2)
-    snapshot = (await suspended(cluster, second, "a", 2)).snapshot
-    assert snapshot.position == 2
-    # Nor is there room to restore one; it stays good.
-    filler = _filled(small)
-    third, fourth = RunKey("e1", "j1", 3, 0), RunKey("e1", "j1", 4, 0)
-    begin(cluster, third, SCRIPT, allowed=9, snapshot=snapshot)
-    ended = await cluster.scheduler.ended(third)
-    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)
-    assert "No space left on device" in ended.message
-    filler.unlink()
-    begin(cluster, fourth, SCRIPT, until=4, allowed=4, snapshot=snapshot)
-    await cluster.scheduler.reported(fourth, 4)
-    assert list(curve(cluster, fourth)) == [3, 4]
-
-
-def _filled(disk: Path) -> Path:
-    """A file that leaves a disk with 1 MiB."""
-    filler = disk / "filler"
-    filler.write_bytes(bytes(shutil.disk_usage(disk).free - (1 << 20)))
-    return filler

@@ -15,17 +15,13 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput, Unavailable
-from hopyard_appstat.service import AppStatService
-from hopyard_hpgen.service import HpgenService
-from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.commands.events import tell
 from hopyard_scheduler.commands.replay import replay
 from hopyard_scheduler.remote import offline, remotes
 from hopyard_scheduler.remote.policy import Limits, RemotePolicy
 from hopyard_scheduler.remote.started import Started
-from hopyard_scheduler.service import SchedulerService
 from tests.integration.remote.rig import serving
+from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment
 
 REMOTE = "policy: {name: 'remote:far', evaluation_boundary: 2}\ngenerator: {name: random, seed: 4}"
@@ -38,52 +34,17 @@ class Mine(BanditPolicy):
 '''
 
 
-class Cluster:
-    """Services in this event loop; the scheduler can be started again."""
-
-    def __init__(self, data: Path) -> None:
-        self.appstat, self.hpgen, self.data = AppStatService(data=data / "appstat"), HpgenService(), data
-        self.scheduler: SchedulerService | None = None
-        self.agent: NodeAgent | None = None
-        self.address = ""
-
-    async def start(self, absence_seconds: float = 60.0) -> None:
-        port = int(self.address.rpartition(":")[2] or 0)
-        self.scheduler = SchedulerService(
-            appstat=self.appstat.address, hpgen=self.hpgen.address, port=port, absence_seconds=absence_seconds
-        )
-        self.address = await self.scheduler.start()
-        if self.agent is None:
-            machines = tuple(MachineSettings(id=f"n/{i}", cpus=1) for i in range(2))
-            self.agent = NodeAgent(
-                AgentSettings(node="n", scheduler=self.address, data=self.data / "agent", machines=machines)
-            )
-            await self.agent.start()
-
-    def policy(self, name: str) -> RemotePolicy:
-        assert self.scheduler is not None
-        found = self.scheduler._live.hosts[name]
-        assert isinstance(found, RemotePolicy)
-        return found
-
-    async def stop(self) -> None:
-        if self.agent is not None:
-            await self.agent.stop()
-        if self.scheduler is not None:
-            await self.scheduler.stop(1)
-        await self.hpgen.stop(1)
-        await self.appstat.stop(1)
+def policy_of(cluster: Restartable, name: str) -> RemotePolicy:
+    """What the scheduler has of an experiment's policy."""
+    found = cluster.live.hosts[name]
+    assert isinstance(found, RemotePolicy)
+    return found
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    found = Cluster(tmp_path)
-    await found.appstat.start()
-    await found.hpgen.start()
-    try:
+async def cluster(tmp_path: Path) -> AsyncIterator[Restartable]:
+    async with Restartable.on(tmp_path) as found:
         yield found
-    finally:
-        await found.stop()
 
 
 async def ended(client: AsyncClient, name: str) -> Experiment:
@@ -100,7 +61,7 @@ async def reported(client: AsyncClient, name: str, reports: int) -> None:
 
 @pytest.mark.timeout(240)
 async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
-    cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.start()
     async with AsyncClient(server=cluster.address) as client:
@@ -133,7 +94,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
 
 @pytest.mark.timeout(240)
 async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_killed(
-    cluster: Cluster, tmp_path: Path
+    cluster: Restartable, tmp_path: Path
 ) -> None:
     await cluster.start()
     serve = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", "mine:Mine"]
@@ -149,7 +110,7 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
         )
         created = await client.create(file)
         await reported(client, created.id, 1)
-        source = cluster.policy(created.id)._source
+        source = policy_of(cluster, created.id)._source
         assert isinstance(source, Started)
         for reports in (4, 12):
             await reported(client, created.id, reports)
@@ -165,7 +126,7 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
 
 @pytest.mark.timeout(240)
 async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
-    cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.start(absence_seconds=1.0)
     async with AsyncClient(server=cluster.address, patience=30) as client:
@@ -197,7 +158,7 @@ async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
 
 
 @pytest.mark.timeout(240)
-async def test_a_scheduler_that_is_started_anew_tells_all_again(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_scheduler_that_is_started_anew_tells_all_again(cluster: Restartable, tmp_path: Path) -> None:
     await cluster.start()
     async with AsyncClient(server=cluster.address, patience=60) as client:
         with serving("bandit", "--name", "far", "--server", cluster.address):

@@ -9,60 +9,17 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
-from hopyard_appstat.service import AppStatService
-from hopyard_hpgen.service import HpgenService
-from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
-from hopyard_scheduler.service import SchedulerService
 from tests.integration.replay.policies import Arrival
 from tests.integration.replay.test_commands import POLICY, Commands
+from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment
-
-
-class Restartable:
-    """A cluster whose scheduler can be started again."""
-
-    def __init__(self, data: Path) -> None:
-        self.appstat, self.hpgen, self.data = AppStatService(data=data / "appstat"), HpgenService(), data
-        self.scheduler: SchedulerService | None = None
-        self.agent: NodeAgent | None = None
-        self.address = ""
-
-    async def start(self) -> None:
-        """A scheduler, at the same address as the one before."""
-        port = int(self.address.rpartition(":")[2] or 0)
-        self.scheduler = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, port=port)
-        self.address = await self.scheduler.start()
-
-    async def restart(self) -> None:
-        assert self.scheduler is not None
-        await self.scheduler.stop(0)
-        await self.start()
-
-    async def stop(self) -> None:
-        if self.agent is not None:
-            await self.agent.stop()
-        if self.scheduler is not None:
-            await self.scheduler.stop(1)
-        await self.hpgen.stop(1)
-        await self.appstat.stop(1)
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Restartable]:
-    found = Restartable(tmp_path)
-    await found.appstat.start()
-    await found.hpgen.start()
-    try:
+    async with Restartable.on(tmp_path) as found:
         await found.start()
-        machines = (MachineSettings(id="n/0", cpus=1), MachineSettings(id="n/1", cpus=1))
-        found.agent = NodeAgent(
-            AgentSettings(node="n", scheduler=found.address, data=tmp_path / "agent", machines=machines)
-        )
-        await found.agent.start()
         yield found
-    finally:
-        await found.stop()
 
 
 async def paused(client: AsyncClient, name: str) -> Experiment:
@@ -79,18 +36,21 @@ async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
                 break
         # Now even the first at a position is terminated.
         monkeypatch.setattr(Arrival, "margin", -1.0)
-        await cluster.restart()
+        await cluster.halt()
+        await cluster.start()
         shown = await paused(client, created.id)
         assert shown.reason.startswith("policy error: it decides otherwise than it did: event ")
         assert "now it is TERMINATE" in shown.reason
         listed = await client.experiments()
         assert [one.reason for one in listed] == [shown.reason]
 
-        await cluster.restart()
+        await cluster.halt()
+        await cluster.start()
         assert (await client.get(created.id)).reason == shown.reason
         await client.resume(created.id)
         assert (await client.get(created.id)).state is not ExperimentState.PAUSED
-        await cluster.restart()
+        await cluster.halt()
+        await cluster.start()
         ended = await client.wait(created.id, 40)
         assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
         commands = Commands(cluster.address, capfd)
@@ -113,7 +73,8 @@ async def test_an_unchanged_policy_is_not_paused_by_a_restart(
             async for _ in client.watch(created.id):
                 if len(await client.statistics(created.id)) > seen:
                     break
-            await cluster.restart()
+            await cluster.halt()
+            await cluster.start()
         ended = await client.wait(created.id, 40)
         assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
         replayed = await Commands(cluster.address, capfd).replay(created.id, as_json=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from hopyard.client import AsyncClient
-from hopyard.client.types import Experiment, ExperimentState, Job, JobReport, JobState
+from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState
 from hopyard_scheduler.journal import Journal
 from tests.integration.scheduler.conftest import experiment
 
@@ -50,3 +51,21 @@ async def test_the_last_states_come_before_the_end(client: AsyncClient, tmp_path
             assert reports == {(job, position) for job in ("1", "2") for position in (1, 2)}
         else:
             assert {job.state for job in jobs.values()} == {JobState.FAILED}
+
+
+async def test_jobs_for_which_there_is_no_configuration_are_gone_for_a_watcher_too(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    file = experiment(tmp_path / "e", jobs=9, length=2, more="generator: grid")
+    file.write_text(re.sub(r"(?m)^space: .*$", "space: {x: {choice: [0.1, 0.2]}, pace: 0.0}", file.read_text()))
+    created = await client.create(file)
+    seen: dict[str, Job] = {}
+    gone: set[str] = set()
+    async for change in client.watch(created.id):
+        if isinstance(change, Job):
+            seen[change.id] = change
+        elif isinstance(change, JobGone):
+            assert seen.pop(change.job).state is JobState.CREATING
+            gone.add(change.job)
+    assert gone
+    assert set(seen) == {job.id for job in await client.jobs(created.id)} == {"1", "2"}

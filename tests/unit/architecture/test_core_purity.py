@@ -10,7 +10,7 @@ import pytest
 from tests.unit.architecture.tree import PACKAGES, ROOT
 
 CORE = ROOT / PACKAGES["hopyard_scheduler"] / "core"
-VOCABULARY = ROOT / PACKAGES["hopyard"] / "policy" / "vocabulary.py"
+VOCABULARY = ROOT / PACKAGES["hopyard"] / "policy" / "vocabulary"
 ALLOWED_OWN = ("hopyard_scheduler.core", "hopyard.policy.vocabulary")
 
 # Built-ins that do I/O or whose results differ from process to process.
@@ -41,7 +41,7 @@ def impurities(source: str, where: str) -> Iterator[str]:
 
 
 def deterministic_modules() -> list[Path]:
-    return [*sorted(CORE.rglob("*.py")), VOCABULARY]
+    return [*sorted(CORE.rglob("*.py")), *sorted(VOCABULARY.rglob("*.py"))]
 
 
 @pytest.mark.parametrize("path", deterministic_modules(), ids=lambda path: path.relative_to(ROOT).as_posix())

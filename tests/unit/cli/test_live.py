@@ -16,7 +16,7 @@ from hopyard.cli.live import LiveModel, render
 from hopyard.cli.live.plain import plain_line
 from hopyard.cli.live.render import interesting
 from hopyard.cli.live.style import EXPERIMENT, JOB
-from hopyard.client.types import Experiment, ExperimentState, Job, JobReport, JobState, Metric, Point, Report
+from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Metric, Point, Report
 
 METRIC = Metric("accuracy", "max")
 
@@ -87,6 +87,13 @@ def test_rows_are_bounded_and_the_most_interesting_come_first() -> None:
     lines = drawn(made, 90, 12)
     assert len(lines) <= 12
     assert lines[-1].startswith("and 46 more jobs: 46 completed")
+
+
+def test_a_job_that_is_no_more_is_not_counted() -> None:
+    made = model(job("1"), job("2", JobState.CREATING))
+    assert made.counts() == {JobState.CREATING: 1, JobState.RUNNING: 1}
+    made.apply(JobGone("2"), 100.0)
+    assert made.counts() == {JobState.RUNNING: 1}
 
 
 @pytest.mark.parametrize("width", [30, 50, 60, 80, 100, 140])

@@ -132,6 +132,7 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path, capsys: pytest.CaptureFi
         ("space: {x: {uniform: [0, 1]}}\nstop: {max_iterations: 3}\ngenerator: random\n", "stop: needs jobs or max_time"),
         ("space: {x: {uniform: [0, 1]}}\nstop: {max_iterations: 3, max_time: 1h}\ngenerator: random\n", "stop.jobs is missing"),
         ("space: {x: {uniform: [0, 1]}}\nstop: {max_iterations: 3}\n", "uniform needs count or step"),
+        (SPACE + "policy: {name: stage_tree, tuner: mop}\n", ":6: policy.tuner: stage_tree: tuner is mop, which sends jobs"),
         (SPACE + "policy: {name: asha, eta: 1}\n", ":6: policy.eta: asha: eta is 1; it must be a whole number of at least 2"),
     ],
 )  # fmt: skip

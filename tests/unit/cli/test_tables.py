@@ -62,6 +62,12 @@ def test_of_equal_jobs_the_experiment_s_best_stands_first() -> None:
     assert [line.split()[0] for line in lines[1:4]] == ["2", "1", "3"]
 
 
+def test_a_job_is_as_far_as_what_others_trained_for_it() -> None:
+    shared = Job("e1", "4", JobState.PENDING, "", {"lr": 0.3}, 0, best_value=0.4, best_position=2, shared_position=3)
+    lines = shown(tables.jobs_table(EXPERIMENT, [*JOBS, shared]))
+    assert next(line for line in lines if line.startswith("4")).split()[3:6] == ["3/9", "0.4", "2"]
+
+
 def test_jobs_on_machines_are_shown_with_all_of_them() -> None:
     running = Job("e1", "4", JobState.RUNNING, "", {"lr": 0.3}, 5, machines=("a/0", "b/1"))
     lines = shown(tables.jobs_table(EXPERIMENT, [*JOBS, running]))

@@ -7,7 +7,17 @@ import math
 import pytest
 
 from hopyard.client import converters
-from hopyard.client.types import Experiment, ExperimentState, JobReport, JobState, Metric, NodeState, Report, Statistic
+from hopyard.client.types import (
+    Experiment,
+    ExperimentState,
+    JobGone,
+    JobReport,
+    JobState,
+    Metric,
+    NodeState,
+    Report,
+    Statistic,
+)
 from hopyard.errors import Internal, InvalidInput
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
@@ -77,6 +87,7 @@ def test_changes() -> None:
     report = experiment_pb2.JobReport(job="1", report=common_pb2.Report(position=2, metrics={"loss": 0.5}))
     change = converters.change(experiment_pb2.WatchExperimentResponse(report=report))
     assert change == JobReport("1", Report(2, {"loss": 0.5}))
+    assert converters.change(experiment_pb2.WatchExperimentResponse(job_gone="7")) == JobGone("7")
     assert converters.change(experiment_pb2.WatchExperimentResponse()) is None
 
 

@@ -173,6 +173,13 @@ class Rig:
     def stored(self, position: int, name: str = "1", attempt: int | None = None, sha256: str = "") -> list[Effect]:
         return self.say(self.key(name, attempt), SnapshotStored(position, sha256 or f"s{position}"))
 
+    def kept(self, *positions: int) -> None:
+        """Lets job 1 report and save at each position; all that it saved is stored."""
+        for position in positions:
+            self.report(position)
+            self.taken(position)
+            self.stored(position)
+
     def ended(
         self, reason: RunEndReason, position: int, saved: SnapshotInfo | None = None, name: str = "1", rank: int = 0
     ) -> list[Effect]:

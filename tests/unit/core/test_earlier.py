@@ -67,7 +67,7 @@ def test_a_job_is_complete_with_an_earlier_one_s_results_and_has_no_run(rig: Rig
 def test_a_job_that_is_answered_on_its_way_trains_from_where_it_has_a_state(rig: Rig) -> None:
     rig.command(AnswerJob("1", "old/1", 2, completes=False))
     job = rig.job("1")
-    assert (job.state, job.position, job.high_water) == (JobState.PENDING, 0, 2)
+    assert (job.state, job.position, job.high_water, job.shared) == (JobState.PENDING, 0, 2, 2)
     rig.start("1", "n1/0")
     rig.report(1, 0.1)
     rig.report(2, 0.3)
@@ -76,6 +76,7 @@ def test_a_job_that_is_answered_on_its_way_trains_from_where_it_has_a_state(rig:
     ]
     rig.report(3, 0.9)
     assert curve(rig, "1") == [(1, 0.1), (2, 0.2), (3, 0.9)]
+    assert job.shared == 0
 
 
 def test_results_that_are_not_there_are_refused(rig: Rig) -> None:

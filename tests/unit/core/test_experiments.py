@@ -237,6 +237,23 @@ def test_a_job_is_answered_from_anothers_results(rig: Rig) -> None:
     assert rig.x.founder.generator_calls[-1] == told
 
 
+def test_how_far_others_results_count_for_a_job_is_known_until_it_is_there_itself(rig: Rig) -> None:
+    for position in (1, 2, 3):
+        rig.report(position)
+    rig.create()
+    own, other = rig.job("2"), rig.job("1")
+    rig.command(AnswerJob("2", "1", 2, completes=False))
+    assert (own.position, own.shared, other.shared) == (0, 2, 0)
+    rig.start("2", "n1/1")
+    rig.report(1, name="2")
+    rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1), name="2")
+    assert (own.position, own.shared) == (1, 2)
+    rig.start("2", "n1/1")
+    rig.report(3, name="2")
+    rig.ended(RunEndReason.LOST, 3, name="2")
+    assert (own.position, own.high_water, own.shared) == (1, 3, 0)  # What a lost run had trained is trained again.
+
+
 def test_labels_order_the_idle_jobs(rig: Rig) -> None:
     for _ in range(3):
         rig.create()
@@ -251,9 +268,7 @@ def test_a_lost_node_rewinds_its_job_to_the_newest_stored_snapshot() -> None:
     rig = Rig(machines=1, keep_latest=2)
     rig.create()
     rig.start("1")
-    rig.report(1)
-    rig.taken(1)
-    rig.stored(1)
+    rig.kept(1)
     rig.report(2)
     rig.taken(2)
     rig.expire("n1")
@@ -385,10 +400,7 @@ def test_a_restored_core_goes_on_where_the_lost_one_stopped(rig: Rig) -> None:
 
 
 def test_what_was_to_be_deleted_from_the_store_is_deleted_after_a_recovery(rig: Rig) -> None:
-    for position in (1, 2):
-        rig.report(position)
-        rig.taken(position)
-        rig.stored(position)
+    rig.kept(1, 2)
     core, _ = restored(rig)
     assert [e for e in core.recovered() if isinstance(e, ForgetSnapshot)] == [ForgetSnapshot("x", "s1", (), True)]
 

@@ -122,9 +122,7 @@ def saved(rig: Rig) -> None:
     """Job 1 waits at 6 with a snapshot on its node, and one at 3 in the store."""
     rig.create()
     rig.start()
-    rig.report(3)
-    rig.taken(3)
-    rig.stored(3)
+    rig.kept(3)
     rig.report(6)
     rig.ended(RunEndReason.SUSPENDED, 6, snapshot(6))
 

@@ -205,18 +205,13 @@ def test_what_is_left_above_the_share_after_the_deadline_is_looked_at_again() ->
 def test_bytes_that_another_experiment_needs_lose_an_owner_and_no_copy(rig: Rig) -> None:
     rig.feed(ExperimentCreated(rig.now, "y", settings()))
     rig.core.experiments["y"].snapshots.taken("1", snapshot(1), "n1", 1)
-    for position in (1, 2):
-        rig.report(position)
-        rig.taken(position)
-        rig.stored(position)
+    rig.kept(1, 2)
     assert rig.of(ForgetSnapshot) == [ForgetSnapshot("x", "s1", (), True)]
 
 
 def test_a_recovery_deletes_again_only_what_the_last_batch_may_have_missed(rig: Rig) -> None:
     for position in (1, 2, 3):
-        rig.report(position)
-        rig.taken(position)
-        rig.stored(position)
+        rig.kept(position)
         if position == 2:
             rig.now += FORGET_AGAIN_SECONDS + 1
     core = Core()
@@ -259,9 +254,7 @@ def test_a_copy_that_made_room_is_not_believed_there_and_the_job_goes_on_from_th
     rig.join("n2")
     rig.create()
     rig.start("1", "n1/0")
-    rig.report(1)
-    rig.taken(1)
-    rig.stored(1)
+    rig.kept(1)
     rig.report(2)
     rig.taken(2)
     rig.feed(NodeEvicted(rig.now, "n1", ("s1", "s2", "unknown")))
@@ -285,9 +278,7 @@ def test_another_experiment_s_copy_is_as_good_until_it_makes_room() -> None:
     rig = Rig(machines=1)
     rig.create()
     rig.start("1", "n1/0")
-    rig.report(1)
-    rig.taken(1)
-    rig.stored(1)
+    rig.kept(1)
     rig.report(2)
     rig.taken(2)
     rig.join("n2", snapshots=("s2",))  # Equal bytes, taken there by another experiment that the store has them for.

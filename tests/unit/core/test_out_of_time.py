@@ -81,9 +81,7 @@ def test_its_policy_hears_of_every_run_before_it_is_over() -> None:
     rig = searching()
     over(rig)
     rig.hold = True
-    rig.report(2)
-    rig.taken(2)
-    rig.stored(2)
+    rig.kept(2)
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     assert rig.x.snapshots.settled
     assert rig.x.phase is Phase.ENDING
@@ -98,9 +96,7 @@ def test_its_policy_hears_of_every_run_before_it_is_over() -> None:
 
 def test_a_run_that_reaches_no_boundary_is_ended_all_the_same_and_its_job_goes_back() -> None:
     rig = searching()
-    rig.report(2)
-    rig.taken(2)
-    rig.stored(2)
+    rig.kept(2)
     rig.report(3)
     over(rig)
     timer = "core/kill/1.1"

@@ -106,9 +106,7 @@ def test_what_was_shipped_before_it_was_deleted_and_taken_anew_is_not_believed(r
 def test_what_was_shipped_although_nobody_needs_it_any_more_is_deleted(rig: Rig) -> None:
     killed(rig, "s1")
     rig.start("1", "n1/0")
-    rig.report(2)
-    rig.taken(2)
-    rig.stored(2)
+    rig.kept(2)
     assert shipped(rig, 1) == [ForgetSnapshot("x", "s1", (), True), AcknowledgeShipment("n1", "x", 1)]
 
 

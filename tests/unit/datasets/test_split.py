@@ -176,5 +176,7 @@ def test_what_is_no_manifest_is_refused(text: str) -> None:
 def test_a_url_without_a_manifest_says_so(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is nothing; `hopyard data split` writes it"):
         manifest_at(f"file://{tmp_path}")
+    with pytest.raises(NotFound, match=r"/no%20such: there is no such folder$"):
+        manifest_at(f"file://{tmp_path}/no%20such")
     with pytest.raises(InvalidInput, match="nonsense://x"):
         manifest_at("nonsense://x")

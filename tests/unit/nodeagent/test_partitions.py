@@ -139,6 +139,8 @@ async def test_a_url_is_got_once_and_kept_under_its_name(tmp_path: Path) -> None
     assert await Remote(tmp_path / "kept", None).get(url, name, size) == (path, False)
     with pytest.raises(NotFound, match="there is nothing"):
         await remote.get(url, "", 0)
+    with pytest.raises(NotFound, match=r"/none: there is no such folder$"):
+        await remote.get(f"file://{tmp_path}/none/x", "", 0)
     with pytest.raises(InvalidInput, match="no store is known"):
         await remote.get("nonsense://a/b", "", 0)
 

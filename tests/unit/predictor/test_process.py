@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from hopyard.predictor import Curve, Prediction, Predictor, Question
-from hopyard.predictor.process import answer
+from hopyard.predictor.process import begin
 from hopyard.predictor.wire import question_to_json
+from hopyard.runner import frames
 from hopyard.v1 import resource_manager_pb2 as wire
 
 QUESTION = question_to_json(Question(Curve((1, 2), (0.1, 0.2)), horizon=4)).encode()
@@ -23,13 +25,23 @@ class Raising(Predictor):
         raise ValueError(self._text)
 
 
+def answered(text: str) -> dict[str, Any]:
+    """What the process says to a question at which its predictor raises this."""
+    wanted = {"name": f"{__name__}:Raising", "parameters": {"text": text}, "path": []}
+    asked = iter([json.dumps(wanted).encode(), QUESTION])
+    said: list[dict[str, Any]] = []
+    frames.serve(begin, lambda: next(asked, None), said.append)
+    assert said[0] == {"reads": "nothing"}
+    return said[1]
+
+
 def test_an_error_with_half_a_character_can_be_sent() -> None:
-    error = answer(Raising("half \ud800 of one"), QUESTION)["error"]
+    error = answered("half \ud800 of one")["error"]
     assert error.startswith("Raising: ValueError: half \\ud800 of one (test_process.py:")
     assert wire.NodeAnswer(ticket="e/1", error=error).error == error
 
 
 def test_an_error_of_any_length_is_cut() -> None:
-    said = answer(Raising("long" * 10_000_000), QUESTION)
+    said = answered("long" * 10_000_000)
     assert said["error"].startswith("Raising: ValueError: longlong")
     assert len(json.dumps(said)) < 10_000

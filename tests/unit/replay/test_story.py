@@ -1,23 +1,19 @@
-"""Every event has its sentence, and the sentences say what happened."""
+"""Every event has its sentence, and the sentences say what policies and people did."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 
 from hopyard.policy.vocabulary import (
     AllocateJobs,
-    AmendRun,
     Answer,
     AnswerReady,
     ApplicationStat,
     Call,
     Command,
     CreateJob,
-    Decision,
-    DecisionKind,
     EndExperiment,
     ExperimentChange,
     ForkJob,
@@ -30,7 +26,6 @@ from hopyard.policy.vocabulary import (
     RequestMade,
     RunEnd,
     RunEndReason,
-    RunMode,
     ShareChange,
     StartJob,
     TerminateJob,
@@ -38,111 +33,36 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_scheduler import words
 from hopyard_scheduler.core.events import (
-    Amended,
     Answered,
     ClusterEvent,
-    CopiesEvicted,
-    DataChanged,
-    Ended,
     Event,
     ExperimentEvent,
-    Imported,
-    JobHeld,
     JobOperated,
-    MachineRecalled,
     MemberJoined,
-    NodeBack,
     NodeDrained,
-    NodeDraining,
     NodeEvicted,
     NodeExpired,
     NodeJoined,
-    NodeLost,
     Operated,
     PolicyFailed,
-    Reports,
     Requested,
     RunBody,
     RunMessage,
     ShareSet,
-    SnapshotShipped,
-    SnapshotStored,
-    Started,
     TimerElapsed,
     Updated,
 )
 from hopyard_scheduler.core.model import HOLD
 from hopyard_scheduler.core.running import kill_timer
-from hopyard_scheduler.core.values import MachineSpec, PlacedData, PlacedPartition
+from hopyard_scheduler.core.values import MachineSpec
 from hopyard_scheduler.replaying import OBJECTION
-from hopyard_scheduler.story import Line, Story
-from tests.unit.core.rig import Rig, settings, snapshot
-
-
-def told(rig: Rig) -> list[Line]:
-    """The whole story of a rig's experiment."""
-    story = Story()
-    return [story.tell(event) for event in rig.journal]
-
-
-def last(rig: Rig, kind: type[Event] = RunMessage) -> str:
-    """What the last event of a kind says."""
-    return [line.text for line in told(rig) if line.kind == kind.__name__][-1]
-
-
-def quiet(rig: Rig, event: Event) -> str:
-    """The sentence of an event that is fed to the rig, without what the policy is told afterwards."""
-    before = len(rig.journal)
-    rig.feed(event)
-    return told(rig)[before].text
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig(machines=2)
-
-
-# ---------------------------------------------------------------------------------------------------------- completeness
-
-
-def _eventful() -> Rig:
-    """An experiment with every class of event and of message in its journal."""
-    rig = Rig(machines=2, data=PlacedData("d", (PlacedPartition("train/0"),)), max_seconds=1e6, grace=5.0)
-    rig.create()
-    rig.create(0.2)
-    rig.command(CreateJob(str(rig.x.ordinals + 1)))
-    rig.feed(Answered(rig.now, "x", f"create/{rig.x.ordinals}", {"lr": 0.3}))
-    rig.start("1", "n1/0", until=6)
-    rig.report(1)
-    rig.taken(1)
-    rig.stored(1)
-    rig.command(AmendRun("1", "t1", until=8))
-    rig.say(rig.key(), Amended("t1", True, 1))
-    rig.join("n1", 2, runs=(rig.key(),), snapshots=("s1",))
-    rig.feed(JobHeld(rig.now, "x", "2", True))
-    rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
-    rig.feed(Updated(rig.now, "x", "u", more_jobs=2, weight=2.0, target=0.99, cleared=("slots",)))
-    rig.feed(NodeDraining(rig.now, "x", "n9"))
-    rig.feed(MachineRecalled(rig.now, "x", "n9/0"))
-    rig.feed(DataChanged(rig.now, "x", (PlacedPartition("train/0", places={"n1": "/a"}),)))
-    rig.feed(MemberJoined(rig.now, "x", "y", settings()))
-    rig.feed(Operated(rig.now, "x", "pause"))
-    rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
-    rig.join("n1", 2, "b", snapshots=("s1", "s2"))
-    rig.feed(SnapshotShipped(rig.now, "x", "n1", 1, "1", 2, "s2"))
-    rig.feed(NodeEvicted(rig.now, "n1", ("s2", "unknown")))
-    rig.feed(Operated(rig.now, "x", "resume"))
-    rig.expire("n1")
-    rig.feed(TimerElapsed(1e9, "x", "policy/keep"))
-    rig.hold = True
-    rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
-    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "Mine on up-call 9: ValueError: no"))
-    rig.feed(Imported(rig.now, "x", "import", ("s2",)))
-    return rig
+from hopyard_scheduler.story import Story
+from tests.unit.core.rig import Rig, settings
+from tests.unit.replay.telling import eventful, last, quiet, told
 
 
 def test_every_event_of_an_experiment_has_a_sentence() -> None:
-    rig = _eventful()
+    rig = eventful()
     lines = told(rig)
     assert {line.kind for line in lines} == {cls.__name__ for cls in get_args(ExperimentEvent)}
     bodies = {type(event.body) for event in rig.journal if isinstance(event, RunMessage)}
@@ -152,35 +72,6 @@ def test_every_event_of_an_experiment_has_a_sentence() -> None:
         assert line.text.strip()
         assert "repetition" not in line.text
         assert "None" not in line.text, line
-
-
-def test_a_node_that_comes_back_late(rig: Rig) -> None:
-    rig.create()
-    rig.start("1", "n1/0")
-    rig.report(1)
-    key = rig.key()
-    rig.expire("n1")
-    rig.join("n1", 2, runs=(key,))
-    assert last(rig, NodeBack) == (
-        "node n1 is back with 1 run and 0 snapshots of this experiment; run 1 of job 1, which node n1 still has, is ended "
-        "there, and what it said meanwhile is refused; that run was given up"
-    )
-    rig.start("1", "n1/0")
-    assert words.unwanted("n1", key, rig.job().attempt).endswith("; the job is at attempt 2")
-
-
-def test_a_snapshot_that_a_killed_agent_left_behind(rig: Rig) -> None:
-    rig.create()
-    rig.start("1", "n1/0")
-    rig.report(1)
-    rig.taken(1)
-    rig.join("n1", 2, "b", snapshots=("s1",))
-    assert "node n1 is told to bring the snapshot of job 1 at 1 to the store" in last(rig, NodeBack)
-    answer = SnapshotShipped(rig.now, "x", "n1", 1, "1", 1, "s1", "the store is full")
-    assert quiet(rig, answer) == "node n1 could not bring the snapshot of job 1 at 1 to the store: the store is full"
-    rig.join("n1", 2, "c", snapshots=("s1",))
-    answer = replace(answer, order=2, error="")
-    assert quiet(rig, answer) == "node n1 brought the snapshot of job 1 at 1 to the store"
 
 
 def test_every_event_of_the_cluster_has_a_sentence() -> None:
@@ -247,92 +138,6 @@ def test_up_calls_are_told_with_what_they_carry() -> None:
         "told that the experiment is retargeted",
         "told that the time of t has come",
     ]
-
-
-# ------------------------------------------------------------------------------------------------------------- sentences
-
-
-def test_a_start_says_where_which_attempt_and_from_what(rig: Rig) -> None:
-    rig.create()
-    rig.start("1", "n1/0", until=5, allowed=3)
-    start, up = told(rig)[-2:]
-    assert start.text.endswith(
-        "the policy starts job 1 on n1/0 up to 5 without a decision before 3 (attempt 1, from the start)"
-    )
-    assert up.text == "run 1 of job 1 is up from the start"
-
-
-def test_reports_and_decisions(rig: Rig) -> None:
-    rig.create()
-    rig.start()
-    rig.script = lambda call: (Decision(DecisionKind.CONTINUE, 8) if isinstance(call, IterationFinish) else None, [])
-    rig.report(6, 0.91)
-    texts = [line.text for line in told(rig)[-3:]]
-    assert texts == [
-        "run 1 of job 1 reported 6: score 0.91",
-        "the policy was told of job 1 at 6",
-        "the policy was asked about job 1 at 6 and decided CONTINUE up to 8",
-    ]
-
-
-def test_a_lost_node_tells_what_was_lost_and_where_it_goes_on(rig: Rig) -> None:
-    rig.create()
-    rig.start(until=9)
-    rig.report(5)
-    rig.taken(5)
-    rig.stored(5)
-    rig.report(7)
-    before = len(rig.journal)
-    rig.expire("n1")
-    assert told(rig)[before].text == (
-        "node n1 is lost, so run 1 of job 1 was lost at 7; job 1 is SUSPENDED and goes on from the snapshot at 5"
-    )
-
-
-def test_a_hop_says_where_from_and_a_lost_snapshot_what_that_means() -> None:
-    rig = Rig(machines=1, ship_every=0)
-    rig.join("n2")
-    rig.create()
-    rig.start("1", "n1/0", until=1)
-    rig.report(1, at_until=True)
-    rig.ended(RunEndReason.UNTIL, 1, snapshot(1))
-    rig.command(StartJob("1", ("n2/0",), until=2, inputs={"n2/0": "b"}, preemptible=False))
-    assert told(rig)[-1].text.endswith(
-        "the policy starts job 1 on n2/0 up to 2 with b not to be preempted (attempt 2, from the snapshot at 1 on n1)"
-    )
-    rig.say(rig.key(), Started(1, 2048))
-    assert last(rig) == "run 2 of job 1 is up from the snapshot at 1, 2.0 KiB of it from another agent"
-    rig.report(2, at_until=True)
-    rig.ended(RunEndReason.UNTIL, 2, snapshot(2))
-    rig.expire("n2")
-    assert last(rig, NodeLost) == (
-        "node n2 is lost; job 1 goes back to its snapshot at 1: the one at 2 was nowhere else"
-    )
-
-
-def test_a_late_message_of_an_old_attempt_is_told_as_refused(rig: Rig) -> None:
-    rig.create()
-    rig.start(until=9)
-    rig.report(5)
-    old = rig.key()
-    rig.expire("n1")
-    rig.join("n2")
-    rig.start("1", "n2/0")
-    rig.say(old, Reports((Report(6, {"score": 0.1}),)))
-    assert last(rig) == "a late message of run 1 of job 1 was refused (reported 6: score 0.1); the job is at attempt 2"
-
-
-def test_what_is_trained_again_and_differs_is_told(rig: Rig) -> None:
-    rig.create()
-    rig.start(until=9)
-    rig.report(5, 0.5)
-    rig.expire("n1")
-    rig.join("n2")
-    rig.start("1", "n2/0")
-    rig.report(5, 0.6)
-    assert last(rig).startswith(
-        "run 2 of job 1 reported 5: score 0.6 (again) (position 5 was trained again and differs"
-    )
 
 
 def test_a_refused_command_says_why(rig: Rig) -> None:
@@ -403,28 +208,6 @@ def test_in_a_group_it_is_said_whose_terms_and_whose_jobs(rig: Rig) -> None:
     assert forked == "forks job 8 for experiment y from job 1 at 4 with lr=0.5"
 
 
-def test_an_end_says_where_the_job_stands(rig: Rig) -> None:
-    rig.create()
-    rig.start(until=4)
-    rig.report(4, at_until=True)
-    before = len(rig.journal)
-    rig.ended(RunEndReason.UNTIL, 4, snapshot(4))
-    assert told(rig)[before].text == (
-        "run 1 of job 1 left its machine at 4 (UNTIL, its state saved): told; "
-        "job 1 is SUSPENDED and goes on from the snapshot at 4: reached position 4"
-    )
-
-
-def test_a_job_that_is_trained_to_its_end_leaves_and_is_not_suspended() -> None:
-    rig = Rig(max_position=4)
-    rig.create()
-    rig.start(until=4)
-    rig.report(4, at_until=True)
-    told_ = "; ".join(line.text for line in told(rig))
-    assert "job 1 leaves its machine: has no more to train, saving" in told_
-    assert "SUSPEND" not in told_
-
-
 def test_a_line_about_one_job_leaves_the_others_out() -> None:
     rig = Rig(machines=2)
     rig.create()
@@ -437,95 +220,14 @@ def test_a_line_about_one_job_leaves_the_others_out() -> None:
     assert line.about("3") is None
 
 
-def test_bodies_that_a_rig_does_not_say() -> None:
-    rig = Rig(machines=2)
-    rig.create()
-    rig.command(StartJob("1", ("n1/0", "n1/1"), mode=RunMode.TRAIN))
-    rig.say(rig.key(rank=1), Started(0))
-    assert last(rig) == "run 1 of job 1 (rank 1) is up from the start"
-    rig.command(AmendRun("1", "t", until=9))
-    rig.say(rig.key(), Amended("t", False, 9))
-    assert "run 1 of job 1 was already at 9: amendment t came too late" in [line.text for line in told(rig)]
-    before = len(rig.journal)
-    rig.say(rig.key(), Ended(RunEndReason.FAILED, 3, None, True, "train at position 3: ValueError: no\n  File ..."))
-    assert told(rig)[before].text == "run 1 of job 1 failed at 3: train at position 3: ValueError: no"
-
-
 def test_terms_and_answers() -> None:
-    rig = _eventful()
+    rig = eventful()
     texts = [line.text for line in told(rig)]
     assert "a person changed the terms: 2 more jobs, target 0.99, weight 2, no slots" in texts
     assert "the generator proposed job 3: lr=0.3" in texts
     assert "the policy's timer keep elapsed" in texts
     assert f"max {settings().metric}, 8 jobs of 10 positions, for 11d 13h" in texts[0]
     assert Answer(1).commands == ()
-
-
-def test_a_quota_that_does_not_suffice_is_told_beside_its_event() -> None:
-    rig = Rig(machines=1, snapshot_quota=4)
-    rig.create()
-    rig.start("1", "n1/0")
-    rig.report(1)
-    rig.taken(1)
-    assert last(rig) == (
-        "run 1 of job 1 saved a snapshot at 1 (10 B); snapshots take 10 bytes, 6 more than snapshot.quota; all of them "
-        "are still needed, so none is dropped"
-    )
-
-
-def test_that_a_snapshot_was_stored_is_routine_and_that_it_was_not_is_none() -> None:
-    rig = Rig(machines=1)
-    rig.create()
-    rig.start("1", "n1/0")
-    for position in (1, 2):
-        rig.report(position)
-        rig.taken(position)
-    rig.stored(1)
-    line = told(rig)[-1]
-    about = line.about("1")
-    assert line.routine
-    assert about is not None
-    assert about.routine
-    rig.say(rig.key(), SnapshotStored(2, "s2", "no space left"))
-    assert [one.text for one in told(rig) if one.routine] == [line.text]
-
-
-def test_evicted_copies_are_told() -> None:
-    rig = Rig(machines=1)
-    rig.create()
-    rig.start("1", "n1/0")
-    rig.report(1)
-    rig.taken(1)
-    rig.stored(1)
-    rig.feed(NodeEvicted(rig.now, "n1", ("s1",)))
-    assert last(rig, CopiesEvicted) == "node n1 deleted its copies of 1 snapshot in the store, to make room"
-
-
-def test_where_partitions_are_is_told() -> None:
-    rig = Rig(machines=1, data=PlacedData("d", (PlacedPartition("train/0"),)))
-    here = PlacedPartition("train/0", places={"n2": "/b", "n1": "/a"})
-    far = PlacedPartition("eval/0", url="s3://b/e")
-    assert quiet(rig, DataChanged(rig.now, "x", (here, far))) == (
-        "partition train/0 is on n1, n2; no node has read partition eval/0 yet"
-    )
-    assert (
-        quiet(rig, DataChanged(rig.now, "x", (PlacedPartition("train/0"),))) == "no live node holds partition train/0"
-    )
-    assert "the policy was told that partitions are held by other nodes" in [line.text for line in told(rig)]
-
-
-def test_a_lost_node_takes_its_partitions_along() -> None:
-    parts = [PlacedPartition(f"train/{n}", places={f"n{n}": "/a"}, homes=(f"n{n}",)) for n in (1, 2)]
-    rig = Rig(machines=1, data=PlacedData("d", tuple(parts)))
-    rig.expire("n1")
-    assert last(rig, NodeLost) == "node n1 is lost; no live node holds partition train/1"
-
-
-def test_an_import_is_told_with_what_came_along() -> None:
-    rig = Rig(machines=1)
-    assert quiet(rig, Imported(rig.now, "x", "r", ("s1",))).startswith(
-        "the experiment was brought here from another cluster; 1 snapshot came along"
-    )
 
 
 def test_predictions_say_what_is_expected_or_what_failed(rig: Rig) -> None:

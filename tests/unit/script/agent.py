@@ -114,6 +114,15 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
         decided = resource_manager_pb2.DecideRun(decision=decision, position=position, allowed=allowed)
         self._answers.put(wire.AttachResponse(decide=decided))
 
+    def suspended(self, position: int) -> resource_manager_pb2.RunEnded:
+        """Start what attached, let it train on report by report, suspend it at a position, and tell how it ended."""
+        self.start()
+        for one in range(1, position + 1):
+            self.reported(one)
+            on = one < position
+            self.decide(resource_manager_pb2.DECISION_CONTINUE if on else resource_manager_pb2.DECISION_SUSPEND, one)
+        return self.ended()
+
     def amend(self, **fields: Any) -> None:
         """Amend the run."""
         self._answers.put(wire.AttachResponse(amend=resource_manager_pb2.AmendRun(**fields)))

@@ -49,12 +49,7 @@ def test_below_allowed_a_report_never_waits_and_the_end_is_left_to_the_exit_code
 
 def test_a_report_waits_for_its_decision_and_a_suspended_script_ends_without_a_snapshot(agent: FakeAgent) -> None:
     process = agent.script(LOOP.format(epochs=5))
-    agent.start()
-    agent.reported(1)
-    agent.decide(wire.DECISION_CONTINUE, 1)
-    agent.reported(2)
-    agent.decide(wire.DECISION_SUSPEND, 2)
-    ended = agent.ended()
+    ended = agent.suspended(2)
     assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 2)
     assert not ended.HasField("snapshot")
     assert over(process)[:2] == (0, "")

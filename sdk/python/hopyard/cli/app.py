@@ -33,6 +33,7 @@ from hopyard.cli.commands import (
     travel,
 )
 from hopyard.cli.errors import WrongUse
+from hopyard.cli.options import LOOKS
 from hopyard.plugins import COMMANDS
 
 _HELP = """A cluster for exploring hyperparameters: policies decide, while jobs train, which runs, waits, forks and dies.
@@ -74,9 +75,8 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         name="hopyard",
         help=_HELP,
         no_args_is_help=True,
-        rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        **LOOKS,
     )
     app.callback()(_options)
     for module in (
@@ -145,12 +145,7 @@ def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
     if isinstance(loaded, typer.Typer):
         command: Callable[..., Any] = typer.main.get_command(loaded)
     elif callable(loaded) and not hasattr(loaded, "make_context"):
-        app = typer.Typer(
-            add_completion=False,
-            pretty_exceptions_enable=False,
-            rich_markup_mode="markdown",
-            context_settings={"help_option_names": ["-h", "--help"]},
-        )
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **LOOKS)
         app.command(name)(loaded)
         command = typer.main.get_command(app)
     else:

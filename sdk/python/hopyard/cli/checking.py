@@ -27,15 +27,7 @@ def check_policy(submission: Submission) -> None:
         return
     from hopyard.policy.fitting import misfit  # Policies need more than a file's form does.
 
-    spec = submission.spec
-    found = misfit(
-        spec.policy.name,
-        needs_data=made.needs_data,
-        shares=made.shares,
-        has_data=spec.data is not None,
-        program=spec.program,
-        provider=spec.snapshot.provider,
-    )
+    found = misfit(submission.spec, needs_data=made.needs_data, shares=made.shares)
     if found is not None:
         raise placed(InvalidInput(": ".join(found)), submission.text, submission.source)
 

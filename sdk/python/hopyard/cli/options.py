@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
 from hopyard.cli.completion import complete_experiment, complete_experiment_or_job, complete_job
+
+LOOKS: Final[dict[str, Any]] = {
+    "rich_markup_mode": "markdown",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+"""How every command and group of commands is made."""
 
 Server = Annotated[
     str | None,

@@ -113,7 +113,7 @@ def jobs_table(
                 Text(job.id, style=style.BEST if mine else ""),
                 Text(f"{look.symbol} {style.word(job.state.value)}", style=look.style),
                 *([pools.mark(job)] if labelled else []),
-                f"{job.position}/{longest}" if (longest := model.length(job)) else str(job.position),
+                f"{job.reached}/{longest}" if (longest := model.length(job)) else str(job.reached),
                 Text(text.number(job.best_value), style=style.BEST if mine else ""),
                 str(job.best_position) if job.best_value is not None else text.NOTHING,
                 text.number(job.last_value),

@@ -17,6 +17,7 @@ from hopyard.client.types import (
     GarbageKind,
     Hops,
     Job,
+    JobGone,
     JobReport,
     Machine,
     Metric,
@@ -144,6 +145,7 @@ def job(message: experiment_pb2.Job) -> Job:
         suspends=message.suspends,
         snapshots=tuple(map(snapshot, message.snapshots)),
         group=message.group,
+        shared_position=message.shared_position,
     )
 
 
@@ -168,6 +170,8 @@ def change(message: experiment_pb2.WatchExperimentResponse) -> Change | None:
             return job(message.job)
         case "report":
             return JobReport(message.report.job, report(message.report.report))
+        case "job_gone":
+            return JobGone(message.job_gone)
         case _:
             return None
 

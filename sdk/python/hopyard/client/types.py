@@ -23,6 +23,7 @@ __all__ = [
     "Hops",
     "Imported",
     "Job",
+    "JobGone",
     "JobReport",
     "JobState",
     "LogChunk",
@@ -208,6 +209,12 @@ class Job:
     suspends: int = 0
     snapshots: tuple[Snapshot, ...] = ()
     group: str = ""
+    shared_position: int = 0
+
+    @property
+    def reached(self) -> int:
+        """How far it is: where it stands itself, or up to where results of others count for it."""
+        return max(self.position, self.shared_position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +246,14 @@ class JobReport:
     report: Report
 
 
-Change = Experiment | Job | JobReport
+@dataclass(frozen=True, slots=True)
+class JobGone:
+    """A job that is no more: the generator had no further configuration for it."""
+
+    job: str
+
+
+Change = Experiment | Job | JobReport | JobGone
 """What `watch` yields."""
 
 

@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from hopyard.criu import archive, compatibility, gpu, proc
+from hopyard.criu.calls import Calls
 from hopyard.criu.errors import DumpFailedError, ProcessSnapshotError, RestoreFailedError
 from hopyard.criu.refusals import refuse
 from hopyard.criu.rooms import Rooms
-from hopyard.criu.tool import Criu, explain
+from hopyard.criu.tool import Criu
 from hopyard.snapshotfile import SnapshotInfo
 
 MOUNT: Final = "/run/hopyard/job"
@@ -47,9 +48,6 @@ _CLOSE_SECONDS: Final = 0.002
 _MOST_THREADS: Final = 4
 _SHRINKS: Final = 4
 """About how much smaller images are when they are packed."""
-_SHELL_SIGNALS: Final = 128
-"""What a shell adds to the number of a signal by which a program was killed that it started."""
-_LOG_BYTES: Final = 256 * 1024
 
 
 @dataclass(slots=True)
@@ -83,7 +81,7 @@ class DumpableJob:
         self._starter: subprocess.Popen[bytes] | None = None
         self._restored = 0
         self._code: int | None = None
-        self._tool: subprocess.Popen[bytes] | None = None
+        self._calls = Calls()
         self._gpus: gpu.GpuSuspension | None = None
         """Of processes that stand still, and whose GPUs were let go."""
 
@@ -128,8 +126,7 @@ class DumpableJob:
 
     def kill(self) -> None:
         """End the program and all that it has started, and a dump or restore that is under way; safe to call at any time."""
-        if self._tool is not None:
-            proc.kill([self._tool.pid])
+        self._calls.end()
         marker = self.folder.name
         proc.end(lambda: proc.mounted(MOUNT, marker), _END_SECONDS)
 
@@ -168,6 +165,7 @@ class DumpableJob:
             "stopped": stopped,
             "ended": self.poll(),
             "gpus": [],
+            "processes": {},
             "kept": dict(kept),
         }
         images: Path | None = None
@@ -244,6 +242,8 @@ class DumpableJob:
             if self._code is None:
                 compatibility.check(manifest["needs"])
                 self._restored = self._restore(images)
+                if manifest["stopped"]:
+                    self._need(manifest.get("processes", {}))
                 self._take_gpus(manifest["gpus"])
                 if not manifest["stopped"]:
                     self.proceed()
@@ -289,6 +289,7 @@ class DumpableJob:
             if not manifest["stopped"]:
                 self.proceed()
             raise
+        manifest["processes"] = proc.members(pid)  # They stand still since.
         manifest["needs"] = compatibility.needs(pids, MOUNT)
         return images
 
@@ -307,7 +308,7 @@ class DumpableJob:
             ]
             command += ["-D", str(images), *_FLAGS, *_GHOSTS, "--leave-stopped", "-o", "dump.log"]
             try:
-                self._run(command, images / "dump.log", _DUMP_SECONDS)
+                self._calls.run(command, images / "dump.log", _DUMP_SECONDS)
                 return images
             except ProcessSnapshotError as failure:
                 error = DumpFailedError(f"the dump failed: {failure}")
@@ -324,7 +325,7 @@ class DumpableJob:
         command += ["-d", "--restore-sibling", "--pidfile", str(number), "-o", "restore.log"]
         before = set(proc.tree(os.getpid()))
         try:
-            self._run(command, images / "restore.log", _RESTORE_SECONDS)
+            self._calls.run(command, images / "restore.log", _RESTORE_SECONDS)
             return int(number.read_text())
         except (ProcessSnapshotError, OSError, ValueError) as error:
             self.kill()
@@ -333,29 +334,17 @@ class DumpableJob:
         finally:
             number.unlink(missing_ok=True)
 
-    def _run(self, command: list[str], log: Path, seconds: float) -> None:
-        """Run CRIU.
+    def _need(self, processes: Mapping[str, str]) -> None:
+        """See whether restored processes that stand still are all there: CRIU does not say when one ended right behind it.
 
         Raises:
-            ProcessSnapshotError: It failed, was killed or took too long.
+            RestoreFailedError: One is not.
         """
-        with _scratch(log.with_name("said")) as said:
-            try:
-                self._tool = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
-            except OSError as error:
-                raise ProcessSnapshotError(f"{command[0]}: {error.strerror}") from error
-            try:
-                code = self._tool.wait(seconds)
-            except subprocess.TimeoutExpired:
-                self._tool.kill()
-                self._tool.wait()
-                raise ProcessSnapshotError(f"CRIU took longer than {seconds:g} s and was ended") from None
-            finally:
-                self._tool = None
-        if code < 0 or code > _SHELL_SIGNALS:
-            raise ProcessSnapshotError(f"CRIU was killed by signal {-code if code < 0 else code - _SHELL_SIGNALS}")
-        if code:
-            raise ProcessSnapshotError(explain(_tail(log) + _tail(log.with_name("said"))))
+        there = proc.members(self._restored)
+        missing = [f"process {number} ({name})" for number, name in processes.items() if number not in there]
+        if missing:
+            are = "is" if len(missing) == 1 else "are"
+            raise RestoreFailedError(f"the process could not be restored: {', '.join(missing)} {are} missing")
 
     def _take_gpus(self, numbers: Sequence[int]) -> None:
         """Find the restored processes that wait for their GPUs."""
@@ -363,10 +352,6 @@ class DumpableJob:
             by_number = {proc.namespace_pid(pid): pid for pid in proc.tree(self._restored)}
             pids = [by_number[number] for number in numbers if number in by_number]
             self._gpus = gpu.GpuSuspension(pids, self._driver or gpu.driver())
-
-
-def _scratch(path: Path) -> IO[bytes]:
-    return path.open("wb")
 
 
 def _system(tool: str) -> str:
@@ -384,13 +369,6 @@ def _from(file: Path, offset: int) -> bytes:
     with file.open("rb") as opened:
         opened.seek(offset)
         return opened.read()
-
-
-def _tail(log: Path) -> str:
-    with suppress(OSError), log.open("rb") as opened:
-        opened.seek(max(0, os.fstat(opened.fileno()).st_size - _LOG_BYTES))
-        return opened.read().decode(errors="replace")
-    return ""
 
 
 def _bytes_in(folder: Path) -> int:

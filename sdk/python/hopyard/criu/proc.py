@@ -45,6 +45,15 @@ def namespace_pid(pid: int) -> int:
     return int(_status(pid, "NSpid").split()[-1] or 0) if _status(pid, "NSpid") else 0
 
 
+def members(pid: int) -> dict[str, str]:
+    """A process and all that descend from it, as far as they run: what each is called, by its number in its PID namespace."""
+    found = {}
+    for one in filter(running, tree(pid)):
+        with suppress(*_GONE):
+            found[str(namespace_pid(one))] = Path(f"/proc/{one}/comm").read_text().strip()
+    return found
+
+
 def own_bytes(pids: Iterable[int]) -> int:
     """Memory that an image of these processes has to hold, about: what is theirs alone or shared without a file."""
     fields = ("RssAnon", "RssShmem")

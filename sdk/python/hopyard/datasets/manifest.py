@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from hopyard.datasets.names import order, parse_partition
 from hopyard.errors import InvalidInput, NotFound, Unavailable
@@ -106,6 +107,7 @@ def store_at(url: str) -> Any:
     """The store of a URL's folder, to be used with obstore.
 
     Raises:
+        NotFound: It is on this computer's disk, and not there.
         InvalidInput: No store is known that the URL could be of.
         Unsupported: What gets URLs is not installed.
     """
@@ -113,6 +115,9 @@ def store_at(url: str) -> Any:
     try:
         return stores.from_url(url)
     except (exceptions.BaseError, ValueError) as error:
+        place = urlsplit(url)
+        if place.scheme == "file" and not place.netloc and not Path(unquote(place.path)).is_dir():
+            raise NotFound(f"{url}: there is no such folder") from error
         raise InvalidInput(
             f"{url}: no store is known for it ({str(error).splitlines()[0]}); allowed are file:///, https://, s3://, gs:// and az://"
         ) from error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hopyard.spec import ExperimentSpec
 
 NEEDS_DATA: Final = (
     "sends jobs to partitioned data, and the experiment names none; register some with `hopyard data register`, and name them: "
@@ -24,22 +27,19 @@ _CANNOT_SHARE: Final = (
 )
 
 
-def misfit(
-    policy: str, *, needs_data: bool, shares: bool, has_data: bool, program: str, provider: str
-) -> tuple[str, str] | None:
+def misfit(spec: ExperimentSpec, *, needs_data: bool, shares: bool) -> tuple[str, str] | None:
     """What of an experiment its policy cannot serve.
 
     Args:
-        policy: What people call it.
-        needs_data: Its `Policy.needs_data`.
-        shares: Its `Policy.shares`.
-        has_data: Whether the experiment names partitioned data.
-        program: How it trains: "trainer", "command" or "log".
-        provider: Its `snapshot.provider`.
+        spec: The experiment.
+        needs_data: Its policy's `Policy.needs_data`.
+        shares: Its policy's `Policy.shares`.
 
     Returns:
         The field of the experiment file, and what is wrong with it; None: they fit.
     """
+    policy, program, provider = spec.policy.label, spec.program, spec.snapshot.provider
+    has_data = spec.data is not None
     if needs_data and not has_data:
         return "data", f"{policy} {NEEDS_DATA}"
     if needs_data and program != "trainer":

@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from hopyard.errors import InvalidInput
 from hopyard.runner.watch import die_with
 
 _MOST_CHARACTERS: Final = 4000
@@ -24,13 +26,42 @@ _FIRST_TO_GO: Final = Path("/proc/self/oom_score_adj")
 Read = Callable[[], bytes | None]
 Write = Callable[[dict[str, Any]], None]
 
+Answer = Callable[[bytes], dict[str, Any]]
+"""What is said to a question."""
+
+Begin = Callable[[dict[str, Any]], tuple[dict[str, Any], Answer]]
+"""Makes what the first frame wants; returns what is said to that, and what answers questions."""
+
 
 def failed(error: str) -> dict[str, Any]:
     """What a message can hold: bounded, and without the halves of characters that somebody's text may have."""
     return {"error": error[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()}
 
 
-def main(serve: Callable[[Read, Write], None]) -> None:
+def serve(begin: Begin, read: Read, write: Write) -> None:
+    """Answer until there is nothing more to read; what `InvalidInput` says is an answer, too.
+
+    The first frame says what answers the others, and `path`: folders to look for it first.
+    """
+    first = read()
+    if first is None:
+        return
+    wanted = json.loads(first)
+    sys.path[:0] = wanted["path"]
+    try:
+        said, answer = begin(wanted)
+    except InvalidInput as error:
+        write(failed(str(error)))
+        return
+    write(said)
+    while (question := read()) is not None:
+        try:
+            write(answer(question))
+        except InvalidInput as error:
+            write(failed(str(error)))
+
+
+def main(begin: Begin) -> None:
     """Keep the two streams for the frames, whatever somebody's code does with input and output, and serve until they end."""
     arguments = argparse.ArgumentParser()
     arguments.add_argument("parent", type=int)
@@ -44,7 +75,7 @@ def main(serve: Callable[[Read, Write], None]) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
-    serve(lambda: _read(frames_in), lambda said: _write(frames_out, said))
+    serve(begin, lambda: _read(frames_in), lambda said: _write(frames_out, said))
 
 
 def _read(stream: BinaryIO) -> bytes | None:

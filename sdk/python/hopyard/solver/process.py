@@ -8,33 +8,23 @@ answered by an object that is empty, or has an `error`. Each further one is a qu
 from __future__ import annotations
 
 import json
-import sys
+from typing import Any
 
-from hopyard.errors import InvalidInput
 from hopyard.runner import frames
 from hopyard.solver.asking import new_solver, solved
 
 
-def serve(read: frames.Read, write: frames.Write) -> None:
-    """Answer until there is nothing more to read."""
-    first = read()
-    if first is None:
-        return
-    wanted = json.loads(first)
-    sys.path[:0] = wanted["path"]
-    try:
-        solver = new_solver(wanted["kind"])
-    except InvalidInput as error:
-        write(frames.failed(str(error)))
-        return
-    write({})
-    while (question := read()) is not None:
+def begin(wanted: dict[str, Any]) -> tuple[dict[str, Any], frames.Answer]:
+    """The solver that is wanted."""
+    kind = wanted["kind"]
+    solver = new_solver(kind)
+
+    def answer(question: bytes) -> dict[str, Any]:
         asked = json.loads(question)
-        try:
-            write({"result": solved(wanted["kind"], solver, asked["payload"], asked["seconds"])})
-        except InvalidInput as error:
-            write(frames.failed(str(error)))
+        return {"result": solved(kind, solver, asked["payload"], asked["seconds"])}
+
+    return {}, answer
 
 
 if __name__ == "__main__":
-    frames.main(serve)
+    frames.main(begin)

@@ -237,6 +237,7 @@ class Job(google.protobuf.message.Message):
     SUSPENDS_FIELD_NUMBER: builtins.int
     SNAPSHOTS_FIELD_NUMBER: builtins.int
     GROUP_FIELD_NUMBER: builtins.int
+    SHARED_POSITION_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     id: builtins.str
     state: hopyard.v1.common_pb2.JobState.ValueType
@@ -268,6 +269,8 @@ class Job(google.protobuf.message.Message):
     """How often it was suspended."""
     group: builtins.str
     """The group of its experiment. Runs and logs on nodes go by it."""
+    shared_position: builtins.int
+    """Up to where results that others trained count for it, where it stands behind that itself; 0: nowhere."""
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     @property
@@ -298,9 +301,10 @@ class Job(google.protobuf.message.Message):
         suspends: builtins.int = ...,
         snapshots: collections.abc.Iterable[hopyard.v1.common_pb2.Snapshot] | None = ...,
         group: builtins.str = ...,
+        shared_position: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "best_value", b"best_value", "hyperparameters", b"hyperparameters", "last_value", b"last_value", "priority", b"priority"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "attempt", b"attempt", "best_position", b"best_position", "best_value", b"best_value", "experiment", b"experiment", "failures", b"failures", "fork_position", b"fork_position", "group", b"group", "hyperparameters", b"hyperparameters", "id", b"id", "last_value", b"last_value", "machines", b"machines", "parent", b"parent", "position", b"position", "priority", b"priority", "reason", b"reason", "seconds", b"seconds", "snapshots", b"snapshots", "state", b"state", "suspends", b"suspends"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "attempt", b"attempt", "best_position", b"best_position", "best_value", b"best_value", "experiment", b"experiment", "failures", b"failures", "fork_position", b"fork_position", "group", b"group", "hyperparameters", b"hyperparameters", "id", b"id", "last_value", b"last_value", "machines", b"machines", "parent", b"parent", "position", b"position", "priority", b"priority", "reason", b"reason", "seconds", b"seconds", "shared_position", b"shared_position", "snapshots", b"snapshots", "state", b"state", "suspends", b"suspends"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
     @typing.overload
@@ -463,6 +467,9 @@ class WatchExperimentResponse(google.protobuf.message.Message):
     EXPERIMENT_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
     REPORT_FIELD_NUMBER: builtins.int
+    JOB_GONE_FIELD_NUMBER: builtins.int
+    job_gone: builtins.str
+    """There is no such job any more: the generator had no further configuration for it."""
     @property
     def experiment(self) -> Global___Experiment: ...
     @property
@@ -475,10 +482,11 @@ class WatchExperimentResponse(google.protobuf.message.Message):
         experiment: Global___Experiment | None = ...,
         job: Global___Job | None = ...,
         report: Global___JobReport | None = ...,
+        job_gone: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["change", b"change", "experiment", b"experiment", "job", b"job", "report", b"report"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["change", b"change", "experiment", b"experiment", "job", b"job", "report", b"report"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["change", b"change"]) -> typing.Literal["experiment", "job", "report"] | None: ...
+    def HasField(self, field_name: typing.Literal["change", b"change", "experiment", b"experiment", "job", b"job", "job_gone", b"job_gone", "report", b"report"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["change", b"change", "experiment", b"experiment", "job", b"job", "job_gone", b"job_gone", "report", b"report"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["change", b"change"]) -> typing.Literal["experiment", "job", "report", "job_gone"] | None: ...
 
 Global___WatchExperimentResponse: typing_extensions.TypeAlias = WatchExperimentResponse
 

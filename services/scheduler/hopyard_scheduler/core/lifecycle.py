@@ -399,7 +399,7 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
     if longer:
         for job in list(x.jobs.values()):
             longer = job.limit is None and job.state is JobState.COMPLETED
-            if job.member is member and longer and not _answered(job):
+            if job.member is member and longer and not job.answered:
                 _reopen(x, job)
     if extended and member.phase.over:
         over = x.phase.over
@@ -420,11 +420,6 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
     if event.target is not None:
         check_best(x, member, at)
     x.emit(ExperimentChanged(member.id))
-
-
-def _answered(job: Job) -> bool:
-    """Whether a completed job has only another's results: it trained nothing behind them, so that nothing is there to go on from."""
-    return job.origin is not None and not job.forked and job.high_water == job.origin[1]
 
 
 def _reopen(x: Experiment, job: Job) -> None:

@@ -205,6 +205,17 @@ class Job:
         return self.terms.max_position if self.limit is None else self.limit
 
     @property
+    def answered(self) -> bool:
+        """Whether the last that it has are another job's results, which it cannot go on from by itself."""
+        return self.origin is not None and not self.forked and self.high_water == self.origin[1]
+
+    @property
+    def shared(self) -> int:
+        """Up to where results that others trained count for it, where it stands behind that itself; 0: nowhere."""
+        by_others = not self.attempt or self.answered
+        return self.high_water if by_others and self.high_water > self.position else 0
+
+    @property
     def fork_holder(self) -> str:
         """Its name as the holder of its origin's pin."""
         return f"fork:{self.id}"

@@ -39,7 +39,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         name, note = await self._door.create(
             request.spec, request.source, request.bundle, request.request_id, request.interpreter
         )
-        return pb.CreateExperimentResponse(experiment=await self._door.show(name), note=note)
+        return pb.CreateExperimentResponse(experiment=await self._door.look.show(name), note=note)
 
     async def GetExperiment(
         self,
@@ -47,7 +47,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetExperimentRequest, pb.GetExperimentResponse],
     ) -> pb.GetExperimentResponse:
         """One experiment."""
-        return pb.GetExperimentResponse(experiment=await self._door.show(request.experiment))
+        return pb.GetExperimentResponse(experiment=await self._door.look.show(request.experiment))
 
     async def ListExperiments(
         self,
@@ -56,7 +56,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> pb.ListExperimentsResponse:
         """Experiments, newest first."""
         wanted = PHASES.from_proto(request.state) if request.state else None
-        found = [e for e in await self._door.show_all() if wanted is None or e.state == request.state]
+        found = [e for e in await self._door.look.show_all() if wanted is None or e.state == request.state]
         shown, token = page(found, request.page_size, request.page_token)
         return pb.ListExperimentsResponse(experiments=shown, next_page_token=token)
 
@@ -66,7 +66,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         context: grpc.aio.ServicerContext[pb.WatchExperimentRequest, pb.WatchExperimentResponse],
     ) -> AsyncIterator[pb.WatchExperimentResponse]:
         """The present state, then every change."""
-        async for change in self._door.watch(request.experiment):
+        async for change in self._door.look.watch(request.experiment):
             yield change
 
     async def PauseExperiment(
@@ -102,7 +102,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         await self._door.extend(
             request.experiment, request.jobs, request.max_iterations, request.seconds, request.request_id
         )
-        return pb.ExtendExperimentResponse(experiment=await self._door.show(request.experiment))
+        return pb.ExtendExperimentResponse(experiment=await self._door.look.show(request.experiment))
 
     async def RequestJobs(
         self,
@@ -131,7 +131,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             request=request.request_id,
         )
         await self._door.update(request.experiment, terms)
-        return pb.UpdateExperimentResponse(experiment=await self._door.show(request.experiment))
+        return pb.UpdateExperimentResponse(experiment=await self._door.look.show(request.experiment))
 
     async def GetCluster(
         self,
@@ -139,7 +139,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetClusterRequest, pb.GetClusterResponse],
     ) -> pb.GetClusterResponse:
         """Where the other services answer."""
-        return self._door.cluster()
+        return self._door.look.cluster()
 
     async def CollectGarbage(
         self,
@@ -166,8 +166,8 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> pb.ImportExperimentResponse:
         """Takes what another cluster wrote down."""
         name, snapshots = await self._importer.take(request.journal, request.id, request.request_id)
-        return pb.ImportExperimentResponse(experiment=await self._door.show(name), snapshots=snapshots)
+        return pb.ImportExperimentResponse(experiment=await self._door.look.show(name), snapshots=snapshots)
 
     async def _operate(self, name: str, action: Literal["pause", "resume", "stop"]) -> pb.Experiment:
         await self._door.operate(name, action)
-        return await self._door.show(name)
+        return await self._door.look.show(name)

@@ -36,7 +36,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         idle = [job for job in x.idle_jobs() if job.member is member]
         if not idle:
             raise NotFound(f"experiment {member.id} has no idle job")
-        return pb.GetIdleJobResponse(job=self._door.shown_job(x, idle[0]))
+        return pb.GetIdleJobResponse(job=self._door.look.shown_job(x, idle[0]))
 
     async def StartJob(
         self,
@@ -106,7 +106,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetJobRequest, pb.GetJobResponse],
     ) -> pb.GetJobResponse:
         """One job."""
-        return pb.GetJobResponse(job=await self._door.job(request.experiment, request.job))
+        return pb.GetJobResponse(job=await self._door.look.job(request.experiment, request.job))
 
     async def ListJobs(
         self,
@@ -116,7 +116,9 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         """Jobs of an experiment."""
         if request.state:
             JOB_STATES.from_proto(request.state, field="state")
-        jobs = [j for j in await self._door.jobs(request.experiment) if not request.state or j.state == request.state]
+        jobs = [
+            j for j in await self._door.look.jobs(request.experiment) if not request.state or j.state == request.state
+        ]
         shown, token = page(jobs, request.page_size, request.page_token)
         return pb.ListJobsResponse(jobs=shown, next_page_token=token)
 
@@ -142,4 +144,4 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         refused = await self._live.operate(event)
         if refused:
             raise Conflict(refused)
-        return self._door.shown_job(x, x.jobs[job])
+        return self._door.look.shown_job(x, x.jobs[job])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hopyard.cli.options import Json
+from hopyard.cli.options import LOOKS, Json
 
 if TYPE_CHECKING:
     from hopyard.application.conformance import Result
@@ -22,12 +22,7 @@ Policies, generators and predictors are tried from tests: `hopyard.policy.confor
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(
-        help=_HELP,
-        no_args_is_help=True,
-        rich_markup_mode="markdown",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+    group = typer.Typer(help=_HELP, no_args_is_help=True, **LOOKS)
     group.command("app", no_args_is_help=True)(application)
     app.add_typer(group, name="conformance", rich_help_panel="Try")
 

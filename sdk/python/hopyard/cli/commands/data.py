@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hopyard.cli.options import Data, Json, Server
+from hopyard.cli.options import LOOKS, Data, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
@@ -25,12 +25,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="What experiments call
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(
-        help=_HELP,
-        no_args_is_help=True,
-        rich_markup_mode="markdown",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+    group = typer.Typer(help=_HELP, no_args_is_help=True, **LOOKS)
     group.command("register")(register_)
     group.command("list")(list_)
     for command in (show, drop, split):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hopyard.cli.options import Data, Server
+from hopyard.cli.options import LOOKS, Data, Server
 
 _NAME = "HOPYARD_POLICY"
 
@@ -21,12 +21,7 @@ A policy that runs in a process of its own dials in to the cluster; an experimen
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(
-        help=_HELP,
-        no_args_is_help=True,
-        rich_markup_mode="markdown",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+    group = typer.Typer(help=_HELP, no_args_is_help=True, **LOOKS)
     group.command()(serve)
     app.add_typer(group, name="policy", rich_help_panel="Services")
 

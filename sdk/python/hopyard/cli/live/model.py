@@ -10,7 +10,7 @@ from typing import Any, Final
 from hopyard.cli import text
 from hopyard.cli.text import first_line
 from hopyard.cli.verdict import BACK_AT_START, metric_trouble, note_metrics
-from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobReport, JobState, Point
+from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0
 """The rate of reports is an average over this long."""
@@ -66,6 +66,8 @@ class LiveModel:
             case Job():
                 self.jobs[change.id] = change
                 self.starts_over = self.starts_over or change.reason.startswith(BACK_AT_START)
+            case JobGone(job=job):
+                self.jobs.pop(job, None)
             case JobReport(job=job, report=report):
                 self.reports += 1
                 self._reports.append(now)

@@ -106,10 +106,10 @@ def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool
 def _position(model: LiveModel, job: Job, wide: bool, ascii_only: bool) -> Text:
     longest = model.length(job)
     if longest is None:
-        return Text(str(job.position))
-    shown = Text(f"{job.position}/{longest}")
+        return Text(str(job.reached))
+    shown = Text(f"{job.reached}/{longest}")
     if wide:
-        filled = bar(job.position / longest, 10, ascii_only=ascii_only)
+        filled = bar(job.reached / longest, 10, ascii_only=ascii_only)
         shown = Text.assemble((filled, style.JOB[job.state].style), " ", f"{shown.plain:>{2 * len(str(longest)) + 1}}")
     return shown
 

@@ -1,0 +1,220 @@
+"""Processes that are dumped and restored while CRIU, the agent, the image or the disk fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hopyard.criu import proc
+from hopyard.criu.job import MOUNT
+from hopyard.v1 import common_pb2
+from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent.images import MEMORY
+from hopyard_nodeagent.keys import RunKey
+from tests.integration.nodeagent.cluster import Cluster, gone
+from tests.integration.nodeagent.dumping import (
+    SCRIPT,
+    begin,
+    begun,
+    comes,
+    curve,
+    home_of,
+    images_of,
+    meddling,
+    nothing_left,
+    suspended,
+)
+from tests.integration.nodeagent.test_process import start_agent
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("criu")]
+
+
+# CRIU tries what the kernel can do on a process that it starts, and that stands still when CRIU is killed.
+KILL = 'tail -f $0 & $REAL "$@" & sleep 0.02; kill -9 $!; wait $!; exit 137'
+
+
+def children(tool: str) -> list[int]:
+    """What `KILL` has started beside CRIU and is still there."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cmdline() == ["tail", "-f", tool]:
+                found.append(process.pid)
+    return found
+
+
+async def test_a_killed_dump_leaves_the_job_running_and_is_tried_again(
+    cluster: Cluster, tmp_path: Path, criu: Path
+) -> None:
+    tool = meddling(criu, tmp_path, "dump", 2, KILL)
+    await cluster.agent("a", criu=tool)
+    key = RunKey("e1", "j1", 1, 0)
+    begin(cluster, key, SCRIPT, allowed=2)
+    ended = await suspended(cluster, key, "a", 2)
+    assert (ended.reason, ended.snapshot.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 3), ended.message
+    assert "no snapshot at position 2: the dump failed: CRIU was killed by signal 9" in cluster.log("a", key)
+    assert children(tool) == []
+    second = RunKey("e1", "j1", 2, 0)
+    begin(cluster, second, SCRIPT, until=4, allowed=4, snapshot=ended.snapshot)
+    await cluster.scheduler.reported(second, 4)
+    assert list(curve(cluster, key, second)) == [1, 2, 3, 4]
+
+
+async def test_a_killed_restore_leaves_nothing_and_the_next_one_succeeds(
+    cluster: Cluster, tmp_path: Path, criu: Path
+) -> None:
+    tool = meddling(criu, tmp_path, "restore", 1, '$REAL "$@" & sleep 0.05; kill -9 $!; wait $!; exit 137')
+    _, snapshot = await begun(cluster, criu=tool)
+    second, third = RunKey("e1", "j1", 2, 0), RunKey("e1", "j1", 3, 0)
+    begin(cluster, second, SCRIPT, allowed=9, snapshot=snapshot)
+    ended = await cluster.scheduler.ended(second)
+    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)
+    assert "the process could not be restored" in ended.message
+    await nothing_left(cluster)
+    begin(cluster, third, SCRIPT, until=4, allowed=4, snapshot=snapshot)
+    await cluster.scheduler.reported(third, 4)
+    assert list(curve(cluster, third)) == [3, 4]
+
+
+@pytest.mark.parametrize("call", ["dump", "restore"])
+async def test_an_agent_that_is_killed_meanwhile_leaves_no_process(
+    cluster: Cluster, tmp_path: Path, criu: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    # CRIU works for ever, with processes in its hands.
+    slow = f"""$REAL "$@" & sleep 0.05; kill -STOP $!; touch {tmp_path}/slow; wait $!"""
+    monkeypatch.setenv("HOPYARD_CRIU", meddling(criu, tmp_path, call, 1, slow))
+    agent = await start_agent(cluster)
+    key, last = RunKey("e1", "j1", 1, 0), RunKey("e1", "j1", 2, 0)
+    begin(cluster, key, SCRIPT, allowed=2)
+    await cluster.scheduler.reported(key, 2)
+    cluster.scheduler.decide("a", key, wire.DECISION_SUSPEND, 2)
+    snapshot: common_pb2.Snapshot | None = None
+    if call == "restore":
+        snapshot = (await cluster.scheduler.ended(key)).snapshot
+        begin(cluster, last, SCRIPT, allowed=9, snapshot=snapshot)
+    async with asyncio.timeout(30):
+        while "slow" not in os.listdir(tmp_path):  # noqa: ASYNC110 (CRIU tells nobody)
+            await asyncio.sleep(0.02)
+    home = home_of(cluster, "a")
+    held = proc.mounted(MOUNT, home)
+    assert held
+    agent.kill()
+    await agent.wait()
+    for pid in held:
+        await gone(pid)
+    assert not [pid for pid in proc.mounted(MOUNT, home) if proc.running(pid)]
+    again = await start_agent(cluster, sessions=2)
+    third = RunKey("e1", "j1", 3, 0)
+    begin(cluster, third, SCRIPT, until=4, allowed=4, snapshot=snapshot)
+    await cluster.scheduler.reported(third, 4)
+    again.terminate()
+    assert await again.wait() == 0
+    assert not proc.mounted(MOUNT, home)
+    assert not images_of(home)
+
+
+async def test_a_damaged_image_is_not_restored_and_another_copy_is(cluster: Cluster) -> None:
+    _, snapshot = await begun(cluster)
+    await cluster.scheduler.until(lambda: snapshot.sha256 in cluster.store.blobs)
+    file = cluster.folder / "a" / "snapshots" / snapshot.sha256
+    await comes(lambda: not file.is_symlink())
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    second, third = RunKey("e1", "j1", 2, 0), RunKey("e1", "j1", 3, 0)
+    begin(cluster, second, SCRIPT, allowed=9, snapshot=snapshot)
+    ended = await cluster.scheduler.ended(second)
+    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)
+    assert "load at position 2" in ended.message
+    begin(cluster, third, SCRIPT, until=4, allowed=4, snapshot=snapshot)
+    await cluster.scheduler.reported(third, 4)
+
+
+async def test_what_a_killed_agent_had_in_memory_alone_is_not_lost(cluster: Cluster) -> None:
+    _, snapshot = await begun(cluster)
+    file, home = cluster.folder / "a" / "snapshots" / snapshot.sha256, home_of(cluster, "a")
+    await comes(lambda: snapshot.sha256 in cluster.store.blobs and not file.is_symlink())
+    await cluster.agents["a"].stop()
+    cluster.store.blobs.clear()
+    # As it is when the agent dies right behind the word that the snapshot was taken.
+    memory = MEMORY / f"hopyard-{home}"
+    memory.mkdir()
+    shutil.move(file, memory / "some.packed")
+    file.symlink_to(memory / "some.packed")
+    await cluster.agent("a")
+    assert not memory.exists()
+    second = RunKey("e1", "j1", 2, 0)
+    begin(cluster, second, SCRIPT, until=4, allowed=4, snapshot=snapshot)
+    await cluster.scheduler.reported(second, 4)
+    assert list(curve(cluster, second)) == [3, 4]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A small disk."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+FILL = "dd if=/dev/zero of=$IMAGES/filler bs=64k 2>/dev/null"
+
+
+async def test_images_go_through_the_disk_when_memory_is_full(
+    cluster: Cluster, tmp_path: Path, criu: Path, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hopyard_nodeagent.images.MEMORY", small)
+    tool = meddling(criu, tmp_path, "dump", 1, FILL)
+    _, snapshot = await begun(cluster, criu=tool)
+    assert snapshot.position == 2
+    assert any(name.startswith("meddled-") for name in os.listdir(tmp_path))
+    await comes(lambda: not [name for *_, names in os.walk(small) for name in names])
+
+
+async def test_a_full_disk_costs_the_snapshot_and_nothing_else(
+    cluster: Cluster, tmp_path: Path, criu: Path, small: Path
+) -> None:
+    await cluster.agent("a", data=small / "a", image_memory=0)
+    key = RunKey("e1", "j1", 1, 0)
+    begin(cluster, key, SCRIPT, allowed=2)
+    await cluster.scheduler.reported(key, 2)
+    filler = _filled(small)
+    ended = await suspended(cluster, key, "a", 2)
+    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 4)
+    assert not ended.HasField("snapshot")
+    assert (small / "a" / "logs" / "jobs" / "e1" / "j1.log").read_text().count("hopyard: no snapshot at position") == 3
+    filler.unlink()
+    second = RunKey("e1", "j1", 2, 0)
+    begin(cluster, second, SCRIPT, allowed=2)
+    snapshot = (await suspended(cluster, second, "a", 2)).snapshot
+    assert snapshot.position == 2
+    # Nor is there room to restore one; it stays good.
+    filler = _filled(small)
+    third, fourth = RunKey("e1", "j1", 3, 0), RunKey("e1", "j1", 4, 0)
+    begin(cluster, third, SCRIPT, allowed=9, snapshot=snapshot)
+    ended = await cluster.scheduler.ended(third)
+    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)
+    assert "No space left on device" in ended.message
+    filler.unlink()
+    begin(cluster, fourth, SCRIPT, until=4, allowed=4, snapshot=snapshot)
+    await cluster.scheduler.reported(fourth, 4)
+    assert list(curve(cluster, fourth)) == [3, 4]
+
+
+def _filled(disk: Path) -> Path:
+    """A file that leaves a disk with 1 MiB."""
+    filler = disk / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(disk).free - (1 << 20)))
+    return filler

@@ -1,0 +1,75 @@
+"""Services in the test's event loop whose scheduler can be stopped and started again, on the same data."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from hopyard_appstat.service import AppStatService
+from hopyard_hpgen.service import HpgenService
+from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_scheduler.live import Live
+from hopyard_scheduler.service import SchedulerService
+
+
+class Restartable:
+    """A cluster of one node, `n`, whose agent begins with the first scheduler.
+
+    Args:
+        data: Its folder.
+        machines: How many the node has.
+        generator_seconds: What hpgen's generators may take.
+    """
+
+    def __init__(self, data: Path, machines: int = 2, generator_seconds: float = 20.0) -> None:
+        self.appstat, self.hpgen = AppStatService(data=data / "appstat"), HpgenService(seconds=generator_seconds)
+        self.scheduler: SchedulerService | None = None
+        self.agent: NodeAgent | None = None
+        self.address = ""
+        self._data = data
+        self._machines = tuple(MachineSettings(id=f"n/{number}", cpus=1) for number in range(machines))
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, data: Path, machines: int = 2, generator_seconds: float = 20.0) -> AsyncIterator[Self]:
+        """One without a scheduler so far."""
+        made = cls(data, machines, generator_seconds)
+        await made.appstat.start()
+        await made.hpgen.start()
+        try:
+            yield made
+        finally:
+            await made._stop()
+
+    @property
+    def live(self) -> Live:
+        """What is inside the scheduler."""
+        assert self.scheduler is not None
+        return self.scheduler._live
+
+    async def start(self, **settings: Any) -> None:
+        """A scheduler, at the same address as the one before."""
+        port = int(self.address.rpartition(":")[2] or 0)
+        self.scheduler = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, port=port, **settings)
+        self.address = await self.scheduler.start()
+        if self.agent is None:
+            self.agent = NodeAgent(
+                AgentSettings(node="n", scheduler=self.address, data=self._data / "agent", machines=self._machines)
+            )
+            await self.agent.start()
+
+    async def halt(self) -> None:
+        """Stop the scheduler, alone."""
+        assert self.scheduler is not None
+        await self.scheduler.stop(0)
+
+    async def _stop(self) -> None:
+        if self.agent is not None:
+            await self.agent.stop()
+        if self.scheduler is not None:
+            await self.scheduler.stop(1)
+        await self.hpgen.stop(1)
+        await self.appstat.stop(1)

@@ -1,0 +1,12 @@
+"""A rig for each test."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.core.rig import Rig
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(machines=2)

@@ -1,0 +1,82 @@
+"""What the story of a rig's experiment says."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import AmendRun, CreateJob, RunEndReason, TerminateJob
+from hopyard_scheduler.core.events import (
+    Amended,
+    Answered,
+    DataChanged,
+    Event,
+    Imported,
+    JobHeld,
+    JobOperated,
+    MachineRecalled,
+    MemberJoined,
+    NodeDraining,
+    NodeEvicted,
+    Operated,
+    PolicyFailed,
+    Requested,
+    RunMessage,
+    SnapshotShipped,
+    TimerElapsed,
+    Updated,
+)
+from hopyard_scheduler.core.values import PlacedData, PlacedPartition
+from hopyard_scheduler.story import Line, Story
+from tests.unit.core.rig import Rig, settings, snapshot
+
+
+def told(rig: Rig) -> list[Line]:
+    """The whole story of a rig's experiment."""
+    story = Story()
+    return [story.tell(event) for event in rig.journal]
+
+
+def last(rig: Rig, kind: type[Event] = RunMessage) -> str:
+    """What the last event of a kind says."""
+    return [line.text for line in told(rig) if line.kind == kind.__name__][-1]
+
+
+def quiet(rig: Rig, event: Event) -> str:
+    """The sentence of an event that is fed to the rig, without what the policy is told afterwards."""
+    before = len(rig.journal)
+    rig.feed(event)
+    return told(rig)[before].text
+
+
+def eventful() -> Rig:
+    """An experiment with every class of event and of message in its journal."""
+    rig = Rig(machines=2, data=PlacedData("d", (PlacedPartition("train/0"),)), max_seconds=1e6, grace=5.0)
+    rig.create()
+    rig.create(0.2)
+    rig.command(CreateJob(str(rig.x.ordinals + 1)))
+    rig.feed(Answered(rig.now, "x", f"create/{rig.x.ordinals}", {"lr": 0.3}))
+    rig.start("1", "n1/0", until=6)
+    rig.report(1)
+    rig.taken(1)
+    rig.stored(1)
+    rig.command(AmendRun("1", "t1", until=8))
+    rig.say(rig.key(), Amended("t1", True, 1))
+    rig.join("n1", 2, runs=(rig.key(),), snapshots=("s1",))
+    rig.feed(JobHeld(rig.now, "x", "2", True))
+    rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
+    rig.feed(Updated(rig.now, "x", "u", more_jobs=2, weight=2.0, target=0.99, cleared=("slots",)))
+    rig.feed(NodeDraining(rig.now, "x", "n9"))
+    rig.feed(MachineRecalled(rig.now, "x", "n9/0"))
+    rig.feed(DataChanged(rig.now, "x", (PlacedPartition("train/0", places={"n1": "/a"}),)))
+    rig.feed(MemberJoined(rig.now, "x", "y", settings()))
+    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
+    rig.join("n1", 2, "b", snapshots=("s1", "s2"))
+    rig.feed(SnapshotShipped(rig.now, "x", "n1", 1, "1", 2, "s2"))
+    rig.feed(NodeEvicted(rig.now, "n1", ("s2", "unknown")))
+    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.expire("n1")
+    rig.feed(TimerElapsed(1e9, "x", "policy/keep"))
+    rig.hold = True
+    rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
+    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "Mine on up-call 9: ValueError: no"))
+    rig.feed(Imported(rig.now, "x", "import", ("s2",)))
+    return rig

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from hopyard.policy import (
@@ -31,16 +30,13 @@ from hopyard.policy import (
 from hopyard.policy.fitting import NEEDS_DATA
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import MOST_SECONDS, AnswerJob, Call, StartJob, TerminateJob
-from hopyard_policies.mop.books import Running, Visits
-from hopyard_policies.mop.dispatch import Randomized, Rule
+from hopyard_policies.mop.books import Visits
 from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.exact import Exact
 from hopyard_policies.mop.pilot import Pilot
 from hopyard_policies.mop.places import Places
-from hopyard_policies.mop.planning import dispatcher
-from hopyard_policies.mop.problem import Problem
-from hopyard_policies.mop.round import Round
 from hopyard_policies.mop.search import Search
+from hopyard_policies.mop.training import Training
 from hopyard_policies.parameters import need_seconds, need_whole
 
 SCHEDULERS: Final = ("longest", "randomized", "milp")
@@ -106,7 +102,6 @@ class MopPolicy(Policy):
         if type(pilot) is not bool:
             raise ValueError(f"pilot is {pilot!r}; it must be true or false")
         need_seconds("plan_seconds", plan_seconds, MOST_SECONDS)
-        self._random = scheduler == "randomized"
         self._exact = Exact(plan_seconds) if scheduler == "milp" else None
         self._barrier = scheduler == "milp" if barrier is None else barrier
         self._search = Search(tuner, configurations, MopPolicy)
@@ -114,13 +109,12 @@ class MopPolicy(Policy):
         self.forks_newest = self._search.copies
         self._visits = Visits()
         self._estimates = Estimates()
+        self._training = Training(scheduler == "randomized", self._exact, self._visits, self._estimates)
         self._pilot = Pilot(self._estimates) if pilot else None
         self._places = Places(self._open, self._left)
         self._goals: dict[str, int] = {}  # Where the present epoch of each job ends, or ended.
         self._under_way = False  # Whether some are in the midst of an epoch.
         self._evaluating: dict[str, str] = {}
-        self._round: Round | None = None
-        self._plans = 0
         self._epochs = 0  # How often some began one.
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
@@ -176,9 +170,7 @@ class MopPolicy(Policy):
             if self._pilot is not None:
                 self._pilot.ended(run)
         else:
-            unit = self._visits.end(run)
-            if unit is None or self._round is None or not self._round.ended(unit.machine, cluster.now - unit.began):
-                self._round = None
+            self._training.ended(run, cluster.now)
         if cluster.jobs[run.job].state.ended:
             self._forget(run.job)
         if cluster.data is not None and (
@@ -193,19 +185,19 @@ class MopPolicy(Policy):
             self._evaluating.pop(verdict.command.job, None)
             if self._pilot is not None:
                 self._pilot.forget(verdict.command.job)
-            self._round = None
+            self._training.anew()
         elif cluster.data is not None and not isinstance(verdict.command, AnswerJob | TerminateJob):
             self._search.hear(verdict, cluster.data)
 
     def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
         """Partitions may lie elsewhere now."""
-        self._round = None
+        self._training.anew()
         if cluster.data is not None:
             self._places.look(cluster, cluster.data)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
         """Jobs may go on further than before."""
-        self._round = None
+        self._training.anew()
         self._hear(cluster, change)
 
     def demand(self, cluster: Cluster) -> int | None:
@@ -380,30 +372,15 @@ class MopPolicy(Policy):
         """Starts units on idle machines, as the scheduler says."""
         wanted = {job.id: self._search.wanted(job, len(data.train)) for job in self._open(cluster)}
         jobs = [job for job in self._open(cluster) if job.position < min(self._goals.get(job.id, 0), wanted[job.id])]
-        able = {job.id for job in cluster.idle_jobs()}
-        if self._round is None or not self._round.goes_on(cluster.machines, jobs, self._goals, able):
-            self._plans += 1
-            make = self._randomly(cluster) if self._random else self._longest(jobs, cluster.machines)
-            self._round = Round(cluster, data, jobs, self._goals, wanted, self._visits, self._estimates, make)
-            self._round.goes_on(cluster.machines, jobs, self._goals, able)
-        if self._exact is not None:
-            self._exact.guide(self._round, self._epochs, cluster.now)
-        for machine, job, partition in self._round.start([each.id for each in cluster.idle_machines()], cluster.now):
-            position = cluster.jobs[job].position
-            self._visits.start(job, Running(position, partition, machine, cluster.now))
-            inputs = {machine: partition}
-            saves = [position + 1] if self._search.stops_at(job, position + 1, len(data.train)) else []
-            cluster.start_job(job, machine, until=position + 1, snapshot_at=saves, inputs=inputs, preemptible=False)
-        if self._exact is not None:
-            self._exact.ask(cluster, self._round, self._epochs)
-
-    def _longest(self, jobs: Sequence[JobView], machines: Collection[str]) -> Callable[[Problem], Rule]:
-        names = [job.id for job in jobs], list(machines)
-        return lambda problem: dispatcher(problem, self._estimates.know(*names))
-
-    def _randomly(self, cluster: Cluster) -> Callable[[Problem], Rule]:
-        rng = random.Random(f"{cluster.experiment.seed}/mop/{self._plans}")
-        return lambda problem: Randomized(problem, rng)
+        self._training.start(
+            cluster,
+            data,
+            jobs,
+            self._goals,
+            wanted,
+            self._epochs,
+            lambda job, position: self._search.stops_at(job, position, len(data.train)),
+        )
 
 
 def _end_of_epoch(job: JobView, epoch: int) -> int:

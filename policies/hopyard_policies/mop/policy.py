@@ -33,11 +33,12 @@ from hopyard.policy.vocabulary import MOST_SECONDS, AnswerJob, Call, StartJob, T
 from hopyard_policies.mop.books import Visits
 from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.exact import Exact
+from hopyard_policies.mop.gangs import Gangs
 from hopyard_policies.mop.pilot import Pilot
 from hopyard_policies.mop.places import Places
 from hopyard_policies.mop.search import Search
 from hopyard_policies.mop.training import Training
-from hopyard_policies.parameters import need_seconds, need_whole
+from hopyard_policies.parameters import need_part, need_seconds, need_whole
 
 SCHEDULERS: Final = ("longest", "randomized", "milp")
 
@@ -71,6 +72,8 @@ class MopPolicy(Policy):
         pilot: Whether a few examples of each configuration are trained before its first unit, and thrown away, so that it is known how
             long units take. Programs of `hopyard.hopping` can do that, and others that have `profile`.
         plan_seconds: How long `milp` may think about a plan (> 0); a quarter of what the epoch takes at most.
+        gang_below: With fewer configurations that train than this part of the machines that hold partitions, 0 .. 1, each of them
+            trains on all these at once, data-parallel, by turns; 0: never. Programs that cannot do that go on hopping.
 
     Raises:
         ValueError: An argument is out of range.
@@ -88,6 +91,7 @@ class MopPolicy(Policy):
         tuner: str | Mapping[str, Any] | None = None,
         pilot: bool = False,
         plan_seconds: float = 60.0,
+        gang_below: float = 0.5,
     ) -> None:
         if scheduler not in SCHEDULERS:
             raise ValueError(f"scheduler is {scheduler!r}; it must be one of {', '.join(SCHEDULERS)}")
@@ -102,6 +106,7 @@ class MopPolicy(Policy):
         if type(pilot) is not bool:
             raise ValueError(f"pilot is {pilot!r}; it must be true or false")
         need_seconds("plan_seconds", plan_seconds, MOST_SECONDS)
+        need_part("gang_below", gang_below)
         self._exact = Exact(plan_seconds) if scheduler == "milp" else None
         self._barrier = scheduler == "milp" if barrier is None else barrier
         self._search = Search(tuner, configurations, MopPolicy)
@@ -109,7 +114,8 @@ class MopPolicy(Policy):
         self.forks_newest = self._search.copies
         self._visits = Visits()
         self._estimates = Estimates()
-        self._training = Training(scheduler == "randomized", self._exact, self._visits, self._estimates)
+        self._gangs = Gangs(gang_below)
+        self._training = Training(scheduler == "randomized", self._exact, self._gangs, self._visits, self._estimates)
         self._pilot = Pilot(self._estimates) if pilot else None
         self._places = Places(self._open, self._left)
         self._goals: dict[str, int] = {}  # Where the present epoch of each job ends, or ended.
@@ -152,8 +158,10 @@ class MopPolicy(Policy):
             self._exact.heard(answer)
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """A pilot has told how long a unit takes."""
-        if self._pilot is not None and cluster.data is not None:
+        """A pilot has told how long a unit takes; or the program, tried on a gang, whether it can train there."""
+        if self._gangs.trying(stat.job):
+            self._gangs.told(stat)
+        elif self._pilot is not None and cluster.data is not None:
             self._pilot.told(cluster.data, stat)
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
@@ -167,7 +175,9 @@ class MopPolicy(Policy):
             if run.reason is RunEndReason.UNTIL:
                 self._visits.evaluate(run.job, run.position, part)
         elif run.mode is RunMode.PROFILE:
-            if self._pilot is not None:
+            if self._gangs.trying(run.job):
+                self._gangs.ended(run)
+            elif self._pilot is not None:
                 self._pilot.ended(run)
         else:
             self._training.ended(run, cluster.now)
@@ -183,6 +193,7 @@ class MopPolicy(Policy):
         if isinstance(verdict.command, StartJob):
             self._visits.forget(verdict.command.job)
             self._evaluating.pop(verdict.command.job, None)
+            self._gangs.forget(verdict.command.job)
             if self._pilot is not None:
                 self._pilot.forget(verdict.command.job)
             self._training.anew()
@@ -324,6 +335,7 @@ class MopPolicy(Policy):
         self._goals.pop(job, None)
         self._visits.forget(job)
         self._search.forget(job)
+        self._gangs.forget(job)
         if self._pilot is not None:
             self._pilot.forget(job)
 
@@ -337,8 +349,8 @@ class MopPolicy(Policy):
         if job.position >= min(self._goals.get(job.id, 0), self._search.wanted(job, epoch)):
             return self._parts_left(job, data)
         again = self._visits.again(job)
-        if again in names and not job.state.live:
-            return (again,)
+        if again and names.issuperset(again) and not job.state.live:
+            return again
         return names - self._visits.visited(job, job.position // epoch * epoch)
 
     # -------------------------------------------------------------------------------------------------------- evaluation
@@ -372,15 +384,15 @@ class MopPolicy(Policy):
         """Starts units on idle machines, as the scheduler says."""
         wanted = {job.id: self._search.wanted(job, len(data.train)) for job in self._open(cluster)}
         jobs = [job for job in self._open(cluster) if job.position < min(self._goals.get(job.id, 0), wanted[job.id])]
-        self._training.start(
-            cluster,
-            data,
-            jobs,
-            self._goals,
-            wanted,
-            self._epochs,
-            lambda job, position: self._search.stops_at(job, position, len(data.train)),
-        )
+
+        def saves(job: str, position: int) -> bool:
+            return self._search.stops_at(job, position, len(data.train))
+
+        if self._gangs.wanted(cluster, data, self._search.busy + cluster.count(JobState.CREATING)):
+            ends = {job.id: min(self._goals[job.id], wanted[job.id]) for job in jobs}
+            self._training.start_together(cluster, data, jobs, ends, lambda job: self._left(job, data), saves)
+        else:
+            self._training.start(cluster, data, jobs, self._goals, wanted, self._epochs, saves)
 
 
 def _end_of_epoch(job: JobView, epoch: int) -> int:

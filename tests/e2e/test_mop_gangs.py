@@ -94,7 +94,7 @@ def steps(units: Sequence[Unit], job: str) -> int:
     total = 0
     for unit in (unit for unit in mine if unit.saved):
         those = [counts[each.partition] for each in mine if each.key.attempt == unit.key.attempt]
-        total += len(ends(those, SIZE)) if len(those) > 1 else -(-those[0] // SIZE)
+        total += len(list(ends(those, SIZE))) if len(those) > 1 else -(-those[0] // SIZE)
     return total
 
 

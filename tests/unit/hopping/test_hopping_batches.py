@@ -65,7 +65,7 @@ def test_parts_of_batches_are_whole_and_as_even_as_can_be(counts: list[int], siz
     ]
     for upto in range(total + 1):
         assert parts(counts, upto) == [order[:upto].count(rank) for rank in range(len(counts))]
-    found = ends(counts, size)
+    found = list(ends(counts, size))
     sizes = [end - before for before, end in zip([0, *found], found, strict=False)]
     assert sum(sizes) == total
     assert all(each == size for each in sizes[:-1])

@@ -80,17 +80,15 @@ def sharing(gang: Gang) -> Iterator[None]:
         raise RuntimeError(f"train_fn {found}; allowed on several machines: to train on all of them")
 
 
-def ends(counts: Sequence[int], size: int) -> list[int]:
+def ends(counts: Sequence[int], size: int) -> Iterator[int]:
     """How many examples have come after each batch of a gang with so many each.
 
     A rest with fewer than two for each rank joins the batch before it.
     """
-    total = sum(counts)
-    found = list(range(size, total + 1, size))
-    if not found or total - found[-1] >= 2 * len(counts):
-        found.append(total)
-    found[-1] = total
-    return found
+    whole, rest = divmod(sum(counts), size)
+    for number in range(1, whole + (rest >= 2 * len(counts))):
+        yield number * size
+    yield sum(counts)
 
 
 def parts(counts: Sequence[int], upto: int) -> list[int]:

@@ -20,6 +20,8 @@ from hopyard.hopping.gang import Gang
 from hopyard.hopping.handlers import Handler, handler_for
 from hopyard.plugins import wrong_parameters
 from hopyard.trainer import Trainer, cached
+from hopyard.trainer.checks import checked_metrics
+from hopyard.trainer.errors import Phase
 
 Config: TypeAlias = Mapping[str, Any]
 Evaluation: TypeAlias = "Mapping[str, float] | tuple[Mapping[str, float], int]"
@@ -179,7 +181,9 @@ class HoppingTrainer(Trainer):
             if self._parallel is None:
                 self._parallel = self._gang.parallel(self.model)
             with sharing(self._gang):
-                metrics = self.train_fn(data, self._parallel, self.optimizer, self.hyperparameters)
+                returned = self.train_fn(data, self._parallel, self.optimizer, self.hyperparameters)
+            name, phase = type(self).__qualname__, Phase.TRAIN
+            metrics = checked_metrics(returned, trainer=name, phase=phase, position=self.position)
             return self._gang.mean(metrics, counted(data))
 
     def evaluate(self) -> Mapping[str, float]:

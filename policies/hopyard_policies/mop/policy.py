@@ -50,6 +50,8 @@ class MopPolicy(Policy):
     configuration is trained twice at once, no machine trains two, and no unit is interrupted. An epoch is as many positions as
     there are partitions to train on, so `max_iterations` is epochs x partitions.
 
+    With few configurations several units of one are trained at once: data-parallel, on a gang whose ranks have a partition each.
+
     After each epoch a configuration is evaluated on each partition of the evaluation data, where these lie, and the results are
     combined by their numbers of examples. One that has trained to its end is complete when it has been evaluated.
 

@@ -162,6 +162,20 @@ class _Other(Alone):
         return [list(numbers), [0, 20]]
 
 
+def test_a_train_of_a_subclass_is_not_taken_to_gather_partitions() -> None:
+    class Own(MEAN):  # type: ignore[misc, valid-type]
+        def train(self) -> dict[str, float]:
+            return {}
+
+    class Paced(MEAN):  # type: ignore[misc, valid-type]
+        gathers_partitions = True
+
+        def train(self) -> Mapping[str, float]:
+            return super().train()  # type: ignore[no-any-return]
+
+    assert (MEAN.gathers_partitions, Own.gathers_partitions, Paced.gathers_partitions) == (True, False, True)
+
+
 def test_a_model_that_trains_on_one_machine_says_so_on_several(tmp_path: Path) -> None:
     part = partition(tmp_path / "part.npz", 10, 1)
     driver = TrainerDriver(MEAN, clock=Clock())

@@ -57,6 +57,7 @@ class HoppingTrainer(Trainer):
     """
 
     gathers_partitions: ClassVar[bool] = True
+    """As `Trainer` has it. A subclass with a `train` of its own says it anew, if that goes through this one's."""
 
     train_data: ClassVar[str | None] = None
     """What to train on in a run that has no partition (under a policy that gives none, or in `hopyard.local.fit`)."""
@@ -78,6 +79,12 @@ class HoppingTrainer(Trainer):
     _found: ClassVar[Handler | None] = None
     _gang: Gang | None = None
     _parallel: Any = None
+
+    def __init_subclass__(cls) -> None:
+        """Nobody knows what a `train` of a subclass's own does on a gang."""
+        super().__init_subclass__()
+        if "train" in vars(cls) and "gathers_partitions" not in vars(cls):
+            cls.gathers_partitions = False
 
     @abstractmethod
     def input_fn(self, path: Path) -> Any:

@@ -141,7 +141,8 @@ class SimulatedRun:
     @property
     def _seconds(self) -> float:
         """How long the next iteration takes."""
-        return math.fsum(self._lesson.seconds[self._reports : self._following]) * self._pace
+        seconds = self._lesson.seconds
+        return math.fsum([seconds[index] for index in range(self._reports, self._following)]) * self._pace
 
     @property
     def _finished(self) -> bool:

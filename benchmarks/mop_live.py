@@ -123,7 +123,7 @@ async def hopyard(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
                 )
                 data_bytes += file.stat().st_size * len(holders)
             await client.register_data("fashion", [DataPartition(name, replicas=r) for name, r in replicas.items()])
-            spec |= {"data": "fashion", "policy": {"name": "mop"}}
+            spec |= {"data": "fashion", "policy": {"name": "mop", "gang_below": 0}}
             units *= agents
         else:
             spec |= {"policy": {"name": "default"}}

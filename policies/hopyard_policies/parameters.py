@@ -21,3 +21,13 @@ def need_seconds(name: str, value: object, most: float) -> None:
     """
     if type(value) not in (int, float) or not 0 < value <= most:  # type: ignore[operator]  # it is a number
         raise ValueError(f"{name} is {value!r}; it must be a number of seconds above 0, up to {most:g}")
+
+
+def need_part(name: str, value: object) -> None:
+    """Refuses a parameter that is no part of a whole, 0 .. 1.
+
+    Raises:
+        ValueError: It is not; it says what it is and what it must be.
+    """
+    if type(value) not in (int, float) or not 0 <= value <= 1:  # type: ignore[operator]  # it is a number
+        raise ValueError(f"{name} is {value!r}; it must be a number from 0 to 1")

@@ -21,7 +21,7 @@ from hopyard_scheduler.core.values import RunKey
 
 @dataclass(slots=True)
 class Unit:
-    """A run of one unit.
+    """A run of one unit; or one rank of a gang, which trains one of several units at once.
 
     Attributes:
         key: Its channel.
@@ -33,7 +33,8 @@ class Unit:
         ended: That of its last word; 0: none came.
         up: Whether it said that it trains.
         fetched: Bytes that its agent had to get for it.
-        saved: Whether it left a snapshot of its unit.
+        saved: Whether it left a snapshot of its unit, or of those of its gang.
+        ranks: How many there are.
     """
 
     key: RunKey
@@ -46,6 +47,7 @@ class Unit:
     up: bool = False
     fetched: int = 0
     saved: bool = False
+    ranks: int = 1
 
 
 def units_of(events: Sequence[Event]) -> list[Unit]:
@@ -57,6 +59,7 @@ def units_of(events: Sequence[Event]) -> list[Unit]:
                 start = effect.body
                 position = start.snapshot.position if start.snapshot is not None else 0
                 unit = Unit(effect.run, effect.node, start.mode, position, start.input, number)
+                unit.ranks = len(start.rank_nodes)
                 units[effect.run] = unit
         if isinstance(event, RunMessage):
             unit = units[RunKey(event.experiment, event.job, event.attempt, event.rank)]
@@ -64,7 +67,7 @@ def units_of(events: Sequence[Event]) -> list[Unit]:
                 case Started(fetched=fetched):
                     unit.up, unit.fetched = True, fetched
                 case SnapshotTaken(snapshot) | Ended(snapshot=snapshot):
-                    unit.saved = unit.saved or (snapshot is not None and snapshot.position == unit.start + 1)
+                    unit.saved = unit.saved or (snapshot is not None and snapshot.position == unit.start + unit.ranks)
                     unit.ended = number if isinstance(event.body, Ended) else unit.ended
                 case _:
                     pass
@@ -78,12 +81,13 @@ def histories(units: Sequence[Unit]) -> dict[str, list[str]]:
         if unit.mode is RunMode.TRAIN and unit.saved:
             seen = found[unit.key.job]
             assert len(seen) >= unit.start, f"job {unit.key.job} began at {unit.start} and had seen {seen}"
-            found[unit.key.job] = [*seen[: unit.start], unit.partition]
+            those = [each.partition for each in units if each.key[:3] == unit.key[:3]]
+            found[unit.key.job] = [*seen[: unit.start], *those]
     return dict(found)
 
 
 def check_apart(units: Sequence[Unit], lost: Sequence[str]) -> None:
-    """No job was sent to two places at once, and no machine two units, but after the death of a node (`lost`).
+    """No job was sent to two places at once, but to those of a gang, and no machine two units, but after the death of a node (`lost`).
 
     A run whose last word never came counts as over when its job is sent elsewhere: nobody takes its word any more.
     """
@@ -91,7 +95,7 @@ def check_apart(units: Sequence[Unit], lost: Sequence[str]) -> None:
     for unit in units:
         for owner in (("job", unit.key.job), ("node", unit.node)):
             before = last.get(owner)
-            if before is not None and before.node not in lost:
+            if before is not None and before.node not in lost and before.key[:3] != unit.key[:3]:
                 assert 0 < before.ended <= unit.began, (before, unit)
             last[owner] = unit
 

@@ -44,6 +44,9 @@ class Process:
         self.ending: DecisionKind | None = None
         self.parked_by_decision = False
         self.rates = training.Rates(start.hyperparameters)
+        self.together = (
+            len(start.rank_nodes) if start.place is not None else 1
+        )  # Units of an iteration: one of each partition.
         self.unsaved: list[int] = []  # States since it has loaded or saved one.
 
     # ---------------------------------------------------------------------------------------------------------- channel
@@ -122,6 +125,8 @@ class Process:
         values, examples = training.evaluation(self.state, self.start.input)
         if self.start.mode is RunMode.PROFILE:
             values = {"seconds": 1.0 + self.rates.before(1) % 5}
+            if self.together > 1:
+                values["partitions"] = float(self.together)
         self.parked = True
         self.say(Reports((Report(self.position, values, 0.1, self.start.input, examples, at_until=True),)))
         if self.ending is not None:
@@ -175,10 +180,11 @@ class Process:
             self._lose()
             self.finish(Ended(RunEndReason.LOST, self.position, message="killed by signal 9"))
             return
-        self.position += 1
-        self.state = training.train(self.state, self.rates.before(self.position), self.position)
-        self.unsaved.append(self.state)
-        world.trained[self.key.experiment, self.key.job, self.state] += 1
+        for _ in range(self.together):
+            self.position += 1
+            self.state = training.train(self.state, self.rates.before(self.position), self.position)
+            self.unsaved.append(self.state)
+            world.trained[self.key.experiment, self.key.job, self.state] += 1
         self.saved_at = None
         self.parked = self.position >= self.until
         self.say(Reports((Report(self.position, training.metrics(self.state), 0.5, at_until=self.parked),)))

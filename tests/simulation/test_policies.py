@@ -1,6 +1,8 @@
 """Built-in policies under the same faults as the probes, in a few schedules each."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, ClassVar
 
 import pytest
 
@@ -71,22 +73,36 @@ class Mop(MopPolicy):
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**{"barrier": True, **parameters})
         self.trained: dict[str, dict[int, str]] = {}
+        self.steps: list[tuple[str, ...]] = []
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         unit = self._visits.running.get(run.job)
         if unit is not None and run.mode is RunMode.TRAIN:
             # What is lost may be found again, with its node.
-            self.trained.setdefault(run.job, {}).setdefault(unit.position, unit.partition)
+            for position, name in enumerate(unit.partitions, unit.position):
+                self.trained.setdefault(run.job, {}).setdefault(position, name)
         if unit is not None and run.mode is RunMode.TRAIN and run.resume_position > unit.position:
-            assert run.resume_position == unit.position + 1
+            end = unit.position + len(unit.partitions)
+            assert run.resume_position == end
             units = self.trained.setdefault(run.job, {})
-            units[unit.position] = unit.partition
+            units.update(enumerate(unit.partitions, unit.position))
+            self.steps.append(unit.partitions)
             assert cluster.data is not None
             epoch = len(cluster.data.train)
             first = unit.position // epoch * epoch
-            visited = [units[position] for position in range(first, unit.position + 1)]
+            visited = [units[position] for position in range(first, end)]
             assert len(set(visited)) == len(visited), f"job {run.job} visited {visited} from {first} on"
         super().on_run_end(cluster, run)
+
+
+class MopGangs(Mop):
+    """Trains on gangs wherever there are fewer jobs than machines."""
+
+    made: ClassVar[list[MopGangs]] = []
+
+    def __init__(self) -> None:
+        super().__init__(barrier=False, gang_below=1)
+        self.made.append(self)
 
 
 class Planned(Mop):
@@ -150,6 +166,16 @@ def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], m
     monkeypatch.setitem(PROBES, name, policy)
     outcomes = [run(name, seed) for seed in range(20)]
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_models_on_gangs_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROBES, "mop on gangs", MopGangs)
+    outcomes = [run("mop on gangs", seed) for seed in range(12)]
+    assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
+    assert sum(len(step) > 1 for policy in MopGangs.made for step in policy.steps) > 20
+    assert any(len(set(map(len, policy.steps))) > 1 for policy in MopGangs.made)  # Both ways by turns.
 
 
 @pytest.mark.slow

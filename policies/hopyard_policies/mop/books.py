@@ -10,23 +10,25 @@ from hopyard.policy import JobView, Partition, RunEnd
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A training unit under way.
+    """A training unit under way, or several at once, on a gang.
 
     Attributes:
         position: Where the job was when it began.
-        partition: What it is trained on.
-        machine: Where.
+        partitions: What it is trained on, each a unit.
+        machines: Where, as many; the first is rank 0's.
         began: When, seconds since the epoch.
     """
 
     position: int
-    partition: str
-    machine: str
+    partitions: tuple[str, ...]
+    machines: tuple[str, ...]
     began: float
 
 
 class Visits:
-    """What each job was trained on, by the position at which the unit began, what it was evaluated on, and what is under way.
+    """What each job was trained on, by the position at which the run began, what it was evaluated on, and what is under way.
+
+    A run trains one unit; or, on a gang, several at once, which lie in the history as one step.
 
     All of it follows from what the policy started and from the ends of runs. A job that goes back to an earlier snapshot needs
     nothing here: only what lies before its position counts, and what lies behind tells what it trained there the first time.
@@ -34,7 +36,7 @@ class Visits:
 
     def __init__(self) -> None:
         self.running: dict[str, Running] = {}
-        self._trained: dict[str, dict[int, str]] = {}
+        self._trained: dict[str, dict[int, tuple[str, ...]]] = {}
         self._evaluated: dict[str, dict[int, set[str]]] = {}
 
     def start(self, job: str, unit: Running) -> None:
@@ -47,16 +49,17 @@ class Visits:
         if unit is None:
             return None
         trained = self._trained.setdefault(run.job, {})
+        visited = unit.partitions[: run.resume_position - unit.position]  # A program may have saved in between.
         if run.resume_position <= unit.position:
-            trained.setdefault(unit.position, unit.partition)  # Its snapshot may be found again, with its node.
+            trained.setdefault(unit.position, unit.partitions)  # Its snapshot may be found again, with its node.
             return None
-        if trained.get(unit.position) != unit.partition:
+        if trained.get(unit.position) != visited:
             # Thrown back, it trained otherwise than the first time: what came behind that is no guide any more, and what was
             # evaluated there was another model.
             self._trained[run.job] = trained = {at: name for at, name in trained.items() if at < unit.position}
             evaluated = self._evaluated.pop(run.job, {})
             self._evaluated[run.job] = {at: parts for at, parts in evaluated.items() if at <= unit.position}
-        trained[unit.position] = unit.partition
+        trained[unit.position] = visited
         return unit
 
     def forget(self, job: str) -> None:
@@ -74,16 +77,16 @@ class Visits:
     def visited(self, job: JobView, epoch: int) -> set[str]:
         """What a job has visited since its present epoch began, at a position."""
         trained = self._trained.get(job.id, {})
-        return {trained[position] for position in range(epoch, job.position) if position in trained}
+        return {name for position in range(epoch, job.position) for name in trained.get(position, ())}
 
-    def again(self, job: JobView) -> str:
-        """What a job was trained on at its position before it was thrown back, so that it trains alike now; empty: nothing."""
-        return self._trained.get(job.id, {}).get(job.position, "") if job.position < job.high_water else ""
+    def again(self, job: JobView) -> tuple[str, ...]:
+        """What a job was trained on at its position before it was thrown back, so that it trains alike now; several: on a gang."""
+        return self._trained.get(job.id, {}).get(job.position, ()) if job.position < job.high_water else ()
 
     def order(self, job: str) -> Sequence[str]:
         """The partitions that a job was trained on, in order: what its weights can be trained again with."""
         trained = self._trained.get(job, {})
-        return [trained[position] for position in sorted(trained)]
+        return [name for position in sorted(trained) for name in trained[position]]
 
 
 def size(partition: Partition, partitions: Sequence[Partition]) -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from hopyard.policy import (
@@ -31,17 +30,15 @@ from hopyard.policy import (
 from hopyard.policy.fitting import NEEDS_DATA
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import MOST_SECONDS, AnswerJob, Call, StartJob, TerminateJob
-from hopyard_policies.mop.books import Running, Visits
-from hopyard_policies.mop.dispatch import Randomized, Rule
+from hopyard_policies.mop.books import Visits
 from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.exact import Exact
+from hopyard_policies.mop.gangs import Gangs
 from hopyard_policies.mop.pilot import Pilot
 from hopyard_policies.mop.places import Places
-from hopyard_policies.mop.planning import dispatcher
-from hopyard_policies.mop.problem import Problem
-from hopyard_policies.mop.round import Round
 from hopyard_policies.mop.search import Search
-from hopyard_policies.parameters import need_seconds, need_whole
+from hopyard_policies.mop.training import Training
+from hopyard_policies.parameters import need_part, need_seconds, need_whole
 
 SCHEDULERS: Final = ("longest", "randomized", "milp")
 
@@ -52,6 +49,8 @@ class MopPolicy(Policy):
     A training unit is a run of one position on a machine whose node holds its partition; then the model hops to another one. No
     configuration is trained twice at once, no machine trains two, and no unit is interrupted. An epoch is as many positions as
     there are partitions to train on, so `max_iterations` is epochs x partitions.
+
+    With few configurations several units of one are trained at once: data-parallel, on a gang whose ranks have a partition each.
 
     After each epoch a configuration is evaluated on each partition of the evaluation data, where these lie, and the results are
     combined by their numbers of examples. One that has trained to its end is complete when it has been evaluated.
@@ -75,6 +74,8 @@ class MopPolicy(Policy):
         pilot: Whether a few examples of each configuration are trained before its first unit, and thrown away, so that it is known how
             long units take. Programs of `hopyard.hopping` can do that, and others that have `profile`.
         plan_seconds: How long `milp` may think about a plan (> 0); a quarter of what the epoch takes at most.
+        gang_below: With fewer configurations that train than this part of the machines that hold partitions, 0 .. 1, each of them
+            trains on all these at once, data-parallel, by turns; 0: never. Programs that cannot do that go on hopping.
 
     Raises:
         ValueError: An argument is out of range.
@@ -92,6 +93,7 @@ class MopPolicy(Policy):
         tuner: str | Mapping[str, Any] | None = None,
         pilot: bool = False,
         plan_seconds: float = 60.0,
+        gang_below: float = 0.5,
     ) -> None:
         if scheduler not in SCHEDULERS:
             raise ValueError(f"scheduler is {scheduler!r}; it must be one of {', '.join(SCHEDULERS)}")
@@ -106,7 +108,7 @@ class MopPolicy(Policy):
         if type(pilot) is not bool:
             raise ValueError(f"pilot is {pilot!r}; it must be true or false")
         need_seconds("plan_seconds", plan_seconds, MOST_SECONDS)
-        self._random = scheduler == "randomized"
+        need_part("gang_below", gang_below)
         self._exact = Exact(plan_seconds) if scheduler == "milp" else None
         self._barrier = scheduler == "milp" if barrier is None else barrier
         self._search = Search(tuner, configurations, MopPolicy)
@@ -114,13 +116,13 @@ class MopPolicy(Policy):
         self.forks_newest = self._search.copies
         self._visits = Visits()
         self._estimates = Estimates()
+        self._gangs = Gangs(gang_below)
+        self._training = Training(scheduler == "randomized", self._exact, self._gangs, self._visits, self._estimates)
         self._pilot = Pilot(self._estimates) if pilot else None
         self._places = Places(self._open, self._left)
         self._goals: dict[str, int] = {}  # Where the present epoch of each job ends, or ended.
         self._under_way = False  # Whether some are in the midst of an epoch.
         self._evaluating: dict[str, str] = {}
-        self._round: Round | None = None
-        self._plans = 0
         self._epochs = 0  # How often some began one.
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
@@ -158,8 +160,10 @@ class MopPolicy(Policy):
             self._exact.heard(answer)
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """A pilot has told how long a unit takes."""
-        if self._pilot is not None and cluster.data is not None:
+        """A pilot has told how long a unit takes; or the program, tried on a gang, whether it can train there."""
+        if self._gangs.trying(stat.job):
+            self._gangs.told(stat)
+        elif self._pilot is not None and cluster.data is not None:
             self._pilot.told(cluster.data, stat)
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
@@ -173,12 +177,12 @@ class MopPolicy(Policy):
             if run.reason is RunEndReason.UNTIL:
                 self._visits.evaluate(run.job, run.position, part)
         elif run.mode is RunMode.PROFILE:
-            if self._pilot is not None:
+            if self._gangs.trying(run.job):
+                self._gangs.ended(run)
+            elif self._pilot is not None:
                 self._pilot.ended(run)
         else:
-            unit = self._visits.end(run)
-            if unit is None or self._round is None or not self._round.ended(unit.machine, cluster.now - unit.began):
-                self._round = None
+            self._training.ended(run, cluster.now)
         if cluster.jobs[run.job].state.ended:
             self._forget(run.job)
         if cluster.data is not None and (
@@ -191,21 +195,22 @@ class MopPolicy(Policy):
         if isinstance(verdict.command, StartJob):
             self._visits.forget(verdict.command.job)
             self._evaluating.pop(verdict.command.job, None)
+            self._gangs.forget(verdict.command.job)
             if self._pilot is not None:
                 self._pilot.forget(verdict.command.job)
-            self._round = None
+            self._training.anew()
         elif cluster.data is not None and not isinstance(verdict.command, AnswerJob | TerminateJob):
             self._search.hear(verdict, cluster.data)
 
     def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
         """Partitions may lie elsewhere now."""
-        self._round = None
+        self._training.anew()
         if cluster.data is not None:
             self._places.look(cluster, cluster.data)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
         """Jobs may go on further than before."""
-        self._round = None
+        self._training.anew()
         self._hear(cluster, change)
 
     def demand(self, cluster: Cluster) -> int | None:
@@ -332,6 +337,7 @@ class MopPolicy(Policy):
         self._goals.pop(job, None)
         self._visits.forget(job)
         self._search.forget(job)
+        self._gangs.forget(job)
         if self._pilot is not None:
             self._pilot.forget(job)
 
@@ -345,8 +351,8 @@ class MopPolicy(Policy):
         if job.position >= min(self._goals.get(job.id, 0), self._search.wanted(job, epoch)):
             return self._parts_left(job, data)
         again = self._visits.again(job)
-        if again in names and not job.state.live:
-            return (again,)
+        if again and names.issuperset(again) and not job.state.live:
+            return again
         return names - self._visits.visited(job, job.position // epoch * epoch)
 
     # -------------------------------------------------------------------------------------------------------- evaluation
@@ -380,30 +386,15 @@ class MopPolicy(Policy):
         """Starts units on idle machines, as the scheduler says."""
         wanted = {job.id: self._search.wanted(job, len(data.train)) for job in self._open(cluster)}
         jobs = [job for job in self._open(cluster) if job.position < min(self._goals.get(job.id, 0), wanted[job.id])]
-        able = {job.id for job in cluster.idle_jobs()}
-        if self._round is None or not self._round.goes_on(cluster.machines, jobs, self._goals, able):
-            self._plans += 1
-            make = self._randomly(cluster) if self._random else self._longest(jobs, cluster.machines)
-            self._round = Round(cluster, data, jobs, self._goals, wanted, self._visits, self._estimates, make)
-            self._round.goes_on(cluster.machines, jobs, self._goals, able)
-        if self._exact is not None:
-            self._exact.guide(self._round, self._epochs, cluster.now)
-        for machine, job, partition in self._round.start([each.id for each in cluster.idle_machines()], cluster.now):
-            position = cluster.jobs[job].position
-            self._visits.start(job, Running(position, partition, machine, cluster.now))
-            inputs = {machine: partition}
-            saves = [position + 1] if self._search.stops_at(job, position + 1, len(data.train)) else []
-            cluster.start_job(job, machine, until=position + 1, snapshot_at=saves, inputs=inputs, preemptible=False)
-        if self._exact is not None:
-            self._exact.ask(cluster, self._round, self._epochs)
 
-    def _longest(self, jobs: Sequence[JobView], machines: Collection[str]) -> Callable[[Problem], Rule]:
-        names = [job.id for job in jobs], list(machines)
-        return lambda problem: dispatcher(problem, self._estimates.know(*names))
+        def saves(job: str, position: int) -> bool:
+            return self._search.stops_at(job, position, len(data.train))
 
-    def _randomly(self, cluster: Cluster) -> Callable[[Problem], Rule]:
-        rng = random.Random(f"{cluster.experiment.seed}/mop/{self._plans}")
-        return lambda problem: Randomized(problem, rng)
+        if self._gangs.wanted(cluster, data, self._search.busy + cluster.count(JobState.CREATING)):
+            ends = {job.id: min(self._goals[job.id], wanted[job.id]) for job in jobs}
+            self._training.start_together(cluster, data, jobs, ends, lambda job: self._left(job, data), saves)
+        else:
+            self._training.start(cluster, data, jobs, self._goals, wanted, self._epochs, saves)
 
 
 def _end_of_epoch(job: JobView, epoch: int) -> int:

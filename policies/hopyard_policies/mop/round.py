@@ -67,11 +67,14 @@ class Round:
         running: dict[int, Unit] = {}
         for number, job in enumerate(self.jobs):
             unit = visits.running.get(job)
-            if unit is not None and unit.machine in cluster.machines:
-                machine, partition = self.machines.index(unit.machine), self._numbers[unit.partition]
-                running[machine] = Unit(number, partition)
-                end = unit.began + costs[number] * sizes[partition] / speeds[machine]
-                configs[number] = machines[machine] = max(end - cluster.now, 0.0)
+            places = zip(unit.machines, unit.partitions, strict=True) if unit is not None else ()
+            gone = cluster.now - unit.began if unit is not None else 0.0
+            for name, partition in places:
+                if name in cluster.machines:
+                    machine, part = self.machines.index(name), self._numbers[partition]
+                    running[machine] = Unit(number, part)
+                    machines[machine] = max(costs[number] * sizes[part] / speeds[machine] - gone, 0.0)
+                    configs[number] = max(configs[number], machines[machine])
         problem = Problem(
             costs,
             sizes,
@@ -169,7 +172,7 @@ class Round:
         running = self._visits.running.get(job.id)
         done = self._visits.visited(job, (goal - 1) // len(self.partitions) * len(self.partitions))
         again = self._visits.again(job)
-        if again in self._held and running is None:
-            return frozenset(range(len(self.partitions))) - {self._numbers[again]}
-        done |= {running.partition} if running is not None else set()
+        if len(again) == 1 and running is None and self._held.issuperset(again):
+            return frozenset(range(len(self.partitions))) - {self._numbers[again[0]]}
+        done |= set(running.partitions) if running is not None else set()
         return frozenset(self._numbers[name] for name in done)

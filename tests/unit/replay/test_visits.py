@@ -47,6 +47,25 @@ def test_a_visit_is_told_with_what_its_model_s_way_there_took() -> None:
     assert (lost.end, lost.reason, lost.got) == (125.0, "LOST", 10)
 
 
+def test_each_rank_of_a_gang_visits_a_partition_and_a_profile_is_no_visit() -> None:
+    rig = DataRig()
+    rig.create()
+    machines, inputs = ("n1/0", "n2/0"), {"n1/0": "train/0", "n2/0": "train/1"}
+    rig.command(StartJob("1", machines, inputs=inputs, mode=RunMode.PROFILE))
+    assert told(rig).told == {}
+    for rank in range(2):
+        rig.ended(RunEndReason.UNTIL, 0, rank=rank)
+    rig.command(StartJob("1", machines, until=2, inputs=inputs))
+    began, rig.now = rig.now, 120.0
+    rig.say(rig.key(rank=1), Started(0, 10))
+    assert told(rig).told == {
+        "x": [
+            Visit("n1/0", "n1", "1", "train/0", False, began),
+            Visit("n2/0", "n2", "1", "train/1", False, began, 120.0, None, None, 10),
+        ]
+    }
+
+
 def test_what_is_held_are_all_replicas_also_those_of_nodes_that_are_gone() -> None:
     rig = DataRig()
     assert told(rig).held["train/0"] == Held("train/0", 10, ("n1", "n2"))

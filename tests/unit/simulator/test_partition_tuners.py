@@ -82,7 +82,8 @@ def test_asha_with_as_many_places_as_partitions_decides_as_asha_on_as_many_machi
     """Where all units take equally long, epochs do as well, and end at the same times as on machines with all of the data."""
     asha = {"eta": 3, "r": 1, "brackets": [0], "ahead": 0}
     alone = searched("asha", asha)
-    hopping = searched("mop", {"tuner": {"name": "asha", **asha}, "configurations": 4}, data=Partitions(train=4))
+    policy = {"tuner": {"name": "asha", **asha}, "configurations": 4, "gang_below": 0}
+    hopping = searched("mop", policy, data=Partitions(train=4))
     assert epochs(hopping, 4) == epochs(alone, 1)
     assert hopping.best == pytest.approx(alone.best)
     assert hopping.time == pytest.approx(alone.time, rel=0.05)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -55,6 +55,17 @@ def test_models_are_evaluated_after_each_epoch_and_what_units_measure_before_is_
         evaluations = [run for run in result.runs if run.job == job and not run.trained]
         assert len(evaluations) == 2 * 2
     assert result.best == pytest.approx(0.02 + 0.2)
+
+
+@pytest.mark.parametrize(("speedup", "seconds"), [(float, 1.0), (lambda machines: 1 + (machines - 1) / 6, 4 / 1.5)])
+def test_one_model_of_four_machines_trains_its_epochs_on_all_of_them(
+    speedup: Callable[[int], float], seconds: float
+) -> None:
+    result = simulate(workload(1, 3), "mop", slots=4, data=Partitions(4), speedup=speedup, details=True)
+    assert result.time == pytest.approx(3 * seconds)
+    assert (result.iterations, result.states) == (12, {"1": "COMPLETED"})
+    assert result.curves is not None
+    assert [position for _, position, _ in result.curves["1"]] == [4, 8, 12]
 
 
 def test_uneven_models_on_uneven_machines_come_near_what_cannot_be_beaten() -> None:

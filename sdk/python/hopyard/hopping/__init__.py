@@ -3,7 +3,8 @@
 The data stay in a runner's memory, models hop from runner to runner. Importing this package imports no machine learning library.
 """
 
+from hopyard.hopping.batches import batches
 from hopyard.hopping.handlers import Handler, SavedByItself, handler_for
 from hopyard.hopping.trainer import HoppingTrainer, trainer
 
-__all__ = ["Handler", "HoppingTrainer", "SavedByItself", "handler_for", "trainer"]
+__all__ = ["Handler", "HoppingTrainer", "SavedByItself", "batches", "handler_for", "trainer"]

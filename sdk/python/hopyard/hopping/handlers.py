@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hopyard.errors import Unsupported
+from hopyard.hopping.gang import Gang
+from hopyard.trainer import TrainerContext
 
 
 class Handler(ABC):
@@ -32,6 +34,18 @@ class Handler(ABC):
     def evaluating(self, model: Any) -> AbstractContextManager[object]:
         """A context in which the model is measured and does not learn. None of its own here."""
         return nullcontext()
+
+    def gang(self, context: TrainerContext, model: Any) -> Gang:
+        """Meet the other ranks of a run on several machines. Refused here: a model of most libraries trains on one.
+
+        Raises:
+            Unsupported: The library has no way to do that.
+            GangError: The ranks did not come together.
+        """
+        raise Unsupported(
+            f"a {type(model).__qualname__} trains on one machine, and it was placed on {context.world_size}; allowed on several: "
+            "a torch.nn.Module"
+        )
 
     @abstractmethod
     def save(self, model: Any, optimizer: Any, directory: Path) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from hopyard.hopping.gang import Gang
 from hopyard.hopping.handlers import Handler
 from hopyard.torch import seed_everything
 from hopyard.torch.inforce import change_optimizer
 from hopyard.torch.process import prepare_process
 from hopyard.torch.statefile import read_state, unmapped, write_state
-from hopyard.trainer import SnapshotStateError
+from hopyard.trainer import SnapshotStateError, TrainerContext
+
+if TYPE_CHECKING:
+    from hopyard.torch.gang import TorchGang
 
 _FILE: Final = "torch.pt"
 _FORMAT: Final = 1
@@ -24,6 +28,16 @@ _EXTRA: Final = "_extra_state"
 
 class PyTorch(Handler):
     """Saves a module with its optimizer: one, None, or a list, tuple or dict of what has `state_dict` (schedulers, a scaler)."""
+
+    def __init__(self, *, find_unused_parameters: bool = False, exchange_timeout: float = 600.0) -> None:
+        """Say how gangs exchange gradients.
+
+        Args:
+            find_unused_parameters: Look in every step for parameters that got no gradient. Needed only where the loss leaves out
+                some; it takes time.
+            exchange_timeout: Seconds (> 0) that a rank waits for another one, before the run fails.
+        """
+        self._find_unused, self._timeout = find_unused_parameters, exchange_timeout
 
     def prepare(self) -> None:
         """Threads, denormals, deterministic algorithms."""
@@ -49,6 +63,13 @@ class PyTorch(Handler):
                 yield
         finally:
             model.train(training)
+
+    def gang(self, context: TrainerContext, model: torch.nn.Module) -> Gang:
+        """Train data-parallel: NCCL between GPUs, where the model is on one, else gloo."""
+        from hopyard.torch.gang import TorchGang
+
+        device = next((one.device for one in model.parameters()), torch.device("cpu"))
+        return _Together(TorchGang(context, device, self._timeout), self._find_unused)
 
     def save(self, model: torch.nn.Module, optimizer: Any, directory: Path) -> None:
         """Write one file, which is read with `weights_only`."""
@@ -82,6 +103,38 @@ class PyTorch(Handler):
         for name, one in parts.items():
             one.load_state_dict(unmapped(state["optimizer"][name]))
         return model, optimizer
+
+
+class _Together(Gang):
+    """A rank of a gang whose gradients a DistributedDataParallel exchanges."""
+
+    def __init__(self, gang: TorchGang, find_unused: bool) -> None:
+        self.rank, self.size = gang.rank, gang.size
+        self._gang, self._find_unused = gang, find_unused
+
+    @property
+    def exchanges(self) -> int:
+        return self._gang.exchanges
+
+    def parallel(self, model: torch.nn.Module) -> torch.nn.Module:
+        found = self._gang.wrapped(model, find_unused_parameters=self._find_unused, shares_buffers=False)
+        found.register_forward_pre_hook(lambda *_: self.called() if torch.is_grad_enabled() else None)
+        return found
+
+    def weigh(self, share: float) -> None:
+        self._gang.weigh(share)
+
+    def gathered(self, numbers: Sequence[int]) -> list[list[int]]:
+        return self._gang.gathered(numbers)
+
+    def summed(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return self._gang.summed(sums)
+
+    def exchanging(self) -> AbstractContextManager[object]:
+        return self._gang.exchanging()
+
+    def close(self) -> None:
+        self._gang.close()
 
 
 def _parts(optimizer: Any) -> dict[str, Any]:

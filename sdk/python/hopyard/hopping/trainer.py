@@ -15,9 +15,13 @@ from typing import Any, ClassVar, Final, Never, TypeAlias
 import numpy as np
 
 from hopyard.hopping import examples
+from hopyard.hopping.batches import counted, sharing
+from hopyard.hopping.gang import Gang
 from hopyard.hopping.handlers import Handler, handler_for
 from hopyard.plugins import wrong_parameters
 from hopyard.trainer import Trainer, cached
+from hopyard.trainer.checks import checked_metrics
+from hopyard.trainer.errors import Phase
 
 Config: TypeAlias = Mapping[str, Any]
 Evaluation: TypeAlias = "Mapping[str, float] | tuple[Mapping[str, float], int]"
@@ -47,7 +51,13 @@ class HoppingTrainer(Trainer):
 
     A run with mode `evaluate` reports what `evaluate_fn` measures on its partition, with the number of examples, by which the
     parts of an evaluation are weighted.
+
+    On a gang each rank has a partition, and a unit of all of them is trained at once, data-parallel (`docs/hopping.md`): for models of
+    PyTorch whose `train_fn` takes its batches from `hopping.batches`.
     """
+
+    gathers_partitions: ClassVar[bool] = True
+    """As `Trainer` has it. A subclass with a `train` of its own says it anew, if that goes through this one's."""
 
     train_data: ClassVar[str | None] = None
     """What to train on in a run that has no partition (under a policy that gives none, or in `hopyard.local.fit`)."""
@@ -67,6 +77,14 @@ class HoppingTrainer(Trainer):
     optimizer: Any
     _handler: Handler
     _found: ClassVar[Handler | None] = None
+    _gang: Gang | None = None
+    _parallel: Any = None
+
+    def __init_subclass__(cls) -> None:
+        """Nobody knows what a `train` of a subclass's own does on a gang."""
+        super().__init_subclass__()
+        if "train" in vars(cls) and "gathers_partitions" not in vars(cls):
+            cls.gathers_partitions = False
 
     @abstractmethod
     def input_fn(self, path: Path) -> Any:
@@ -97,16 +115,20 @@ class HoppingTrainer(Trainer):
 
     def build(self, hyperparameters: Config) -> None:
         """Read the data, then make the model."""
-        if self.context.world_size > 1:
+        several, evaluates = self.context.world_size > 1, self.context.mode == "evaluate"
+        if several and (evaluates or self.context.inputs is None):
             raise NotImplementedError(
-                f"{type(self).__qualname__} trains on one machine; it was placed on {self.context.world_size}"
+                f"{type(self).__qualname__} was placed on {self.context.world_size} machines; allowed: one, or in training one for "
+                "each of several partitions"
             )
-        evaluates = self.context.mode == "evaluate"
         self._data = self._read(
             self.evaluate_data if evaluates else self.train_data, "evaluate" if evaluates else "train"
         )
         self._make(hyperparameters)
         self._applied = hyperparameters
+        if several:
+            self._gang = self._handler.gang(self.context, self.model)
+            self.unit_per_iteration = self.context.world_size
 
     def setup(self, hyperparameters: Config, changed: frozenset[str]) -> None:
         """Put what changed in force in the optimizer, if it knows it; `train_fn` gets the whole configuration."""
@@ -120,18 +142,22 @@ class HoppingTrainer(Trainer):
         """Train one unit."""
         data = self._data
         if self.reshuffle:
-            rng = np.random.default_rng(self._seed(f"order {self.position}"))
-            data = examples.some(data, rng.permutation(self._count(data)))
+            rng = np.random.default_rng(self._seed(f"order {self._here}"))
+            data = examples.some(data, rng.permutation(counted(data)))
         return self._train(data)
 
     def profile(self) -> float:
-        """How long a unit takes: told from the time for some of its examples, the first time apart, which makes things ready."""
-        total = self._count(self._data)
+        """How long a unit takes: told from the time for some of its examples, the first time apart, which makes things ready.
+
+        On a gang each rank takes as large a part of its partition, and all go on until that takes long enough for them together.
+        """
+        total = counted(self._data)
         few = -(-total // PROFILED)
         self._timed(few)
         while True:
             seconds = self._timed(few)
-            if seconds >= PROFILE_SECONDS or few >= total:
+            spent, left = self._together(seconds, float(few < total))
+            if spent >= PROFILE_SECONDS or not left:
                 return seconds * total / max(few, 1)
             few = min(4 * few, total)
 
@@ -141,15 +167,31 @@ class HoppingTrainer(Trainer):
         self._train(data)
         return time.perf_counter() - began
 
-    def _train(self, data: Any) -> Mapping[str, float]:
-        self._handler.seed(self._seed(str(self.position)))
-        return self.train_fn(data, self.model, self.optimizer, self.hyperparameters)
+    def _together(self, seconds: float, left: float) -> tuple[float, float]:
+        """The mean of the ranks' seconds, and how many of them have examples left."""
+        if self._gang is None:
+            return seconds, left
+        with self._gang.exchanging():
+            sums = self._gang.summed({"seconds": seconds, "left": left})
+        return sums["seconds"] / self._gang.size, sums["left"]
 
-    def _count(self, data: Any) -> int:
-        found = examples.count(data)
-        if found is None:
-            raise TypeError(f"how many examples a {type(data).__qualname__} holds does not show")
-        return found
+    @property
+    def _here(self) -> str:
+        """What the chance of a unit follows from: on a gang ranks must not draw the same for different examples."""
+        return f"{self.position}/{self.context.rank}" if self.context.rank else str(self.position)
+
+    def _train(self, data: Any) -> Mapping[str, float]:
+        self._handler.seed(self._seed(self._here))
+        if self._gang is None:
+            return self.train_fn(data, self.model, self.optimizer, self.hyperparameters)
+        with self._gang.exchanging():
+            if self._parallel is None:
+                self._parallel = self._gang.parallel(self.model)
+            with sharing(self._gang):
+                returned = self.train_fn(data, self._parallel, self.optimizer, self.hyperparameters)
+            name, phase = type(self).__qualname__, Phase.TRAIN
+            metrics = checked_metrics(returned, trainer=name, phase=phase, position=self.position)
+            return self._gang.mean(metrics, counted(data))
 
     def evaluate(self) -> Mapping[str, float]:
         """Measure the model on this run's partition, or on `evaluate_data`."""
@@ -181,6 +223,11 @@ class HoppingTrainer(Trainer):
         """Take up model and optimizer."""
         self.model, self.optimizer = self._handler.load(self.model, self.optimizer, directory / _MODEL)
         self._applied = json.loads((directory / _CONFIG).read_text(encoding="ascii"))
+
+    def close(self) -> None:
+        """Leave the gang."""
+        if self._gang is not None:
+            self._gang.close()
 
     def _make(self, hyperparameters: Config) -> None:
         """Make the model in a process that is prepared for its library, which its type tells: once it is there."""

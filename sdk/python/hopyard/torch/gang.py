@@ -5,7 +5,7 @@ Imported only for runs with several ranks: there are builds of PyTorch without `
 
 # No postponed annotations: PyTorch looks at those of a communication hook.
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
@@ -43,6 +43,8 @@ class TorchGang:
         self._device = device
         self._seconds = seconds
         self._share = 0.0
+        self.exchanges = 0
+        """How often gradients were exchanged."""
         if dist.is_initialized():  # A run before this one failed in the middle of an exchange.
             dist.destroy_process_group()
         on_gpu = device.type == "cuda"
@@ -63,10 +65,20 @@ class TorchGang:
                 f"{_first_line(error)}"
             ) from error
 
-    def wrapped(self, model: torch.nn.Module, *, find_unused_parameters: bool) -> DistributedDataParallel:
-        """A model whose gradients are those of the whole batch after each `backward()`; every rank begins with rank 0's weights."""
+    def wrapped(
+        self, model: torch.nn.Module, *, find_unused_parameters: bool, shares_buffers: bool = True
+    ) -> DistributedDataParallel:
+        """A model whose gradients are those of the whole batch after each `backward()`; every rank begins with rank 0's weights.
+
+        With `shares_buffers` each call gives every rank rank 0's buffers, so all ranks must call it equally often.
+        """
         devices = [self._device] if self._device.type == "cuda" else None
-        parallel = DistributedDataParallel(model, device_ids=devices, find_unused_parameters=find_unused_parameters)
+        parallel = DistributedDataParallel(
+            model,
+            device_ids=devices,
+            find_unused_parameters=find_unused_parameters,
+            broadcast_buffers=shares_buffers,
+        )
         parallel.register_comm_hook(None, self._added)
         return parallel
 
@@ -78,10 +90,21 @@ class TorchGang:
     def begin(self, indices: torch.Tensor) -> int:
         """The next gradients are of this rank's part of a batch; returns how many examples of it count."""
         mine = len(torch.tensor_split(indices, self.size)[self.rank])
-        self._share = mine / len(indices)
+        self.weigh(mine / len(indices))
         return mine
 
-    def summed(self, sums: Mapping[str, float | torch.Tensor]) -> dict[str, float]:
+    def weigh(self, share: float) -> None:
+        """The next gradients are of this share (0 .. 1) of a batch: 0 of an example that does not count."""
+        self._share = share
+
+    def gathered(self, numbers: Sequence[int]) -> list[list[int]]:
+        """The whole numbers of all ranks, by rank; each gives as many."""
+        mine = torch.tensor(numbers, dtype=torch.int64, device=self._device)
+        found = [torch.empty_like(mine) for _ in range(self.size)]
+        dist.all_gather(found, mine)
+        return [row.tolist() for row in found]
+
+    def summed(self, sums: Mapping[str, float] | Mapping[str, float | torch.Tensor]) -> dict[str, float]:
         """The sums of all ranks, which all have the same names, added up."""
         names = sorted(sums)
         values = torch.tensor([float(sums[name]) for name in names], dtype=torch.float64, device=self._device)
@@ -112,6 +135,7 @@ class TorchGang:
 
     def _added(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
         gradients = bucket.buffer()
+        self.exchanges += 1
         if self._share:
             gradients.mul_(self._share)
         else:  # Of the example that does not count; it may have none that is finite.

@@ -127,6 +127,10 @@ class Trainer(ABC):
     step, if it counts these in `self.steps`). Otherwise sequences act at boundaries; with `stops_anywhere`, an iteration
     ends where a value changes."""
 
+    gathers_partitions: ClassVar[bool] = False
+    """True promises that on a gang whose ranks have a partition each (`context.inputs`), `train()` trains one pass over all of them
+    together, as `context.world_size` units, the same on every rank. A run with mode `profile` tells policies so."""
+
     steps: int = 0
     """Optimizer steps made so far, kept (and saved) by a trainer that follows sequences `per: step`."""
 

@@ -303,6 +303,9 @@ class TrainerDriver:
         with self._user(Phase.PROFILE):
             returned = {"seconds": trainer.profile()}
             metrics = checked_metrics(returned, trainer=self._name, phase=Phase.PROFILE, position=self._position)
+        context = trainer.context
+        if self._class.gathers_partitions and context.inputs is not None and context.world_size > 1:
+            metrics["partitions"] = float(context.world_size)
         return self._report(trainer, metrics, self._clock() - began, None)
 
     def _report(self, trainer: Trainer, metrics: dict[str, float], seconds: float, examples: int | None) -> Report:

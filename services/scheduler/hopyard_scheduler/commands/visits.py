@@ -25,7 +25,7 @@ class Visits:
         self.told: dict[str, list[Visit]] = {}
         self.moved: list[tuple[float, int, int, int]] = []
         self.held: dict[str, Held] = {}
-        self._live: dict[str, tuple[Run, list[Visit], int]] = {}
+        self._live: dict[str, tuple[Run, list[Visit], range]] = {}
         self._amounts = (0, 0, 0)
 
     def take(self, x: Experiment, event: Event) -> None:
@@ -38,25 +38,29 @@ class Visits:
         if isinstance(event, RunMessage) and event.job in self._live:
             self._started(event, amounts[0] - self._amounts[0], amounts[1] - self._amounts[1])
         self._amounts = amounts
-        for job, (run, visits, index) in list(self._live.items()):
+        for job, (run, visits, those) in list(self._live.items()):
             if x.live.get(job) is not run:
                 del self._live[job]
                 reason = end_reason(run, run.ended).value if run.ended is not None else None
-                visits[index] = replace(visits[index], end=event.at, reason=reason)
+                for index in those:
+                    visits[index] = replace(visits[index], end=event.at, reason=reason)
         for job, run in x.live.items():
-            if job not in self._live and run.inputs:
+            if job not in self._live and run.inputs and run.mode is not RunMode.PROFILE:
                 visits = self.told.setdefault(x.jobs[job].member.id, [])
-                self._live[job] = run, visits, len(visits)
-                rank = run.ranks[0]
-                evaluates = run.mode is RunMode.EVALUATE
-                visits.append(
+                evaluates, first = run.mode is RunMode.EVALUATE, len(visits)
+                visits += [
                     Visit(rank.machine, rank.node, job, run.inputs.get(rank.machine, ""), evaluates, event.at)
-                )
+                    for rank in run.ranks
+                ]
+                self._live[job] = run, visits, range(first, len(visits))
         self._hold(x)
 
     def _started(self, event: RunMessage, direct: int, fetched: int) -> None:
-        run, visits, index = self._live[event.job]
-        if run.attempt == event.attempt and run.started and visits[index].began is None:
+        run, visits, those = self._live[event.job]
+        if run.attempt != event.attempt or not run.ranks[event.rank].started:
+            return
+        index = those[event.rank]
+        if visits[index].began is None:
             got, from_store = max(direct, fetched), fetched > 0
             visits[index] = replace(visits[index], began=event.at, got=got, from_store=from_store)
 

@@ -42,6 +42,7 @@ class SimulatedRun:
         "_sent",
         "_snapshot",
         "_start",
+        "_stride",
         "_waits",
         "alive",
         "key",
@@ -67,6 +68,8 @@ class SimulatedRun:
         self._snapshot: SnapshotInfo | None = None
         self._pace = pace
         self._metric = agent.world.workload.metric
+        # A gang over partitions trains a unit of each of them in one iteration.
+        self._stride = len(start.rank_nodes) if start.place is not None else 1
         evaluate = start.mode is not RunMode.TRAIN
         position = start.snapshot.position if start.snapshot is not None else 0
         self._lesson = agent.world.lesson(start.hyperparameters)
@@ -108,8 +111,8 @@ class SimulatedRun:
             if self._start.mode is not RunMode.TRAIN:
                 later(0.0, self._evaluated)
                 return
-            self._control.began(committed=self._lesson.positions[self._reports])
-            later(self._lesson.seconds[self._reports] * self._pace, self._trained)
+            self._control.began(committed=self._lesson.positions[self._following - 1])
+            later(self._seconds, self._trained)
         elif type(action) is Save:
             later(self._agent.world.costs.snapshot, self._saved)
         elif type(action) is End:
@@ -124,11 +127,22 @@ class SimulatedRun:
     def _trained(self) -> None:
         if not self.alive:
             return
-        index, lesson = self._reports, self._lesson
-        self._reports += 1
-        self.trained += 1
-        self._report(lesson.positions[index], self._metrics(index), lesson.seconds[index] * self._pace)
+        seconds, index = self._seconds, self._following - 1
+        self.trained += self._following - self._reports
+        self._reports = self._following
+        self._report(self._lesson.positions[index], self._metrics(index), seconds)
         self._go()
+
+    @property
+    def _following(self) -> int:
+        """How many reports of the lesson there are after the next iteration."""
+        return min(self._reports + self._stride, len(self._lesson.positions))
+
+    @property
+    def _seconds(self) -> float:
+        """How long the next iteration takes."""
+        seconds = self._lesson.seconds
+        return math.fsum([seconds[index] for index in range(self._reports, self._following)]) * self._pace
 
     @property
     def _finished(self) -> bool:
@@ -156,6 +170,8 @@ class SimulatedRun:
         if self._start.mode is RunMode.PROFILE:
             seconds, index = self._lesson.seconds, self._reports
             metrics = {"seconds": seconds[index] * self._pace if index < len(seconds) else 0.0}
+            if self._stride > 1:
+                metrics["partitions"] = float(self._stride)
         self.say(Reports((Report(position, metrics, 0.0, self._start.input, 1, at_until=True),)))
         self._go()
 

@@ -53,7 +53,8 @@ def trained(cluster: VirtualCluster) -> dict[str, dict[int, str]]:
             began = starts[call.job, call.attempt]
             assert began.until is not None
             if call.resume_position >= began.until:
-                kept[call.job][began.until - 1] = began.inputs[began.machines[0]]
+                for number, machine in enumerate(reversed(began.machines), 1):
+                    kept[call.job][began.until - number] = began.inputs[machine]
         for command in entry.commands:
             if isinstance(command, StartJob):
                 attempts[command.job] += 1

@@ -187,6 +187,8 @@ def test_an_experiment_without_partitions_is_told_what_it_lacks() -> None:
         ({"barrier": "yes"}, "barrier is 'yes'; it must be true or false"),
         ({"scheduler": "milp", "barrier": False}, "barrier is false; milp plans an epoch of all configurations"),
         ({"pilot": 1}, "pilot is 1; it must be true or false"),
+        ({"gang_below": 1.5}, "gang_below is 1.5; it must be a number from 0 to 1"),
+        ({"gang_below": True}, "gang_below is True; it must be a number from 0 to 1"),
         ({"plan_seconds": 0}, "plan_seconds is 0; it must be a number of seconds above 0, up to 86400"),
     ],
 )

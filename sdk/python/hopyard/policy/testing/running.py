@@ -102,9 +102,9 @@ class Running:
         self._train(job, run)
 
     def _train(self, job: Job, run: Run) -> None:
-        position = (
-            min(run.position + self._world.interval, job.end(self.terms.max_position)) if run.trains else run.position
-        )
+        together = self._world.gathers and run.apart
+        interval = len(run.command.machines) if together else self._world.interval
+        position = min(run.position + interval, job.end(self.terms.max_position)) if run.trains else run.position
         run.training, run.held = True, False
         profiles = run.command.mode is RunMode.PROFILE
         try:
@@ -122,7 +122,10 @@ class Running:
             return
         run.training, run.parked = False, True
         part = run.command.inputs.get(run.command.machines[0], "")
-        report = Report(run.position, {"seconds": seconds}, 0.0, part, 1, at_until=True)
+        metrics = {"seconds": seconds}
+        if self._world.gathers and run.apart:
+            metrics["partitions"] = float(len(run.command.machines))
+        report = Report(run.position, metrics, 0.0, part, 1, at_until=True)
         self._calls.append((ApplicationStat(job.id, report, part, RunMode.PROFILE), None))
         self._end(job, run, RunEndReason.UNTIL)
 

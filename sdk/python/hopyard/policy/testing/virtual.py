@@ -80,6 +80,8 @@ class VirtualCluster(Commands):
         respond: Answers questions, and predictions by a `hopyard.predictor.Prediction`; may raise `Unanswered`.
         refuse: Reason for which the core refuses a command ("" for none), as if its state had moved on.
         data: The experiment's partitions. Machine m01 is the node "node-m01", which holds what it does while it is there.
+        gathers: Whether the program trains on gangs whose ranks have a partition each (`Trainer.gathers_partitions`): one pass over all
+            of them is an iteration, of as many units, and takes as long as the iteration that ends there would alone.
         watch: Check that the policy changes nothing of what it is given.
         max_calls: More up-calls than that are a `SpinningError`.
     """
@@ -109,6 +111,7 @@ class VirtualCluster(Commands):
         respond: Callable[[Predict | Ask], object] | None = None,
         refuse: Callable[[Command], str] | None = None,
         data: Data | None = None,
+        gathers: bool = False,
         watch: bool = False,
         max_calls: int = 20_000,
     ) -> None:
@@ -118,7 +121,9 @@ class VirtualCluster(Commands):
         terms = ExperimentView(
             metric, mode, max_position, target, kill_threshold, jobs, seed, space=space, partitions=parts
         )
-        world = World(interval, snapshot_every, keep_latest, max_failures, max_losses, grace, delays or Delays())
+        world = World(
+            interval, snapshot_every, keep_latest, max_failures, max_losses, grace, delays or Delays(), gathers
+        )
         super().__init__(terms, world, curve, generator, respond)
         self.data = data
         self._refuse, self._watch, self._max_calls = refuse, watch, max_calls

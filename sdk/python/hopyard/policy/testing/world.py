@@ -83,6 +83,7 @@ class World:
     max_losses: int
     grace: float
     delays: Delays
+    gathers: bool
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,11 @@ class Run:
     def trains(self) -> bool:
         """Whether it trains (and does not evaluate or profile)."""
         return self.command.mode is RunMode.TRAIN
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is a gang whose ranks have partitions of their own."""
+        return len(self.command.machines) > 1 and bool(self.command.inputs)
 
 
 @dataclass

@@ -86,6 +86,7 @@ class DefaultPolicy(Policy):
         self._ahead = ahead
         self._amended: dict[str, str] = {}
         self._elastic = made(elastic)
+        self.scales = self._elastic is not None
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -288,8 +289,7 @@ class DefaultPolicy(Policy):
             _left,
             lambda job, gang: self._start(cluster, job, gang),
         )
-        if not waiting and not self._unmade(cluster):
-            elastic.widen(cluster, _left)
+        elastic.widen(cluster, len(waiting) + self._unmade(cluster), _left)
         self._create(cluster, cluster.experiment.jobs_left, len(elastic.slots(cluster)), len(waiting))
 
     def _start(self, cluster: Cluster, job: JobView, gang: tuple[str, ...]) -> None:

@@ -77,6 +77,7 @@ class HalvingPolicy(Policy):
         self._ladder = Ladder(eta, rungs, r, brackets)
         self._ahead = ahead
         self._elastic = made(elastic)
+        self.scales = self._elastic is not None
         self._gangs: list[JobView] = []
         """Jobs that this answer starts once it is known who they are: elastic ones."""
         self._configurations = -1
@@ -121,8 +122,8 @@ class HalvingPolicy(Policy):
         """Gives idle machines what comes next."""
         self._look(cluster)
         self._fill(cluster)
-        if self._elastic is not None and not self._others(cluster):
-            self._elastic.widen(cluster, self._left)
+        if self._elastic is not None:
+            self._elastic.widen(cluster, self._others(cluster), self._left)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """A run has come to its rung: its job goes on in memory if it is promoted at once, and otherwise leaves its machine."""

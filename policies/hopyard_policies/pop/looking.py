@@ -55,6 +55,7 @@ class LookingPolicy(Policy):
         self._step = step
         self._ahead = ahead
         self._elastic = made(elastic)
+        self.scales = self._elastic is not None
         self._passed: dict[str, int] = {}  # the boundary up to which a job was looked at
         self._asked: dict[str, str] = {}  # the ticket that a job's answer is awaited with
         self._undecided: dict[str, None] = {}  # jobs that trained on past a boundary, for want of their answer
@@ -77,7 +78,7 @@ class LookingPolicy(Policy):
     def _waiting(self, cluster: Cluster) -> list[JobView]:
         """Jobs that wait for a machine, in the order in which they get one."""
 
-    def _worth(self, job: JobView) -> float:
+    def _urgency(self, job: JobView) -> float:
         """What a second that a job is done sooner is worth, > 0, beside the others': of elastic ones."""
         return 1.0
 
@@ -200,10 +201,9 @@ class LookingPolicy(Policy):
         now = able[: len(elastic.slots(cluster))]
         coming = len(able) - len(now) + unmade
         refused = elastic.start(
-            cluster, now, coming, _way, lambda job, gang: self._start(cluster, job, gang), self._worth
+            cluster, now, coming, _way, lambda job, gang: self._start(cluster, job, gang), self._urgency
         )
-        if not refused and not coming:
-            elastic.widen(cluster, _way, self._worth)
+        elastic.widen(cluster, len(refused) + coming, _way, self._urgency)
 
     def _create(self, cluster: Cluster) -> None:
         new = sum(job.attempt == 0 for job in cluster.idle_jobs()) + cluster.count(JobState.CREATING)

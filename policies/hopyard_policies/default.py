@@ -273,8 +273,7 @@ class DefaultPolicy(ElasticPolicy):
             self._way,
             lambda job, gang: self._start(cluster, job, gang),
         )
-        if not waiting and not self._unmade(cluster):
-            elastic.widen(cluster, self._way)
+        elastic.widen(cluster, len(waiting) + self._unmade(cluster), self._way)
         self._create(cluster, cluster.experiment.jobs_left, len(elastic.slots(cluster)), len(waiting))
 
     def _start(self, cluster: Cluster, job: JobView, gang: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 import time
 from itertools import pairwise
@@ -11,12 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
+from gang_kills import CODE
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, Job, JobState
 from hopyard.spec import configuration_seed
 from hopyard.trainer import TrainerContext, TrainerDriver
-from tests.e2e import elastic_trainer
+from hopyard_nodeagent.hardware import cpus
 from tests.e2e.harness import cluster
 from tests.e2e.test_gangs import hopyard, seen
 
@@ -25,13 +27,30 @@ pytestmark = pytest.mark.timeout(300)
 LONG = 1_000_000
 SEED = 7
 
+SLOW = """
+import os, signal
+from pathlib import Path
+from train import Regression
 
-def elastic_file(folder: Path, **policy: Any) -> Path:
+class Slow(Regression):
+    exchange_timeout = 8.0
+
+    def train_batch(self, batch):
+        mark = Path(os.environ["SLOW_MARK"])
+        if self.context.rank == 1 and mark.exists():
+            mark.unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)  # Rank 0 waits for its gradients.
+        return super().train_batch(batch)
+"""
+
+
+def elastic_file(folder: Path, trainer: str = "train.py:Regression", **policy: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(elastic_trainer.__file__, folder / "train.py")
+    shutil.copy(CODE / "regression.py", folder / "train.py")
+    (folder / "slow.py").write_text(SLOW)
     spec = {
         "name": folder.name,
-        "trainer": "train.py:Regression",
+        "trainer": trainer,
         "metric": {"name": "train_loss", "mode": "min"},
         "space": {"lr": {"choice": [0.01]}},
         "seed": SEED,
@@ -45,7 +64,7 @@ def elastic_file(folder: Path, **policy: Any) -> Path:
 
 def alone(scratch: Path, until: int) -> dict[int, float]:
     """What one process trains that nothing happens to."""
-    driver = TrainerDriver(elastic_trainer.Regression, clock=time.monotonic)
+    driver = TrainerDriver(runpy.run_path(str(CODE / "regression.py"))["Regression"], clock=time.monotonic)
     hyperparameters = {"lr": 0.01}
     driver.start(hyperparameters, TrainerContext(seed=configuration_seed(SEED, hyperparameters), scratch=scratch))
     losses = {}
@@ -90,7 +109,9 @@ async def test_a_job_trains_on_what_others_leave_it_and_learns_the_same(
     assert {r.position: r.metrics["train_loss"] for r in reports} == pytest.approx(expected, rel=1e-3)
 
 
-async def test_a_job_is_profiled_on_all_machines_before_it_starts(tmp_path: Path) -> None:
+async def test_a_job_is_profiled_on_all_machines_before_it_starts_and_later_experiments_know_what_was_measured(
+    tmp_path: Path,
+) -> None:
     async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (processes, client):
         experiment = await client.create(elastic_file(tmp_path / "measured", elastic={"efficiency": 0.0001}))
         # How many it then trains on follows from what was measured: with so small a model one may be faster than two.
@@ -98,3 +119,38 @@ async def test_a_job_is_profiled_on_all_machines_before_it_starts(tmp_path: Path
         assert (job.attempt, job.failures) == (3, 0)
         story = await hopyard(processes, "events", experiment.id, job.id)
         assert re.findall(r"profiles job 1 on (./0(?:, ./0)?)", story) in (["a/0", "a/0, b/0"], ["b/0", "a/0, b/0"])
+        await client.stop(experiment.id)
+
+        again = await client.create(elastic_file(tmp_path / "again", elastic={"efficiency": 0.0001}))
+        known = await seen(client, again, lambda job: job.state is JobState.RUNNING and job.position >= 1)
+        assert (known.attempt, len(known.machines)) == (1, len(job.machines))
+        story = await hopyard(processes, "events", again.id)
+        assert re.search(
+            rf"measured earlier on {re.escape(cpus())}: a unit takes [\d.e-]+ s on 1, [\d.e-]+ s on 2", story
+        )
+        await client.stop(again.id)
+        await hopyard(processes, "replay", again.id)  # It fails where a decision is another one.
+
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "more.py").write_text("")
+        other = await client.create(elastic_file(tmp_path / "other", elastic={"efficiency": 0.0001}))
+        await seen(client, other, lambda job: job.attempt == 3)  # It has other code, so it is measured.
+
+
+async def test_a_rank_that_does_not_come_to_an_exchange_costs_what_was_trained_since_the_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "mark"
+    monkeypatch.setenv("ELASTIC_PACE", "0.05")
+    monkeypatch.setenv("SLOW_MARK", str(mark))
+    async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (processes, client):
+        file = elastic_file(tmp_path / "slow", "slow.py:Slow", elastic={"profile": {"2": 1.0}})
+        experiment = await client.create(file)
+        await on(client, experiment, 2, 1)
+        mark.touch()
+        began = time.monotonic()
+        job = await on(client, experiment, 2, 2)
+        assert time.monotonic() - began < 60
+        assert (job.attempt, job.failures) == (2, 0)
+        story = await hopyard(processes, "events", experiment.id, job.id)
+    assert re.search(r"another rank is gone, or did not come to an exchange within 8 s \(exchange_timeout\)", story)

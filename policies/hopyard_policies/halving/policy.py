@@ -118,8 +118,8 @@ class HalvingPolicy(ElasticPolicy):
         """Gives idle machines what comes next."""
         self._look(cluster)
         self._fill(cluster)
-        if self._elastic is not None and not self._others(cluster):
-            self._elastic.widen(cluster, self._way)
+        if self._elastic is not None:
+            self._elastic.widen(cluster, self._others(cluster), self._way)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """A run has come to its rung: its job goes on in memory if it is promoted at once, and otherwise leaves its machine."""

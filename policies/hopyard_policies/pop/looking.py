@@ -73,7 +73,7 @@ class LookingPolicy(ElasticPolicy):
     def _waiting(self, cluster: Cluster) -> list[JobView]:
         """Jobs that wait for a machine, in the order in which they get one."""
 
-    def _worth(self, job: JobView) -> float:
+    def _urgency(self, job: JobView) -> float:
         """What a second that a job is done sooner is worth, > 0, beside the others': of elastic ones."""
         return 1.0
 
@@ -174,10 +174,9 @@ class LookingPolicy(ElasticPolicy):
         now = able[: len(elastic.slots(cluster))]
         coming = len(able) - len(now) + unmade
         refused = elastic.start(
-            cluster, now, coming, self._way, lambda job, gang: self._start(cluster, job, gang), self._worth
+            cluster, now, coming, self._way, lambda job, gang: self._start(cluster, job, gang), self._urgency
         )
-        if not refused and not coming:
-            elastic.widen(cluster, self._way, self._worth)
+        elastic.widen(cluster, len(refused) + coming, self._way, self._urgency)
 
     def _create(self, cluster: Cluster) -> None:
         new = sum(job.attempt == 0 for job in cluster.idle_jobs()) + cluster.count(JobState.CREATING)

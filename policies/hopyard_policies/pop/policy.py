@@ -120,7 +120,7 @@ class PopPolicy(LookingPolicy):
         self._divide(cluster)
         return job.id in self._promising or not self._somebody_waits(cluster)
 
-    def _worth(self, job: JobView) -> float:
+    def _urgency(self, job: JobView) -> float:
         return max(self._outlooks[job.id].confidence, self._least) if job.id in self._outlooks else self._least
 
     # -------------------------------------------------------------------------------------------------------------- slots

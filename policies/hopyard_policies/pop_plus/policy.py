@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 from hopyard.policy import Cluster, Decision, IterationFinish, JobState, JobView, RunEnd
@@ -10,7 +11,7 @@ from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 from hopyard.predictor import Prediction
 from hopyard_policies.parameters import need_whole
 from hopyard_policies.pop.looking import LookingPolicy, left, longest, never_above, trained
-from hopyard_policies.pop_plus.experience import Experience
+from hopyard_policies.pop_plus.experience import PRIOR, Experience
 from hopyard_policies.pop_plus.prospect import prospect_of
 
 _FIRST: Final = 30
@@ -19,6 +20,8 @@ _OFTEN: Final = 8
 """Looks are no further apart than this part of it."""
 _POOR: Final = 0.3
 """What the chances of a job count that has never been better than the kill threshold."""
+_SLIM: Final = 0.01
+"""The least that a job's chance counts where machines are divided."""
 
 
 class PopPlusPolicy(LookingPolicy):
@@ -41,13 +44,21 @@ class PopPlusPolicy(LookingPolicy):
         first_look: Position of the first look, at least 1, in the experiment's unit; None: a thirtieth of the longest job.
         step: How much better than the best the dynamic target is, at least 0, in the metric's unit.
         ahead: Jobs created beyond those that have a machine, in 1..10000.
+        elastic: How jobs train on several machines each, and on how many (`hopyard_policies.elastic`); None: each on one. Free machines
+            go to the jobs with the best chances first. What a job is worth is counted by its own seconds, on however many machines.
 
     Raises:
         ValueError: An argument is out of range.
     """
 
-    def __init__(self, first_look: int | None = None, step: float = 0.0, ahead: int = 2) -> None:
-        super().__init__(step, ahead)
+    def __init__(
+        self,
+        first_look: int | None = None,
+        step: float = 0.0,
+        ahead: int = 2,
+        elastic: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(step, ahead, elastic)
         need_whole("first_look", first_look if first_look is not None else 1)
         self._first = first_look
         self._experience = Experience()
@@ -73,6 +84,7 @@ class PopPlusPolicy(LookingPolicy):
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         """Measures what it costs to leave."""
+        super().on_run_end(cluster, run)
         self._began.pop(run.job, None)
         left_at = self._left.pop(run.job, None)
         if left_at is not None and run.reason is RunEndReason.SUSPENDED:
@@ -120,6 +132,11 @@ class PopPlusPolicy(LookingPolicy):
         # Machines that are free, or soon will be, are for the first of them.
         free = cluster.count(JobState.SUSPENDING) + len(cluster.idle_machines())
         return len(waiting) <= free or waiting[free] <= self._worth(job, stays=True)
+
+    def _urgency(self, job: JobView) -> float:
+        """Elastic jobs: the chance that a second saved brings the target a second nearer."""
+        track = self._experience.tracks.get(job.id)
+        return max(track.prospect.chance, _SLIM) if track is not None else PRIOR
 
     def _worth(self, job: JobView, stays: bool = False) -> float:
         """What a second of a job is worth, on the machine that it has or after a switch."""

@@ -21,6 +21,7 @@ from hopyard_appstat.domain import (
     PlanSnapshot,
     PlanTrial,
     Projection,
+    Scaling,
     Statistic,
     StreamInfo,
     Stretch,
@@ -69,9 +70,11 @@ def projections_from_proto(message: appstat_pb2.Projection, place: str = "projec
             return [_statistic(experiment, job, attempt, report, place) for report in same.reports]
         case "plan_trial":
             return (plan_trial_from_proto(message.plan_trial),)
+        case "scaling":
+            return (scaling_from_proto(message.scaling),)
         case _:
             raise InvalidInput(
-                f"{place}: found no row, allowed are experiment, job, statistic, statistics and plan_trial"
+                f"{place}: found no row, allowed are experiment, job, statistic, statistics, plan_trial and scaling"
             )
 
 
@@ -117,6 +120,17 @@ def plan_trial_from_proto(message: appstat_pb2.PlanTrial) -> PlanTrial:
             PlanSnapshot(one.position, one.sha256, one.size_bytes, one.provider, one.owner) for one in message.snapshots
         ),
     )
+
+
+def scaling_from_proto(message: appstat_pb2.Scaling) -> Scaling:
+    """What was measured of a training."""
+    return Scaling(**{name: getattr(message, name) for name in Scaling.__slots__})
+
+
+def scaling_to_proto(page: Page[Scaling]) -> appstat_pb2.QueryScalingResponse:
+    """A page of what was measured of a training."""
+    rows = [appstat_pb2.Scaling(**{name: getattr(row, name) for name in Scaling.__slots__}) for row in page.items]
+    return appstat_pb2.QueryScalingResponse(scaling=rows, next_page_token=page.next_token)
 
 
 def plan_nodes_to_proto(page: Page[PlanNode]) -> appstat_pb2.ListPlanNodesResponse:

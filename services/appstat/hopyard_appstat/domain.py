@@ -141,7 +141,30 @@ class NodeDetails:
     snapshots: tuple[PlanSnapshot, ...]
 
 
-Projection = ExperimentRow | JobRow | Statistic | PlanTrial
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How long a unit took on several machines; replaces what was measured before of the same (training, hardware, machines).
+
+    Attributes:
+        training: What trainings that take equally long have in common.
+        hardware: The kind of host that all these machines are of.
+        machines: How many they were.
+        seconds: What a unit took.
+        experiment: Whose job was profiled.
+        job: Which one.
+        at: When, in seconds since the epoch.
+    """
+
+    training: str
+    hardware: str
+    machines: int
+    seconds: float
+    experiment: str
+    job: str
+    at: float
+
+
+Projection = ExperimentRow | JobRow | Statistic | PlanTrial | Scaling
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,19 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select, tuple_
 
-from hopyard_appstat.domain import BlobRow, ExperimentRow, JobRow, JournalRecord, Page, Statistic, StreamInfo
+from hopyard_appstat.domain import (
+    BlobRow,
+    ExperimentRow,
+    JobRow,
+    JournalRecord,
+    Page,
+    Scaling,
+    Statistic,
+    StreamInfo,
+)
 from hopyard_appstat.paging import Paging, cut
 from hopyard_appstat.rows import experiment_from_row, job_from_row, statistic_from_row
-from hopyard_appstat.schema import blob_owners, blobs, experiments, jobs, journal, statistics, streams
+from hopyard_appstat.schema import blob_owners, blobs, experiments, jobs, journal, scaling, statistics, streams
 
 _READ_BYTES = 1024 * 1024
 
@@ -84,6 +93,17 @@ def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[J
         query = query.where(tuple_(*key) > after)
     rows = connection.execute(query).mappings().all()
     return cut(rows, paging, lambda row: (row["ordinal"], row["id"]), job_from_row)
+
+
+def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[Scaling]:
+    """What was measured of a training, by (hardware, machines)."""
+    key = (scaling.c.hardware, scaling.c.machines)
+    query = select(scaling).where(scaling.c.training == training).order_by(*key).limit(paging.size + 1)
+    after = paging.after(str, int)
+    if after:
+        query = query.where(tuple_(*key) > after)
+    rows = connection.execute(query).mappings().all()
+    return cut(rows, paging, lambda row: (row["hardware"], row["machines"]), lambda row: Scaling(**row))
 
 
 def blobs_page(connection: Connection, paging: Paging) -> Page[BlobRow]:

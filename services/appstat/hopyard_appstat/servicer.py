@@ -100,6 +100,11 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         paging = Paging.of(request.page_size, request.page_token, "jobs", request.experiment)
         return converters.jobs_to_proto(await self._store.query_jobs(request.experiment, paging))
 
+    async def QueryScaling(self, request: pb.QueryScalingRequest, context: Any) -> pb.QueryScalingResponse:
+        """Page through what was measured of a training."""
+        paging = Paging.of(request.page_size, request.page_token, "scaling", request.training)
+        return converters.scaling_to_proto(await self._store.query_scaling(request.training, paging))
+
     async def PutBlob(self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any) -> pb.PutBlobResponse:
         """Take a blob."""
         sha256, owner, chunks = await _incoming(request_iterator)

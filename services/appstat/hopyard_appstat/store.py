@@ -25,6 +25,7 @@ from hopyard_appstat.domain import (
     NodeDetails,
     Page,
     PlanNode,
+    Scaling,
     Statistic,
     StreamInfo,
 )
@@ -173,6 +174,10 @@ class Store:
     async def query_jobs(self, experiment: str, paging: Paging) -> Page[JobRow]:
         """Jobs of an experiment in order of creation."""
         return await self._read(queries.jobs_page, experiment, paging)
+
+    async def query_scaling(self, training: str, paging: Paging) -> Page[Scaling]:
+        """What was measured of a training, by kind of host and number of machines."""
+        return await self._read(queries.scaling_page, training, paging)
 
     async def query_data(self, name: str, paging: Paging) -> Page[DataSet]:
         """Data sets of the catalog by name; `name` empty: all."""

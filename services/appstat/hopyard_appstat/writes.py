@@ -22,10 +22,11 @@ from hopyard_appstat.domain import (
     JournalRecord,
     PlanTrial,
     Projection,
+    Scaling,
     Statistic,
 )
 from hopyard_appstat.rows import statistic_to_row
-from hopyard_appstat.schema import blob_owners, blobs, epochs, experiments, jobs, journal, statistics
+from hopyard_appstat.schema import blob_owners, blobs, epochs, experiments, jobs, journal, scaling, statistics
 
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 """Largest payload of one record; with it a page of the journal always fits into a message."""
@@ -169,8 +170,8 @@ class Transaction:
     # ------------------------------------------------------------------------------------------------- projections
 
     def _project(self, projections: Iterable[Projection]) -> None:
-        """Apply projections in order: of experiments and jobs the last is kept, of statistics the first."""
-        tables: dict[str, dict[Any, dict[str, Any]]] = {"experiments": {}, "jobs": {}}
+        """Apply projections in order: of experiments, jobs and profiles the last is kept, of statistics the first."""
+        tables: dict[str, dict[Any, dict[str, Any]]] = {"experiments": {}, "jobs": {}, "scaling": {}}
         reported: list[dict[str, Any]] = []
         trials: list[PlanTrial] = []
         for row in projections:
@@ -184,11 +185,16 @@ class Transaction:
                     self.touched.add(row.experiment)
                 case PlanTrial():
                     trials.append(row)
+                case Scaling():
+                    measured = {name: getattr(row, name) for name in Scaling.__slots__}
+                    tables["scaling"][row.training, row.hardware, row.machines] = measured
         prepared.upsert(self._connection, experiments, ("id",), [*tables["experiments"].values()], replace=True)
         prepared.upsert(self._connection, jobs, ("experiment", "id"), [*tables["jobs"].values()], replace=True)
         prepared.upsert(
             self._connection, statistics, ("experiment", "job", "position", "part"), reported, replace=False
         )
+        key = ("training", "hardware", "machines")
+        prepared.upsert(self._connection, scaling, key, [*tables["scaling"].values()], replace=True)
         if trials:
             planned.write(self._connection, trials)
 
@@ -267,6 +273,12 @@ def _check_projections(projections: Iterable[Projection]) -> None:
             case PlanTrial():
                 _check(place, {"experiment": row.experiment, "job": row.job, "root": row.root}, {})
                 _check_path(f"{place}.path", row)
+            case Scaling():
+                _check(place, {"training": row.training, "hardware": row.hardware}, {"at": row.at})
+                if row.machines < 1 or not 0 < row.seconds < math.inf:
+                    raise InvalidInput(
+                        f"{place}: found {row.seconds} s on {row.machines} machines, allowed are more than 0 s on 1 or more"
+                    )
 
 
 def _check_path(place: str, trial: PlanTrial) -> None:

@@ -250,7 +250,13 @@ class NodeAgent:
 
     def _machine_messages(self) -> list[wire.Machine]:
         return [
-            wire.Machine(id=machine.id, node=self._settings.node, cpus=machine.cpus, gpus=machine.gpus)
+            wire.Machine(
+                id=machine.id,
+                node=self._settings.node,
+                cpus=machine.cpus,
+                gpus=machine.gpus,
+                hardware=machine.hardware,
+            )
             for machine in self._machines.settings()
         ]
 

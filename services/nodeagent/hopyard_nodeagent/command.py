@@ -13,6 +13,7 @@ import typer
 from hopyard.errors import InvalidInput
 from hopyard.rpc.hosts import check_host
 from hopyard.serving import LogFormat, run_service
+from hopyard_nodeagent import hardware
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 
@@ -152,7 +153,11 @@ def machines(node: str, slots: int, cpus_per_slot: int | None, gpus: str) -> tup
         raise InvalidInput(f"--gpus {gpus!r}: {len(indices)} GPUs cannot be shared out evenly to {slots} slots")
     each = len(indices) // slots
     cpus = cpus_per_slot or max(1, len(os.sched_getaffinity(0)) // slots)
-    return tuple(
-        MachineSettings(id=f"{node}/{slot}", cpus=cpus, gpus=tuple(indices[slot * each : (slot + 1) * each]))
-        for slot in range(slots)
-    )
+    host, names = hardware.cpus(), hardware.gpus() if indices else {}
+
+    def machine(slot: int) -> MachineSettings:
+        mine = tuple(indices[slot * each : (slot + 1) * each])
+        kind = hardware.hardware(host, names, mine)
+        return MachineSettings(id=f"{node}/{slot}", cpus=cpus, gpus=mine, hardware=kind)
+
+    return tuple(map(machine, range(slots)))

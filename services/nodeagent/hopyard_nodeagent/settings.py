@@ -16,11 +16,13 @@ class MachineSettings:
         id: "node/index".
         cpus: CPU threads a training process gets (>= 1).
         gpus: GPU indices that it sees.
+        hardware: the kind of host that it is of (`hopyard_nodeagent.hardware`); empty: not known.
     """
 
     id: str
     cpus: int = 1
     gpus: tuple[int, ...] = ()
+    hardware: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

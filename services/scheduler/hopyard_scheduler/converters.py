@@ -67,7 +67,7 @@ def key_to_proto(key: RunKey) -> common_pb2.RunRef:
 
 def machine_from_proto(message: resource_manager_pb2.Machine) -> MachineSpec:
     """A machine as its agent announces it."""
-    return MachineSpec(message.id, message.cpus, tuple(message.gpus))
+    return MachineSpec(message.id, message.cpus, tuple(message.gpus), message.hardware)
 
 
 def snapshot_from_proto(message: common_pb2.Snapshot) -> SnapshotInfo:

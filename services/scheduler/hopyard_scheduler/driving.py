@@ -23,6 +23,7 @@ from hopyard_scheduler.core.effects import (
     Effect,
     ExperimentChanged,
     JobChanged,
+    Profiled,
     Record,
     ReportAccepted,
     UpCall,
@@ -188,7 +189,7 @@ class Batch:
                     self.entries.append(Entry(effect.stream, kind_of(effect.event), payload))
                 case UpCall():
                     self._calls.append(effect)
-                case JobChanged() | ExperimentChanged() | ReportAccepted():
+                case JobChanged() | ExperimentChanged() | ReportAccepted() | Profiled():
                     self.changes.note(effect)
                 case _:
                     item.effects.append(effect)

@@ -27,8 +27,9 @@ from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.loading import PlanReader, hash_of_code
 from hopyard_scheduler.policies import Wishes, need_fit, new_policy, review, unseen_metric
 from hopyard_scheduler.policyhost import took_too_long
-from hopyard_scheduler.program import need_agreement, program_of, settings_of
+from hopyard_scheduler.program import Program, need_agreement, program_of, settings_of
 from hopyard_scheduler.recovery import Recovered, replay
+from hopyard_scheduler.scaling import measured
 from hopyard_scheduler.terms import Terms, update_of
 from hopyard_scheduler.wanted import Wanted, check, known
 
@@ -120,12 +121,12 @@ class FrontDoor:
             evaluates=wishes.evaluates,
             ship_every=wishes.ship_every if spec.snapshot.ship_every is None else settings.ship_every,
             requests=wishes.requests,
+            scales=wishes.scales,
             whole=True,
         )
         payload = _payload(spec, bundle, interpreter, request)
-        if wishes.shares:
-            root = program_of(payload).root(await hash_of_code(self._stub, bundle))
-            settings = replace(settings, plan=root, lasting=True)
+        if wishes.shares or wishes.scales:
+            settings = _known_by(settings, wishes, program_of(payload), await hash_of_code(self._stub, bundle))
         known, name = await self._named(_slug(spec.name), payload)
         if known:
             return name, note
@@ -152,9 +153,11 @@ class FrontDoor:
 
     async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> None:
         earlier = await self._earlier(name, settings)
+        scaling = await measured(self._stub, settings.training) if settings.training else ()
         async with self._catalog.using:
             data = self._catalog.place(spec.data) if spec.data is not None else None
-            await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload, data, earlier))
+            created = ExperimentCreated(self._live.clock(), name, settings, payload, data, earlier, scaling)
+            await self._live.apply(created)
 
     async def _earlier(self, name: str, settings: Settings) -> tuple[EarlierTrial, ...]:
         """What earlier experiments have trained that this one shares."""
@@ -340,6 +343,15 @@ def _need_equal(name: str, earlier: Mapping[str, str], now: Mapping[str, str]) -
 
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "experiment"
+
+
+def _known_by(settings: Settings, wishes: Wishes, program: Program, code: str) -> Settings:
+    """With what an experiment's trainings have in common with those of others. Code that did not come along may be any."""
+    if wishes.shares:
+        settings = replace(settings, plan=program.root(code), lasting=True)
+    if wishes.scales and code:
+        settings = replace(settings, training=program.training(code))
+    return settings
 
 
 def _payload(spec: ExperimentSpec, bundle: str, interpreter: str, request: str) -> dict[str, str]:

@@ -32,6 +32,7 @@ class Wishes:
     generator: str
     ship_every: int
     needs_data: bool = False
+    scales: bool = False
 
     @classmethod
     def of(cls, policy: Policy) -> Wishes:
@@ -48,6 +49,7 @@ class Wishes:
             generator=policy.generator,
             ship_every=policy.ship_every,
             needs_data=policy.needs_data,
+            scales=policy.scales,
         )
 
 
@@ -115,6 +117,7 @@ def terms_of(settings: Settings, space: Space | None, data: PlacedData | None) -
         weight=settings.weight,
         space=space,
         partitions=units(data) if data is not None else 0,
+        concurrency=settings.concurrency,
     )
 
 

@@ -61,7 +61,24 @@ class Program:
             code: A hash of the program's files.
         """
         spec = self.spec
-        said = {
+        return _hashed({**self._common(code), "seed": spec.seed, "provider": spec.snapshot.provider})
+
+    def training(self, code: str) -> str:
+        """What trainings must have in common to take equally long on machines of one kind, as a hash.
+
+        That is what they must have in common to be the same, but for the seed and how they are saved; and the search space: a batch
+        size or a width makes a unit longer or shorter, so what was measured holds for configurations like those it was measured on.
+
+        Args:
+            code: A hash of the program's files.
+        """
+        spec = self.spec
+        space = {"space": spec.space.to_dict(), "constraints": spec.constraints, "data": spec.data}
+        return _hashed({**self._common(code), **space})
+
+    def _common(self, code: str) -> dict[str, Any]:
+        spec = self.spec
+        return {
             "code": code,
             "trainer": spec.trainer,
             "command": spec.command,
@@ -70,17 +87,18 @@ class Program:
             "environment": spec.environment,
             "working_directory": spec.working_directory,
             "unit": spec.unit,
-            "seed": spec.seed,
             "cpus": spec.resources.per_job.cpus,
             "gpus": spec.resources.per_job.gpus,
-            "provider": spec.snapshot.provider,
         }
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def _interpreter(self) -> str:
         """The file's wins over the client's, which may know where a relative one of the file's lies."""
         named = self.spec.interpreter or ""
         return named if named.startswith("/") else self.interpreter or named
+
+
+def _hashed(said: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def program_of(payload: Mapping[str, Any]) -> Program:

@@ -10,7 +10,7 @@ from hopyard.rpc.values import fill_report
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import ExperimentChanged, JobChanged, ReportAccepted
+from hopyard_scheduler.core.effects import ExperimentChanged, JobChanged, Profiled, ReportAccepted
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.planned import PlanRows
@@ -23,8 +23,9 @@ class Changes:
         self.jobs: dict[tuple[str, str], None] = {}
         self.experiments: dict[str, None] = {}
         self.reports: list[ReportAccepted] = []
+        self.profiles: list[Profiled] = []
 
-    def note(self, effect: JobChanged | ExperimentChanged | ReportAccepted) -> None:
+    def note(self, effect: JobChanged | ExperimentChanged | ReportAccepted | Profiled) -> None:
         """Remembers one change."""
         match effect:
             case JobChanged():
@@ -34,6 +35,8 @@ class Changes:
                 self.experiments[effect.experiment] = None
             case ReportAccepted():
                 self.reports.append(effect)
+            case Profiled():
+                self.profiles.append(effect)
 
     def rows(self, core: Core, at: float, plans: PlanRows) -> list[appstat_pb2.Projection]:
         """The rows as they stand now. A job that is no more keeps its last row, marked as removed."""
@@ -70,6 +73,7 @@ class Changes:
             if (planned := plans.row(x, x.jobs[job])) is not None:
                 rows.append(planned)
         rows += statistics(self.reports, at)
+        rows += [_scaling(profiled, at) for profiled in self.profiles]
         return rows
 
 
@@ -90,6 +94,20 @@ def statistics(reports: Iterable[ReportAccepted], at: float) -> Iterator[appstat
             same = found[key] = appstat_pb2.Statistics(experiment=experiment, job=job, attempt=attempt)
         fill_report(same.reports.add(), accepted.report, at=at)
     return (appstat_pb2.Projection(statistics=same) for same in found.values())
+
+
+def _scaling(profiled: Profiled, at: float) -> appstat_pb2.Projection:
+    measured = profiled.measured
+    row = appstat_pb2.Scaling(
+        training=profiled.training,
+        hardware=measured.hardware,
+        machines=measured.machines,
+        seconds=measured.seconds,
+        experiment=profiled.experiment,
+        job=profiled.job,
+        at=at,
+    )
+    return appstat_pb2.Projection(scaling=row)
 
 
 def failed_row(row: appstat_pb2.ExperimentRow, reason: str) -> appstat_pb2.Projection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
@@ -55,7 +55,7 @@ from hopyard_scheduler.core.model import HOLD, POLICY, Run
 from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.core.preemption import DEADLINE
 from hopyard_scheduler.core.running import KILL
-from hopyard_scheduler.core.values import Settings
+from hopyard_scheduler.core.values import Measured, Settings
 from hopyard_scheduler.replaying import OBJECTION
 
 
@@ -120,6 +120,7 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
     match event:
         case ExperimentCreated():
             known = f"; {count(len(event.earlier), 'earlier trial')} of the same training" if event.earlier else ""
+            known += "".join(f"; {text}" for text in _scaling(event.scaling))
             return [Part("", f"the experiment was created: {_terms(event.settings)}{known}")]
         case MemberJoined():
             return [Part("", f"experiment {event.member} joined the group: {_terms(event.settings)}")]
@@ -216,6 +217,16 @@ def _terms(s: Settings) -> str:
     target = f", target {s.target:g}{over}" if s.target is not None else ""
     limit = f", for {duration(s.max_seconds)}" if s.max_seconds is not None else ""
     return f"{s.mode} {s.metric}{target}, {jobs}{length}{limit}"
+
+
+def _scaling(known: Sequence[Measured]) -> Iterator[str]:
+    """What was known of the training when the experiment began, by kind of host."""
+    for hardware in sorted({one.hardware for one in known}):
+        sizes = [one for one in known if one.hardware == hardware]
+        told = ", ".join(
+            f"{one.seconds:.3g} s on {one.machines}" for one in sorted(sizes, key=lambda one: one.machines)
+        )
+        yield f"measured earlier on {hardware}: a unit takes {told}"
 
 
 def _updated(x: Experiment, event: Updated) -> str:

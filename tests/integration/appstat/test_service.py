@@ -74,6 +74,17 @@ async def test_journal_and_projections_through_the_wire(stub: appstat_pb2_grpc.A
     assert list(streams.streams) == [pb.StreamInfo(stream="e1", length=2)]
 
 
+async def test_measured_profiles_through_the_wire(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
+    measured = [
+        pb.Scaling(training="t", hardware="EPYC", machines=n, seconds=8.0 / n, experiment="e1", job="1", at=2.0)
+        for n in (1, 2)
+    ]
+    projections = [pb.Projection(scaling=one) for one in measured]
+    epoch = await begin(stub)
+    await stub.AppendJournal(pb.AppendJournalRequest(epoch=epoch, records=[record(1)], projections=projections))
+    assert list((await stub.QueryScaling(pb.QueryScalingRequest(training="t"))).scaling) == measured
+
+
 async def test_two_schedulers_cannot_both_write(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
     first, second = await begin(stub), await begin(stub)
     await stub.AppendJournal(pb.AppendJournalRequest(epoch=second, records=[record(1)]))

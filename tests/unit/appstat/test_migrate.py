@@ -64,7 +64,7 @@ def test_a_failed_migration_leaves_nothing(database: Database, monkeypatch: pyte
 def test_a_database_without_the_search_plan_gets_it_and_keeps_what_it_has(database: Database) -> None:
     migrate(database.writer)
     with database.writer.begin() as connection:
-        for table in ("plan_snapshots", "plan_stretches", "plan_nodes"):
+        for table in ("scaling", "plan_snapshots", "plan_stretches", "plan_nodes"):
             connection.execute(text(f"drop table {table}"))
         connection.execute(text("update alembic_version set version_num = '0002'"))
         connection.execute(text("insert into streams (name, length) values ('e1', 3)"))
@@ -72,6 +72,16 @@ def test_a_database_without_the_search_plan_gets_it_and_keeps_what_it_has(databa
     with database.writer.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
         assert connection.scalar(text("select length from streams")) == 3
+
+
+def test_a_database_without_profiles_gets_their_table(database: Database) -> None:
+    migrate(database.writer)
+    with database.writer.begin() as connection:
+        connection.execute(text("drop table scaling"))
+        connection.execute(text("update alembic_version set version_num = '0003'"))
+    migrate(database.writer)
+    with database.writer.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
 def test_a_database_with_tables_but_no_revision_is_left_as_it_is(database: Database) -> None:

@@ -37,7 +37,15 @@ from hopyard_scheduler.core.events import (
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job, Run
-from hopyard_scheduler.core.values import EarlierTrial, MachineSpec, PlacedData, RunKey, Settings, SnapshotInfo
+from hopyard_scheduler.core.values import (
+    EarlierTrial,
+    MachineSpec,
+    Measured,
+    PlacedData,
+    RunKey,
+    Settings,
+    SnapshotInfo,
+)
 
 Script = Callable[[Call], tuple[Decision | None, list[Command]]]
 E = TypeVar("E")
@@ -65,6 +73,8 @@ class Rig:
     def __init__(self, *, machines: int = 2, **terms: object) -> None:
         data: PlacedData | None = terms.pop("data", None)  # type: ignore[assignment]
         earlier: tuple[EarlierTrial, ...] = terms.pop("earlier", ())  # type: ignore[assignment]
+        scaling: tuple[Measured, ...] = terms.pop("scaling", ())  # type: ignore[assignment]
+        self.hardware: str = terms.pop("hardware", "")  # type: ignore[assignment]
         self.core = Core()
         self.now = 100.0
         self.script: Script = quiet
@@ -77,7 +87,7 @@ class Rig:
         self.hold = False
         self.held: deque[UpCall] = deque()
         self.join("n1", machines)
-        self.feed(ExperimentCreated(self.now, "x", settings(**terms), data=data, earlier=earlier))
+        self.feed(ExperimentCreated(self.now, "x", settings(**terms), data=data, earlier=earlier, scaling=scaling))
 
     @property
     def x(self) -> Experiment:
@@ -120,7 +130,7 @@ class Rig:
         return PolicyAnswered(self.now, call.experiment, said, self.demand(), nodes=self.nodes)
 
     def join(self, node: str, machines: int = 1, life: str = "a", **rest: tuple[object, ...]) -> list[Effect]:
-        specs = tuple(MachineSpec(f"{node}/{i}") for i in range(machines))
+        specs = tuple(MachineSpec(f"{node}/{i}", hardware=self.hardware) for i in range(machines))
         return self.feed(NodeJoined(self.now, node, life, specs, **rest))  # type: ignore[arg-type]
 
     def expire(self, node: str) -> list[Effect]:

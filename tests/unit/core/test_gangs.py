@@ -164,8 +164,12 @@ class Bench:
         self.starts: dict[RunKey, Start] = {}
         self.finished: list[str] = []
         self._sequences: dict[RunKey, int] = {}
-        self.feed(NodeJoined(0.0, "n", "a", tuple(MachineSpec(f"n/{i}") for i in range(machines))))
         self._hosts: dict[str, PolicyHost] = {}
+        self.join("n", machines)
+
+    def join(self, node: str, machines: int) -> None:
+        specs = tuple(MachineSpec(f"{node}/{i}") for i in range(machines))
+        self.feed(NodeJoined(self.now, node, "a", specs))
 
     def create(self, name: str, policy: Policy, **terms: object) -> Experiment:
         self._hosts[name] = PolicyHost(policy)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import ApplicationStat, JobState, Report, RunEnd, RunEndReason, RunMode
-from hopyard_scheduler.core.effects import Decide, ReportAccepted, Send, Start
+from hopyard_scheduler.core.effects import Decide, Profiled, ReportAccepted, Send, Start
 from hopyard_scheduler.core.events import Reports
+from hopyard_scheduler.core.values import Measured
 from tests.unit.core.rig import Rig, snapshot
 
 TOLD = Report(0, {"seconds": 2.5}, 0.1, "p", 1, at_until=True)
@@ -69,3 +70,33 @@ def test_the_end_of_the_experiment_lets_it_end(rig: Rig) -> None:
     rig.expire("n1")
     assert rig.job().state is JobState.PENDING
     assert rig.called(RunEnd)[-1].reason is RunEndReason.LOST
+
+
+def profiled(rig: Rig, *machines: str, seconds: float = 2.5) -> list[Profiled]:
+    """What is kept of a profile on these machines."""
+    rig.create()
+    rig.start("1", *machines, mode=RunMode.PROFILE)
+    rig.say(rig.key(), Reports((Report(0, {"seconds": seconds}, at_until=True),)))
+    return rig.of(Profiled)
+
+
+def test_a_profile_on_hosts_of_one_kind_is_kept_for_later_experiments() -> None:
+    rig = Rig(hardware="EPYC", training="t")
+    assert profiled(rig, "n1/0", "n1/1") == [Profiled("x", "1", "t", Measured("EPYC", 2, 2.5))]
+
+
+@pytest.mark.parametrize(
+    ("training", "kinds", "seconds"),
+    [
+        ("", ("EPYC", "EPYC"), 2.5),  # Nobody could say what it was measured of,
+        ("t", ("", ""), 2.5),  # nor on what.
+        ("t", ("EPYC", "Xeon"), 2.5),
+        ("t", ("EPYC", "EPYC"), float("nan")),
+        ("t", ("EPYC", "EPYC"), 0.0),
+    ],
+)
+def test_what_holds_for_no_other_is_kept_for_none(training: str, kinds: tuple[str, str], seconds: float) -> None:
+    rig = Rig(machines=1, hardware=kinds[0], training=training)
+    rig.hardware = kinds[1]
+    rig.join("n2")
+    assert profiled(rig, "n1/0", "n2/0", seconds=seconds) == []

@@ -70,7 +70,9 @@ def test_machines_are_divided_by_what_a_further_one_saves(
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        (4, r"elastic: found 4; it must be a mapping, which may have profile, efficiency, pause, most"),
+        (4, r"elastic: found 4; it must be a mapping, which may have profile, efficiency, pause, most, anew"),
+        ({"anew": "yes"}, r"elastic.anew is 'yes'; it may be true where there is no profile"),
+        ({"anew": True, "profile": PROFILE}, r"elastic.anew is True; it may be true where there is no profile"),
         ({"most": 0}, r"elastic.most is 0; it must be a whole number of at least 1"),
         ({"profile": PROFILE, "kappa": 4}, r"elastic: found it has kappa"),
         ({"profile": {}}, r"elastic.profile is {}; it must be seconds by number of machines"),
@@ -89,8 +91,10 @@ def test_options_that_are_wrong(option: object, message: str) -> None:
 
 
 def test_a_profile_may_have_come_as_json_and_is_cut_at_the_most() -> None:
-    assert Elastic({"profile": {"1": 8, "2": 4.4}}).most == 2
-    assert Elastic({"profile": PROFILE, "most": 3}).most == 2
+    for option in ({"profile": {"1": 8, "2": 4.4}}, {"profile": PROFILE, "most": 3}):
+        cluster = VirtualCluster(DefaultPolicy(elastic=option), machines=8, jobs=1, max_position=3, curve=second)
+        cluster.run()
+        assert [run[1] for run in gangs(cluster)] == [2]
 
 
 def test_a_barrier_is_no_place_for_it() -> None:

@@ -9,6 +9,7 @@ from hopyard.policy.conformance import PolicyConformance
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.halving import AshaPolicy
 from hopyard_policies.pop import PopPolicy
+from hopyard_policies.pop_plus import PopPlusPolicy
 
 ELASTIC = {"profile": {1: 1.0, 2: 0.52, 4: 0.3}, "pause": 0}
 
@@ -31,6 +32,20 @@ class TestPop(PolicyConformance):
 
     def make_policy(self) -> Policy:
         return PopPolicy(evaluation_boundary=2, elastic=ELASTIC)
+
+
+class TestPopPlus(PolicyConformance):
+    symmetric: ClassVar = False
+
+    def make_policy(self) -> Policy:
+        return PopPlusPolicy(first_look=1, elastic=ELASTIC)
+
+
+class TestPopPlusThatMeasures(PolicyConformance):
+    symmetric: ClassVar = False
+
+    def make_policy(self) -> Policy:
+        return PopPlusPolicy(first_look=1, elastic={"pause": 0})
 
 
 class TestDefaultThatMeasures(PolicyConformance):

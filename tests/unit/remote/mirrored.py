@@ -61,6 +61,7 @@ def seen(view: Cluster) -> Mapping[str, Any]:
         "jobs": dict(view.jobs),
         "order": list(view.jobs),
         "earlier": dict(view.earlier),
+        "scaling": dict(view.scaling),
         "machines": dict(view.machines),
         "data": view.data,
         "idle machines": list(view.idle_machines()),

@@ -8,7 +8,7 @@ from hopyard.remote.view import RemoteView
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.events import Ended
-from hopyard_scheduler.core.values import EarlierTrial
+from hopyard_scheduler.core.values import EarlierTrial, Measured
 from hopyard_scheduler.policyhost import CoreView
 from hopyard_scheduler.remote.changes import Changes
 from tests.unit.core.rig import Rig, snapshot
@@ -47,3 +47,14 @@ def test_snapshots_of_earlier_experiments_are_told_and_when_they_become_fewer() 
     rig.say(rig.key(), Ended(RunEndReason.LOST, 2, message="gone", snapshot_missing=True))
     assert far.hear(rig) == ["old/1"]
     assert far.state.earlier["old/1"].snapshots == (4,)
+
+
+def test_what_earlier_experiments_measured_and_kinds_of_hosts_are_told() -> None:
+    known = (Measured("EPYC", 1, 8.0), Measured("EPYC", 2, 4.4), Measured("Xeon", 1, 9.0))
+    rig, far = Rig(scaling=known, hardware="EPYC", concurrency=3), Far()
+    rig.create()
+    far.hear(rig)
+    assert far.state.scaling == {"EPYC": {1: 8.0, 2: 4.4}, "Xeon": {1: 9.0}}
+    assert {machine.hardware for machine in far.state.machines.values()} == {"EPYC"}
+    rig.create()
+    far.hear(rig)

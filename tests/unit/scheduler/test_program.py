@@ -202,3 +202,30 @@ def test_a_review_that_answers_no_text_is_the_policy_s_mistake() -> None:
     spec = load_spec(FILE.format(program="command: [a]\npolicy: mine"))
     with pytest.raises(InvalidInput, match="policy mine: review answered None; needed is text"):
         review(spec.policy.name, Mute(), settings_of(spec), spec.space)
+
+
+ROOM = "command: [a]\nresources: {per_job: {cpus: 2}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "same"),
+    [
+        (ROOM + "\nseed: 9", "c", True),  # Other bits, as fast.
+        (ROOM + "\nsnapshot: {every: 4}\ngenerator: {seed: 3}\nweight: 2", "c", True),
+        (ROOM, "d", False),
+        ("command: [b]\nresources: {per_job: {cpus: 2}}", "c", False),
+        ("command: [a]\nresources: {per_job: {cpus: 4}}", "c", False),
+        ("command: [a]\nresources: {per_job: {cpus: 2, gpus: 1}}", "c", False),
+        (ROOM + "\nunit: steps", "c", False),
+        (ROOM + "\nenvironment: {A: b}", "c", False),
+        (ROOM + "\nconstraints: [lr < 0.5]", "c", False),
+    ],
+)
+def test_trainings_that_take_equally_long(text: str, code: str, same: bool) -> None:
+    assert (program(text).training(code) == program(ROOM).training("c")) is same
+
+
+def test_trainings_on_another_search_space_may_take_longer() -> None:
+    wider = Program(load_spec(FILE.format(program=ROOM).replace("[0, 1]", "[0, 2]")), "b" * 64, "")
+    assert wider.training("c") != program(ROOM).training("c")
+    assert wider.root("c") == program(ROOM).root("c")

@@ -193,6 +193,7 @@ def machine(message: resource_manager_pb2.Machine) -> Machine:
         gpus=tuple(message.gpus),
         rank=message.rank,
         world=max(message.world, 1),
+        hardware=message.hardware,
     )
 
 

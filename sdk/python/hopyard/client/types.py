@@ -293,6 +293,7 @@ class Machine:
         gpus: GPU indices it sees.
         rank: Which of the job's processes runs here, if that is on several machines.
         world: How many machines the job is on.
+        hardware: The kind of host that it is of; empty: not known.
     """
 
     id: str
@@ -304,6 +305,7 @@ class Machine:
     gpus: tuple[int, ...] = ()
     rank: int = 0
     world: int = 1
+    hardware: str = ""
 
 
 @dataclass(frozen=True, slots=True)

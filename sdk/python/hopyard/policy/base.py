@@ -59,6 +59,9 @@ class Policy(abc.ABC):
             `answer_job` with its own results (`answer_job(job, job, position)`).
         shares: Whether it has jobs go on from what others trained, where their trainings are the same. Then what they train is
             noted in the search plan.
+        scales: Whether it chooses on how many machines a job trains. Then `Cluster.scaling` has what earlier experiments measured, and
+            what it has profiled (`RunMode.PROFILE`) is kept for later ones. Its `demand` alone says how many machines are of use to
+            as many jobs as may train at a time (`ExperimentView.concurrency`).
         generator: The generator of experiments that name none; empty: the usual one.
         needs_data: Whether it sends jobs to partitioned data: experiments that name none (`data: NAME`), or have no trainer, are
             refused. So are, by policies that do not say it, experiments that name some.
@@ -75,6 +78,7 @@ class Policy(abc.ABC):
     copies: bool = False
     evaluates: bool = False
     shares: bool = False
+    scales: bool = False
     generator: str = ""
     needs_data: bool = False
     ship_every: int = 1

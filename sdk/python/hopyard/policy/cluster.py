@@ -90,6 +90,15 @@ class Cluster(abc.ABC):
         return {}
 
     @property
+    def scaling(self) -> Mapping[str, Mapping[int, float]]:
+        """What earlier experiments measured of the same training: the seconds of a unit, by hardware and number of machines.
+
+        It was looked up when the experiment was created, and never changes. The same training is the same code, started in the
+        same way with the same resources, on the same search space. Empty for policies without `scales`.
+        """
+        return {}
+
+    @property
     @abc.abstractmethod
     def machines(self) -> Mapping[str, MachineView]:
         """All machines that the experiment holds, by id, in order of id."""

@@ -49,11 +49,19 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """A machine of the experiment at the moment of the up-call; `job` is empty when it runs nothing."""
+    """A machine of the experiment at the moment of the up-call.
+
+    Attributes:
+        id: "NODE/INDEX".
+        node: Its node.
+        job: What it runs; empty: nothing.
+        hardware: The kind of host that it is of: what takes so long here does so on all of them. Empty: not known.
+    """
 
     id: str
     node: str
     job: str = ""
+    hardware: str = ""
 
     @property
     def idle(self) -> bool:
@@ -80,6 +88,7 @@ class ExperimentView:
         space: What its configurations are taken from, with its constraints, for policies that change hyperparameters; None: not
             known here, as in a simulation of recorded curves.
         partitions: How many partitions of its data there are to train on: so many units are an epoch over them. 0: it names no data.
+        concurrency: The most jobs that may train at a time; None: no limit.
     """
 
     metric: str
@@ -95,6 +104,7 @@ class ExperimentView:
     running: bool = True
     space: Space | None = None
     partitions: int = 0
+    concurrency: int | None = None
 
     def better(self, a: float, b: float) -> bool:
         """Whether `a` is better than `b`; NaN is worst, two NaNs are equal."""

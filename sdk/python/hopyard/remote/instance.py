@@ -108,6 +108,7 @@ def reviewed(make: Make, message: pb.PolicyReview) -> pb.PolicyReviewed:
         needs_data=policy.needs_data,
         evaluates=policy.evaluates,
         shares=policy.shares,
+        scales=policy.scales,
         statistics=hears_statistics(policy),
         requests=serves_requests(policy),
         generator=policy.generator,

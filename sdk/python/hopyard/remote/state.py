@@ -45,6 +45,7 @@ class State:
         incumbent: The best result so far.
         data: Partitioned data.
         earlier: By name.
+        scaling: Seconds of a unit, by hardware and number of machines.
     """
 
     def __init__(self) -> None:
@@ -65,6 +66,7 @@ class State:
         self.incumbent: Incumbent | None = None
         self.data: Data | None = None
         self.earlier: dict[str, Earlier] = {}
+        self.scaling: dict[str, dict[int, float]] = {}
         self._spaces: dict[str, Space] = {}
 
     def apply(self, changes: Iterable[pb.StateChange]) -> None:
@@ -97,6 +99,9 @@ class State:
                     self.data = Data(data.name, _partitions(data.train), _partitions(data.evaluate))
                 case "earlier":
                     self._earlier(change.earlier)
+                case "scaling":
+                    known = change.scaling
+                    self.scaling.setdefault(known.hardware, {})[known.machines] = known.seconds
                 case "jobs_made":
                     self.made = change.jobs_made
 
@@ -141,7 +146,7 @@ class State:
         self.queued.pop(name, None)
 
     def _machine(self, message: pb.PolicyMachine) -> None:
-        self.machines[message.id] = MachineView(message.id, message.node, message.job)
+        self.machines[message.id] = MachineView(message.id, message.node, message.job, message.hardware)
         (self.reserved.add if message.reserved else self.reserved.discard)(message.id)
         (self.draining.add if message.draining else self.draining.discard)(message.id)
 
@@ -161,6 +166,7 @@ class State:
             running=not message.paused,
             space=self._space(message),
             partitions=message.partitions,
+            concurrency=message.concurrency if message.HasField("concurrency") else None,
         )
         (self.over.add if message.over else self.over.discard)(message.id)
 

@@ -30,7 +30,9 @@ class RemoteView(CollectingView):
         live = [m for name, m in members.items() if name not in self._state.over] or list(members.values())[:1]
         top = max(m.max_position for m in live)
         running = any(m.running for m in live)
-        return replace(live[0], jobs_left=left, max_position=top, running=running)
+        limits = [m.concurrency for m in [m for m in members.values() if m.running] or members.values()]
+        jobs = None if None in limits else sum(limit for limit in limits if limit is not None)
+        return replace(live[0], jobs_left=left, max_position=top, running=running, concurrency=jobs)
 
     @property
     @override
@@ -51,6 +53,11 @@ class RemoteView(CollectingView):
     @override
     def earlier(self) -> Mapping[str, JobView]:
         return {name: one.job for name, one in self._state.earlier.items()}
+
+    @property
+    @override
+    def scaling(self) -> Mapping[str, Mapping[int, float]]:
+        return self._state.scaling
 
     @property
     @override

@@ -264,6 +264,7 @@ class Projection(google.protobuf.message.Message):
     STATISTIC_FIELD_NUMBER: builtins.int
     STATISTICS_FIELD_NUMBER: builtins.int
     PLAN_TRIAL_FIELD_NUMBER: builtins.int
+    SCALING_FIELD_NUMBER: builtins.int
     @property
     def experiment(self) -> Global___ExperimentRow: ...
     @property
@@ -276,6 +277,8 @@ class Projection(google.protobuf.message.Message):
 
     @property
     def plan_trial(self) -> Global___PlanTrial: ...
+    @property
+    def scaling(self) -> Global___Scaling: ...
     def __init__(
         self,
         *,
@@ -284,12 +287,50 @@ class Projection(google.protobuf.message.Message):
         statistic: Global___Statistic | None = ...,
         statistics: Global___Statistics | None = ...,
         plan_trial: Global___PlanTrial | None = ...,
+        scaling: Global___Scaling | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "plan_trial", b"plan_trial", "row", b"row", "statistic", b"statistic", "statistics", b"statistics"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "plan_trial", b"plan_trial", "row", b"row", "statistic", b"statistic", "statistics", b"statistics"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["row", b"row"]) -> typing.Literal["experiment", "job", "statistic", "statistics", "plan_trial"] | None: ...
+    def HasField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "plan_trial", b"plan_trial", "row", b"row", "scaling", b"scaling", "statistic", b"statistic", "statistics", b"statistics"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "plan_trial", b"plan_trial", "row", b"row", "scaling", b"scaling", "statistic", b"statistic", "statistics", b"statistics"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["row", b"row"]) -> typing.Literal["experiment", "job", "statistic", "statistics", "plan_trial", "scaling"] | None: ...
 
 Global___Projection: typing_extensions.TypeAlias = Projection
+
+@typing.final
+class Scaling(google.protobuf.message.Message):
+    """How long a unit took on so many machines of one kind. Replaces the row with the same (training, hardware, machines)."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAINING_FIELD_NUMBER: builtins.int
+    HARDWARE_FIELD_NUMBER: builtins.int
+    MACHINES_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    AT_FIELD_NUMBER: builtins.int
+    training: builtins.str
+    """What trainings that take equally long have in common: a hash over code, program, search space and what a machine gives."""
+    hardware: builtins.str
+    machines: builtins.int
+    seconds: builtins.float
+    experiment: builtins.str
+    """Who measured it, and when."""
+    job: builtins.str
+    at: builtins.float
+    def __init__(
+        self,
+        *,
+        training: builtins.str = ...,
+        hardware: builtins.str = ...,
+        machines: builtins.int = ...,
+        seconds: builtins.float = ...,
+        experiment: builtins.str = ...,
+        job: builtins.str = ...,
+        at: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at", b"at", "experiment", b"experiment", "hardware", b"hardware", "job", b"job", "machines", b"machines", "seconds", b"seconds", "training", b"training"]) -> None: ...
+
+Global___Scaling: typing_extensions.TypeAlias = Scaling
 
 @typing.final
 class PlanTrial(google.protobuf.message.Message):
@@ -677,6 +718,47 @@ class QueryJobsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token"]) -> None: ...
 
 Global___QueryJobsResponse: typing_extensions.TypeAlias = QueryJobsResponse
+
+@typing.final
+class QueryScalingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAINING_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    training: builtins.str
+    page_size: builtins.int
+    """0: 1000. At most 10000."""
+    page_token: builtins.str
+    def __init__(
+        self,
+        *,
+        training: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "training", b"training"]) -> None: ...
+
+Global___QueryScalingRequest: typing_extensions.TypeAlias = QueryScalingRequest
+
+@typing.final
+class QueryScalingResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCALING_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    @property
+    def scaling(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Scaling]: ...
+    def __init__(
+        self,
+        *,
+        scaling: collections.abc.Iterable[Global___Scaling] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "scaling", b"scaling"]) -> None: ...
+
+Global___QueryScalingResponse: typing_extensions.TypeAlias = QueryScalingResponse
 
 @typing.final
 class ListPlanNodesRequest(google.protobuf.message.Message):

@@ -80,6 +80,11 @@ class AppStatServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsResponse.FromString,
                 _registered_method=True)
+        self.QueryScaling = channel.unary_unary(
+                '/hopyard.v1.AppStatService/QueryScaling',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryScalingRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryScalingResponse.FromString,
+                _registered_method=True)
         self.PutBlob = channel.stream_unary(
                 '/hopyard.v1.AppStatService/PutBlob',
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.PutBlobRequest.SerializeToString,
@@ -182,6 +187,13 @@ class AppStatServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def QueryScaling(self, request, context):
+        """How long a unit of some training takes on several machines, as measured last, by kind of host and number of machines, paged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PutBlob(self, request_iterator, context):
         """Puts packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS when the hash differs.
         Idempotent: what is there is not written again.
@@ -272,6 +284,11 @@ def add_AppStatServiceServicer_to_server(servicer, server):
                     servicer.QueryJobs,
                     request_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryJobsResponse.SerializeToString,
+            ),
+            'QueryScaling': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryScaling,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryScalingRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryScalingResponse.SerializeToString,
             ),
             'PutBlob': grpc.stream_unary_rpc_method_handler(
                     servicer.PutBlob,
@@ -548,6 +565,33 @@ class AppStatService(object):
             '/hopyard.v1.AppStatService/QueryJobs',
             hopyard_dot_v1_dot_appstat__pb2.QueryJobsRequest.SerializeToString,
             hopyard_dot_v1_dot_appstat__pb2.QueryJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QueryScaling(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/QueryScaling',
+            hopyard_dot_v1_dot_appstat__pb2.QueryScalingRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.QueryScalingResponse.FromString,
             options,
             channel_credentials,
             insecure,

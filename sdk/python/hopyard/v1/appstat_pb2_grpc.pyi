@@ -160,6 +160,21 @@ _AppStatServiceQueryJobsType = typing_extensions.TypeVar(
     ],
 )
 
+_AppStatServiceQueryScalingType = typing_extensions.TypeVar(
+    '_AppStatServiceQueryScalingType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryScalingRequest,
+        hopyard.v1.appstat_pb2.QueryScalingResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryScalingRequest,
+        hopyard.v1.appstat_pb2.QueryScalingResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryScalingRequest,
+        hopyard.v1.appstat_pb2.QueryScalingResponse,
+    ],
+)
+
 _AppStatServicePutBlobType = typing_extensions.TypeVar(
     '_AppStatServicePutBlobType',
     bound=typing.Union[grpc.StreamUnaryMultiCallable[
@@ -250,7 +265,7 @@ _AppStatServiceSweepBlobsType = typing_extensions.TypeVar(
     ],
 )
 
-class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
+class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServiceQueryScalingType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
     """Where everything that must survive lives. The scheduler is its only writer of the journal."""
 
     @typing.overload
@@ -290,6 +305,10 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.QueryJobsRequest,
             hopyard.v1.appstat_pb2.QueryJobsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.QueryScalingRequest,
+            hopyard.v1.appstat_pb2.QueryScalingResponse,
         ],
         grpc.StreamUnaryMultiCallable[
             hopyard.v1.appstat_pb2.PutBlobRequest,
@@ -355,6 +374,10 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
             hopyard.v1.appstat_pb2.QueryJobsRequest,
             hopyard.v1.appstat_pb2.QueryJobsResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.QueryScalingRequest,
+            hopyard.v1.appstat_pb2.QueryScalingResponse,
+        ],
         grpc.aio.StreamUnaryMultiCallable[
             hopyard.v1.appstat_pb2.PutBlobRequest,
             hopyard.v1.appstat_pb2.PutBlobResponse,
@@ -413,6 +436,9 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
     QueryJobs: _AppStatServiceQueryJobsType
     """Jobs of an experiment as last projected, in order of creation, paged."""
 
+    QueryScaling: _AppStatServiceQueryScalingType
+    """How long a unit of some training takes on several machines, as measured last, by kind of host and number of machines, paged."""
+
     PutBlob: _AppStatServicePutBlobType
     """Puts packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS when the hash differs.
     Idempotent: what is there is not written again.
@@ -469,6 +495,10 @@ AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.QueryJobsRequest,
         hopyard.v1.appstat_pb2.QueryJobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryScalingRequest,
+        hopyard.v1.appstat_pb2.QueryScalingResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
         hopyard.v1.appstat_pb2.PutBlobRequest,
@@ -575,6 +605,14 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.QueryJobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.QueryJobsResponse]]:
         """Jobs of an experiment as last projected, in order of creation, paged."""
+
+    @abc.abstractmethod
+    def QueryScaling(
+        self,
+        request: hopyard.v1.appstat_pb2.QueryScalingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.QueryScalingResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.QueryScalingResponse]]:
+        """How long a unit of some training takes on several machines, as measured last, by kind of host and number of machines, paged."""
 
     @abc.abstractmethod
     def PutBlob(

@@ -212,6 +212,7 @@ class PolicyReviewed(google.protobuf.message.Message):
     SHIP_EVERY_FIELD_NUMBER: builtins.int
     FORKS_NEWEST_FIELD_NUMBER: builtins.int
     NEEDS_DATA_FIELD_NUMBER: builtins.int
+    SCALES_FIELD_NUMBER: builtins.int
     error: builtins.str
     """Why it cannot serve the experiment, and what to change: the experiment is refused with that. Empty: it can."""
     note: builtins.str
@@ -238,6 +239,10 @@ class PolicyReviewed(google.protobuf.message.Message):
     """With `forks`: it forks from the newest of the snapshots of a job that it asked for alone, so that older ones are let go."""
     needs_data: builtins.bool
     """It sends jobs to partitioned data: experiments that name none are refused."""
+    scales: builtins.bool
+    """It chooses on how many machines a job trains: PolicyScaling comes, what it profiles is kept for later experiments, and its demand
+    alone says how many machines as many jobs as may train at a time (PolicyExperiment.concurrency) can use.
+    """
     def __init__(
         self,
         *,
@@ -254,9 +259,10 @@ class PolicyReviewed(google.protobuf.message.Message):
         ship_every: builtins.int | None = ...,
         forks_newest: builtins.bool = ...,
         needs_data: builtins.bool = ...,
+        scales: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ship_every", b"ship_every"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ends_jobs", b"ends_jobs", "error", b"error", "evaluates", b"evaluates", "every_iteration", b"every_iteration", "forks", b"forks", "forks_newest", b"forks_newest", "generator", b"generator", "needs_data", b"needs_data", "note", b"note", "requests", b"requests", "shares", b"shares", "ship_every", b"ship_every", "statistics", b"statistics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ends_jobs", b"ends_jobs", "error", b"error", "evaluates", b"evaluates", "every_iteration", b"every_iteration", "forks", b"forks", "forks_newest", b"forks_newest", "generator", b"generator", "needs_data", b"needs_data", "note", b"note", "requests", b"requests", "scales", b"scales", "shares", b"shares", "ship_every", b"ship_every", "statistics", b"statistics"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_ship_every", b"_ship_every"]) -> typing.Literal["ship_every"] | None: ...
 
 Global___PolicyReviewed: typing_extensions.TypeAlias = PolicyReviewed
@@ -695,6 +701,7 @@ class StateChange(google.protobuf.message.Message):
     DATA_FIELD_NUMBER: builtins.int
     EARLIER_FIELD_NUMBER: builtins.int
     JOBS_MADE_FIELD_NUMBER: builtins.int
+    SCALING_FIELD_NUMBER: builtins.int
     machine_gone: builtins.str
     """Id of a machine that is no longer there."""
     share: builtins.int
@@ -729,6 +736,10 @@ class StateChange(google.protobuf.message.Message):
         again when these have become fewer; the results never change.
         """
 
+    @property
+    def scaling(self) -> Global___PolicyScaling:
+        """How long a unit takes on some machines of a kind, as an earlier experiment measured it. It never changes."""
+
     def __init__(
         self,
         *,
@@ -743,12 +754,36 @@ class StateChange(google.protobuf.message.Message):
         data: Global___PolicyData | None = ...,
         earlier: Global___PolicyEarlier | None = ...,
         jobs_made: builtins.int = ...,
+        scaling: Global___PolicyScaling | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["change", b"change", "curve", b"curve", "data", b"data", "earlier", b"earlier", "experiment", b"experiment", "incumbent", b"incumbent", "job", b"job", "job_gone", b"job_gone", "jobs_made", b"jobs_made", "machine", b"machine", "machine_gone", b"machine_gone", "share", b"share"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["change", b"change", "curve", b"curve", "data", b"data", "earlier", b"earlier", "experiment", b"experiment", "incumbent", b"incumbent", "job", b"job", "job_gone", b"job_gone", "jobs_made", b"jobs_made", "machine", b"machine", "machine_gone", b"machine_gone", "share", b"share"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["change", b"change"]) -> typing.Literal["job", "machine", "machine_gone", "share", "experiment", "job_gone", "curve", "incumbent", "data", "earlier", "jobs_made"] | None: ...
+    def HasField(self, field_name: typing.Literal["change", b"change", "curve", b"curve", "data", b"data", "earlier", b"earlier", "experiment", b"experiment", "incumbent", b"incumbent", "job", b"job", "job_gone", b"job_gone", "jobs_made", b"jobs_made", "machine", b"machine", "machine_gone", b"machine_gone", "scaling", b"scaling", "share", b"share"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["change", b"change", "curve", b"curve", "data", b"data", "earlier", b"earlier", "experiment", b"experiment", "incumbent", b"incumbent", "job", b"job", "job_gone", b"job_gone", "jobs_made", b"jobs_made", "machine", b"machine", "machine_gone", b"machine_gone", "scaling", b"scaling", "share", b"share"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["change", b"change"]) -> typing.Literal["job", "machine", "machine_gone", "share", "experiment", "job_gone", "curve", "incumbent", "data", "earlier", "jobs_made", "scaling"] | None: ...
 
 Global___StateChange: typing_extensions.TypeAlias = StateChange
+
+@typing.final
+class PolicyScaling(google.protobuf.message.Message):
+    """How long a unit took on so many machines of one kind."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HARDWARE_FIELD_NUMBER: builtins.int
+    MACHINES_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    hardware: builtins.str
+    machines: builtins.int
+    seconds: builtins.float
+    def __init__(
+        self,
+        *,
+        hardware: builtins.str = ...,
+        machines: builtins.int = ...,
+        seconds: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hardware", b"hardware", "machines", b"machines", "seconds", b"seconds"]) -> None: ...
+
+Global___PolicyScaling: typing_extensions.TypeAlias = PolicyScaling
 
 @typing.final
 class PolicyCurve(google.protobuf.message.Message):
@@ -959,6 +994,7 @@ class PolicyExperiment(google.protobuf.message.Message):
     SPACE_JSON_FIELD_NUMBER: builtins.int
     CONSTRAINTS_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    CONCURRENCY_FIELD_NUMBER: builtins.int
     max_position: builtins.int
     """A job that reaches it is complete."""
     jobs_left: builtins.int
@@ -979,6 +1015,8 @@ class PolicyExperiment(google.protobuf.message.Message):
     """The search space as an experiment file says it, as JSON; empty: not known."""
     partitions: builtins.int
     """How many partitions of its data there are to train on: so many units are an epoch over them. 0: it names no data."""
+    concurrency: builtins.int
+    """The most jobs that may train at a time; unset: no limit."""
     @property
     def metric(self) -> hopyard.v1.common_pb2.Metric:
         """With its target and its kill threshold, as they are now."""
@@ -1002,9 +1040,13 @@ class PolicyExperiment(google.protobuf.message.Message):
         space_json: builtins.str = ...,
         constraints: collections.abc.Iterable[builtins.str] | None = ...,
         partitions: builtins.int = ...,
+        concurrency: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_end_at", b"_end_at", "end_at", b"end_at", "metric", b"metric"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_end_at", b"_end_at", "constraints", b"constraints", "end_at", b"end_at", "id", b"id", "jobs_left", b"jobs_left", "max_position", b"max_position", "metric", b"metric", "over", b"over", "partitions", b"partitions", "paused", b"paused", "seed", b"seed", "space_json", b"space_json", "weight", b"weight"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_end_at", b"_end_at", "concurrency", b"concurrency", "end_at", b"end_at", "metric", b"metric"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_end_at", b"_end_at", "concurrency", b"concurrency", "constraints", b"constraints", "end_at", b"end_at", "id", b"id", "jobs_left", b"jobs_left", "max_position", b"max_position", "metric", b"metric", "over", b"over", "partitions", b"partitions", "paused", b"paused", "seed", b"seed", "space_json", b"space_json", "weight", b"weight"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_concurrency", b"_concurrency"]) -> typing.Literal["concurrency"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_end_at", b"_end_at"]) -> typing.Literal["end_at"] | None: ...
 
 Global___PolicyExperiment: typing_extensions.TypeAlias = PolicyExperiment
@@ -1109,6 +1151,7 @@ class PolicyMachine(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     RESERVED_FIELD_NUMBER: builtins.int
     DRAINING_FIELD_NUMBER: builtins.int
+    HARDWARE_FIELD_NUMBER: builtins.int
     id: builtins.str
     node: builtins.str
     idle: builtins.bool
@@ -1119,6 +1162,8 @@ class PolicyMachine(google.protobuf.message.Message):
     """The policy keeps it for itself."""
     draining: builtins.bool
     """Its node is drained: it leaves the experiment with its run, and does not count against the share."""
+    hardware: builtins.str
+    """The kind of host that it is of; empty: not known."""
     def __init__(
         self,
         *,
@@ -1128,8 +1173,9 @@ class PolicyMachine(google.protobuf.message.Message):
         job: builtins.str = ...,
         reserved: builtins.bool = ...,
         draining: builtins.bool = ...,
+        hardware: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["draining", b"draining", "id", b"id", "idle", b"idle", "job", b"job", "node", b"node", "reserved", b"reserved"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["draining", b"draining", "hardware", b"hardware", "id", b"id", "idle", b"idle", "job", b"job", "node", b"node", "reserved", b"reserved"]) -> None: ...
 
 Global___PolicyMachine: typing_extensions.TypeAlias = PolicyMachine
 

@@ -91,6 +91,7 @@ class Machine(google.protobuf.message.Message):
     GPUS_FIELD_NUMBER: builtins.int
     RANK_FIELD_NUMBER: builtins.int
     WORLD_FIELD_NUMBER: builtins.int
+    HARDWARE_FIELD_NUMBER: builtins.int
     id: builtins.str
     """"node/index"."""
     node: builtins.str
@@ -104,6 +105,10 @@ class Machine(google.protobuf.message.Message):
     rank: builtins.int
     """With a job on several machines: which rank runs here, and of how many (`world` 1: it is on this machine alone)."""
     world: builtins.int
+    hardware: builtins.str
+    """The kind of host that it is of, such as "AMD EPYC 7763, 128 CPUs, NVIDIA A100": what was measured on a machine holds for others
+    of the same kind. Empty: not known.
+    """
     @property
     def gpus(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """GPU indices that a training process sees."""
@@ -120,8 +125,9 @@ class Machine(google.protobuf.message.Message):
         gpus: collections.abc.Iterable[builtins.int] | None = ...,
         rank: builtins.int = ...,
         world: builtins.int = ...,
+        hardware: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "cpus", b"cpus", "experiment", b"experiment", "gpus", b"gpus", "id", b"id", "job", b"job", "node", b"node", "rank", b"rank", "world", b"world"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "cpus", b"cpus", "experiment", b"experiment", "gpus", b"gpus", "hardware", b"hardware", "id", b"id", "job", b"job", "node", b"node", "rank", b"rank", "world", b"world"]) -> None: ...
 
 Global___Machine: typing_extensions.TypeAlias = Machine
 

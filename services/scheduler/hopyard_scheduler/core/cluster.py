@@ -284,7 +284,7 @@ class Cluster:
             machine.holder = name
             self.tenants[name].held.add(machine.spec.id)
             spec, life = machine.spec, self.nodes[machine.node].incarnation
-            events.append(MachineGranted(at, name, spec.id, machine.node, spec.cpus, spec.gpus, life))
+            events.append(MachineGranted(at, name, spec.id, machine.node, spec.cpus, spec.gpus, life, spec.hardware))
         if division.plan is not None:
             events += self._recall(at, division, usable, kinds, held, totals, thinking)
         return events

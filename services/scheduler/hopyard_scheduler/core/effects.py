@@ -8,7 +8,7 @@ from typing import Any
 from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Report, RunMode, Verdict
 from hopyard_scheduler.core.data import Place
 from hopyard_scheduler.core.events import Event
-from hopyard_scheduler.core.values import RunKey, SnapshotInfo
+from hopyard_scheduler.core.values import Measured, RunKey, SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +193,16 @@ class ReportAccepted:
 
 
 @dataclass(frozen=True, slots=True)
+class Profiled:
+    """A job was profiled on machines of one kind: kept for later experiments of the same `training` (`Settings.training`)."""
+
+    experiment: str
+    job: str
+    training: str
+    measured: Measured
+
+
+@dataclass(frozen=True, slots=True)
 class JobChanged:
     """A job's row must be projected again; `removed` when the job is no more. `experiment` is the job's own."""
 
@@ -280,6 +290,7 @@ Effect = (
     | Welcome
     | ForgetSnapshot
     | ReportAccepted
+    | Profiled
     | JobChanged
     | ExperimentChanged
     | Noted

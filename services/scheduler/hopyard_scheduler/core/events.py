@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, 
 from hopyard_scheduler.core.values import (
     EarlierTrial,
     MachineSpec,
+    Measured,
     PlacedData,
     PlacedPartition,
     RunKey,
@@ -78,6 +79,7 @@ class ExperimentCreated:
         payload: The shell's own (specification, bundle); the core keeps it.
         data: The partitioned data that it trains on; None: its runs find theirs themselves.
         earlier: What earlier experiments have trained below the same root of the search plan: jobs may be answered from it.
+        scaling: What earlier experiments measured of the same training on several machines.
     """
 
     at: float
@@ -86,6 +88,7 @@ class ExperimentCreated:
     payload: Any = None
     data: PlacedData | None = None
     earlier: tuple[EarlierTrial, ...] = ()
+    scaling: tuple[Measured, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ class MemberJoined:
 
 @dataclass(frozen=True, slots=True)
 class MachineGranted:
-    """The cluster gave the experiment a machine, which has so many CPU threads and these GPUs.
+    """The cluster gave the experiment a machine, which has so many CPU threads and these GPUs, and is of this kind of host.
 
     `incarnation` is the life of its node's agent: what runs there ends with it.
     """
@@ -121,6 +124,7 @@ class MachineGranted:
     cpus: int = 1
     gpus: tuple[int, ...] = ()
     incarnation: str = ""
+    hardware: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class Experiment:
         self.data = Catalog(created.data) if created.data is not None else None
 
         self.earlier = earlier_of(created.earlier)
+        self.scaling = created.scaling
         self.jobs: dict[str, Job] = {}
         self.touched = Recent()  # Jobs; live ones change without being named here.
         self.states: dict[JobState, int] = {}
@@ -144,9 +145,12 @@ class Experiment:
 
     @property
     def _cap_by_jobs(self) -> int | None:
-        """Machines that as many jobs as may train at a time can use: those of the runs that would stay, and a gang for each other."""
+        """Machines that as many jobs as may train at a time can use: those of the runs that would stay, and a gang for each other.
+
+        A policy that gives jobs more machines than a gang says itself how many are of use: its limit is of jobs alone.
+        """
         limit = self.concurrency
-        if limit is None:
+        if limit is None or (self.settings.scales and len(self.live) <= limit):
             return None
         runs = sorted(self.live.values(), key=self.precedence, reverse=True)[:limit]
         return sum(len(run.machines) for run in runs) + (limit - len(runs)) * self.gang

@@ -395,6 +395,9 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
     longer = event.max_position is not None and event.max_position > member.settings.max_position
     member.settings = _changed(member.settings, event)
     member.changed = True
+    if x.settings.scales and (event.concurrency is not None or "concurrency" in event.cleared):
+        x.wake()  # Its demand follows from how many jobs may train.
+        x.outdated = x.demand is not None
     extended = longer or event.more_jobs > 0 or event.more_seconds > 0
     if longer:
         for job in list(x.jobs.values()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hopyard.policy.vocabulary import (
     ENDLESS,
     AnswerReady,
@@ -22,13 +24,14 @@ from hopyard_scheduler.core.effects import (
     ForgetSnapshot,
     Kill,
     Noted,
+    Profiled,
     ReportAccepted,
 )
 from hopyard_scheduler.core.events import Amended, Ended, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.judging import judge
 from hopyard_scheduler.core.model import ORIGIN_LOST, Job, Rank, Run
-from hopyard_scheduler.core.values import RunKey, SnapshotInfo
+from hopyard_scheduler.core.values import Measured, RunKey, SnapshotInfo
 
 _DOING = {RunMode.TRAIN: "training", RunMode.EVALUATE: "evaluating", RunMode.PROFILE: "profiling"}
 
@@ -122,6 +125,7 @@ def _let_source_go(x: Experiment, run: Run) -> None:
 def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> None:
     if run.mode is RunMode.PROFILE:
         run.parked = report.at_until
+        _keep_profile(x, job, run, report)
         x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
         x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
         return
@@ -159,6 +163,15 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     if value is not None:
         lifecycle.check_target(x, job, report.position, value, at)
+
+
+def _keep_profile(x: Experiment, job: Job, run: Run, report: Report) -> None:
+    """What was measured on machines of one kind holds for later experiments; a gang of several kinds is as fast as none of them."""
+    training, seconds = job.terms.training, report.metrics.get("seconds", math.nan)
+    held = [x.machines.get(rank.machine) for rank in run.ranks]
+    kinds = {machine.hardware if machine is not None else "" for machine in held}
+    if training and 0 < seconds < math.inf and len(kinds) == 1 and "" not in kinds:
+        x.emit(Profiled(job.member.id, job.id, training, Measured(kinds.pop(), len(run.ranks), seconds)))
 
 
 def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:

@@ -261,11 +261,12 @@ class HeldMachine:
     cpus: int = 1
     gpus: tuple[int, ...] = ()
     incarnation: str = ""
+    hardware: str = ""
 
     @property
     def spec(self) -> MachineSpec:
         """What it has."""
-        return MachineSpec(self.id, self.cpus, self.gpus)
+        return MachineSpec(self.id, self.cpus, self.gpus, self.hardware)
 
     @property
     def idle(self) -> bool:

@@ -24,7 +24,12 @@ from hopyard_scheduler.core.values import RunKey
 def granted(x: Experiment, event: MachineGranted) -> None:
     """The cluster gave a machine."""
     x.machines[event.machine] = HeldMachine(
-        event.machine, event.node, cpus=event.cpus, gpus=event.gpus, incarnation=event.incarnation
+        event.machine,
+        event.node,
+        cpus=event.cpus,
+        gpus=event.gpus,
+        incarnation=event.incarnation,
+        hardware=event.hardware,
     )
     x.vacant.add(event.machine)
     x.call(MachinesChange(joined=(event.machine,)))

@@ -19,11 +19,12 @@ class RunKey(NamedTuple):
 
 
 class MachineSpec(NamedTuple):
-    """A machine as its agent announces it."""
+    """A machine as its agent announces it. `hardware` is the kind of host that it is of; empty: not known."""
 
     id: str
     cpus: int = 1
     gpus: tuple[int, ...] = ()
+    hardware: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,10 @@ class Settings:
         plan: The root of the search plan that its trainings belong to; empty: its policy shares none.
         whole: Whether the parts of an evaluation count together only if all were evaluated on the same snapshot.
         lasting: Whether completed jobs keep where others branched off, for later experiments.
+        scales: Whether its policy chooses on how many machines a job trains: its demand alone says how many are of use to as many
+            jobs as may train at a time.
+        training: What its trainings have in common with others that take equally long: what its runs profile is kept under that;
+            empty: it is not kept.
     """
 
     metric: str
@@ -126,6 +131,17 @@ class Settings:
     forks_newest: bool = False
     lasting: bool = False
     whole: bool = False
+    scales: bool = False
+    training: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How long a unit took on so many machines of one kind of host, as an earlier experiment measured it."""
+
+    hardware: str
+    machines: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

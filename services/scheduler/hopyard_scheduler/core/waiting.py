@@ -317,6 +317,8 @@ class Waiting:
         tenant = self._cluster.tenants.get(x.id)
         if tenant is None or x.share >= machines:
             return ""
+        if x.concurrency is not None and len(x.live) >= x.concurrency:
+            return f": resources.concurrency is {x.concurrency}"
         if tenant.demand is not None and x.share + tenant.gang > tenant.demand:
             return f": the policy can use {'none now' if tenant.demand == 0 else f'no more than {tenant.demand} now'}"
         if tenant.cap is not None and x.share + tenant.gang > tenant.cap:

@@ -48,7 +48,8 @@ def job_view(job: Job) -> JobView:
 
 def machine_view(machine: HeldMachine) -> MachineView:
     """A machine as policies see it."""
-    return MachineView(machine.id, machine.node, machine.run.job if machine.run is not None else "")
+    running = machine.run.job if machine.run is not None else ""
+    return MachineView(machine.id, machine.node, running, machine.hardware)
 
 
 class JobViews:
@@ -88,6 +89,7 @@ class JobViews:
             running=running,
             space=self.space(member),
             partitions=partitions,
+            concurrency=settings.concurrency,
         )
         self._terms[member.id] = (settings, view)
         return view
@@ -179,7 +181,8 @@ class CoreView(CollectingView):
         live = [m for m in x.members.values() if not m.phase.over] or [x.founder]
         top = max(m.settings.max_position for m in live)
         running = any(m.running for m in live)
-        return replace(self._views.terms(live[0], jobs_left, self._partitions), max_position=top, running=running)
+        terms = self._views.terms(live[0], jobs_left, self._partitions)
+        return replace(terms, max_position=top, running=running, concurrency=x.concurrency)
 
     @property
     @override
@@ -219,6 +222,14 @@ class CoreView(CollectingView):
             )
             for name, one in self._x.earlier.items()
         }
+
+    @property
+    @override
+    def scaling(self) -> Mapping[str, Mapping[int, float]]:
+        found: dict[str, dict[int, float]] = {}
+        for one in self._x.scaling:
+            found.setdefault(one.hardware, {})[one.machines] = one.seconds
+        return found
 
     @property
     @override

@@ -55,6 +55,7 @@ class Changes:
         self._data: Data | None = None
         self._loans = -1
         self._earlier: dict[str, tuple[int, ...]] = {}
+        self._scaled = False
 
     def up_call(self, x: Experiment, call: UpCall, *, again: bool = False) -> pb.UpCall:
         """The message of an up-call on the experiment as it is now; from then on the process knows what is in it."""
@@ -74,6 +75,11 @@ class Changes:
         if x.snapshots.loans != self._loans or x is not self._seen:
             self._loans = x.snapshots.loans
             yield from self._of_earlier(x)
+        if not self._scaled:
+            self._scaled = True
+            for one in x.scaling:
+                known = pb.PolicyScaling(hardware=one.hardware, machines=one.machines, seconds=one.seconds)
+                yield pb.StateChange(scaling=known)
         # Where an experiment's jobs are complete concerns all of them; another core, which led to the same, counts for itself.
         anew = self._tops != tops or x is not self._seen
         yield from self._of_jobs(x, [*x.jobs, *(self._jobs.keys() - x.jobs.keys())] if anew else self._candidates(x))
@@ -123,6 +129,7 @@ class Changes:
                 job=machine.run.job if machine.run is not None else "",
                 reserved=machine.reserved,
                 draining=name in x.draining,
+                hardware=machine.hardware,
             )
             if self._machines.get(name) != message:
                 self._machines[name] = message
@@ -196,6 +203,7 @@ def terms_to_proto(terms: ExperimentView, *, over: bool = False) -> pb.PolicyExp
         end_at=terms.end_at,
         over=over,
         partitions=terms.partitions,
+        concurrency=terms.concurrency,
     )
 
 
@@ -214,6 +222,7 @@ def _terms_of(member: Member, partitions: int) -> ExperimentView:
         weight=settings.weight,
         running=member.running,
         partitions=partitions,
+        concurrency=settings.concurrency,
     )
 
 

@@ -201,7 +201,8 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
 
     def _machine(self, name: str) -> pb.Machine:
         machine = self._live.core.cluster.machines[name]
-        message = pb.Machine(id=name, node=machine.node, cpus=machine.spec.cpus, gpus=machine.spec.gpus)
+        spec = machine.spec
+        message = pb.Machine(id=name, node=machine.node, cpus=spec.cpus, gpus=spec.gpus, hardware=spec.hardware)
         message.experiment = machine.holder
         x = self._live.core.experiments.get(machine.holder)
         held = x.machines.get(name) if x is not None else None

@@ -227,7 +227,9 @@ class Running:
         self._outcome(job, run, reason)
         self._wake()
         machines, began = run.command.machines, run.began
-        log = RunLog(job.id, run.attempt, machines, began, run.start, self.now, run.position, reason, run.until)
+        log = RunLog(
+            job.id, run.attempt, machines, began, run.start, self.now, run.position, reason, run.until, run.command.mode
+        )
         self.runs.append(log)
         end = RunEnd(job.id, run.attempt, reason, run.position, job.position, message, run.command.mode)
         self._calls.append((end, None))

@@ -57,6 +57,7 @@ class Moment:
     next_job: int = 1
     next_ticket: int = 1
     data: Data | None = None
+    scaling: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
 
 class UpCallView(Cluster):
@@ -108,6 +109,11 @@ class UpCallView(Cluster):
     def data(self) -> Data | None:
         """The experiment's partitions, and which nodes hold what."""
         return self._moment.data
+
+    @property
+    def scaling(self) -> Mapping[str, Mapping[int, float]]:
+        """What earlier experiments measured."""
+        return self._moment.scaling
 
     @property
     def machines(self) -> Mapping[str, MachineView]:

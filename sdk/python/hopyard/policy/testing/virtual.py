@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -82,6 +82,8 @@ class VirtualCluster(Commands):
         data: The experiment's partitions. Machine m01 is the node "node-m01", which holds what it does while it is there.
         gathers: Whether the program trains on gangs whose ranks have a partition each (`Trainer.gathers_partitions`): one pass over all
             of them is an iteration, of as many units, and takes as long as the iteration that ends there would alone.
+        hardware: The kind of host of machines, by id; of others none is known.
+        scaling: What earlier experiments measured, by hardware and number of machines.
         watch: Check that the policy changes nothing of what it is given.
         max_calls: More up-calls than that are a `SpinningError`.
     """
@@ -112,6 +114,8 @@ class VirtualCluster(Commands):
         refuse: Callable[[Command], str] | None = None,
         data: Data | None = None,
         gathers: bool = False,
+        hardware: Mapping[str, str] | None = None,
+        scaling: Mapping[str, Mapping[int, float]] | None = None,
         watch: bool = False,
         max_calls: int = 20_000,
     ) -> None:
@@ -129,7 +133,8 @@ class VirtualCluster(Commands):
         self._refuse, self._watch, self._max_calls = refuse, watch, max_calls
         self._verdicts: list[Verdict] = []
         self._scripted = self._tickets = 0
-        self.machines = {name: Machine(name) for name in (f"m{number:02}" for number in range(1, machines + 1))}
+        self._hardware, self._scaling = dict(hardware or {}), scaling or {}
+        self.machines = {name: self._machine(name) for name in (f"m{number:02}" for number in range(1, machines + 1))}
         self._after(0.0, self._rebalance)
 
     # -------------------------------------------------------------------------------------------------- the test's side
@@ -207,7 +212,7 @@ class VirtualCluster(Commands):
 
     def join_machine(self, machine: str) -> None:
         """A machine comes."""
-        self.machines.setdefault(machine, Machine(machine))
+        self.machines.setdefault(machine, self._machine(machine))
         self._rebalance()
 
     def set_share(self, slots: int) -> None:
@@ -317,7 +322,11 @@ class VirtualCluster(Commands):
             next_job=self._ordinals + 1,
             next_ticket=self._tickets + 1,
             data=self._held_data(),
+            scaling=self._scaling,
         )
+
+    def _machine(self, name: str) -> Machine:
+        return Machine(name, hardware=self._hardware.get(name, ""))
 
     def _held_data(self) -> Data | None:
         """The partitions with the nodes that are there."""

@@ -88,7 +88,7 @@ class World:
 
 @dataclass(frozen=True)
 class RunLog:
-    """One finished run: where, when, from which position to which, why it ended, and up to where it was to train."""
+    """One finished run: where, when, from which position to which, why it ended, up to where it was to train, and what it was for."""
 
     job: str
     attempt: int
@@ -99,6 +99,7 @@ class RunLog:
     position: int
     reason: RunEndReason
     until: int
+    mode: RunMode = RunMode.TRAIN
 
 
 @dataclass
@@ -217,7 +218,8 @@ class Machine:
     job: str = ""
     held: bool = False
     reserved: bool = False
+    hardware: str = ""
 
     def view(self) -> MachineView:
         """The machine as a policy sees it."""
-        return MachineView(self.id, f"node-{self.id}", self.job)
+        return MachineView(self.id, f"node-{self.id}", self.job, self.hardware)

@@ -1,0 +1,7 @@
+"""Jobs that train on changing numbers of machines."""
+
+from hopyard_policies.elastic.elastic import Elastic
+from hopyard_policies.elastic.policy import ElasticPolicy
+from hopyard_policies.elastic.scaling import Scaling
+
+__all__ = ["Elastic", "ElasticPolicy", "Scaling"]

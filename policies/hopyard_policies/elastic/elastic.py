@@ -1,0 +1,297 @@
+"""How many machines a job trains on: more where machines are free, fewer where others need them (ASHA paper, section 5.2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from hopyard.policy import ENDLESS, Cluster, JobState, JobView, RunEnd
+from hopyard.policy.vocabulary import ApplicationStat
+from hopyard_policies.elastic.measuring import Measuring
+from hopyard_policies.elastic.option import checked, is_number, profile_of
+from hopyard_policies.elastic.scaling import Scaling
+from hopyard_policies.elastic.yard import Yard, kind_of
+from hopyard_policies.parameters import need_whole
+
+Left = Callable[[JobView], int]
+"""How many units a job's run has before it, or would have."""
+
+Worth = Callable[[JobView], float]
+"""What a second that a job is done sooner is worth, beside the others'; all alike by default."""
+
+EFFICIENCY: Final = 0.75
+PAUSE: Final = 10.0
+MOST: Final = 16
+
+
+class Elastic:
+    """Gives jobs gangs when they start, and moves them to others while they train.
+
+    A job that starts gets its part of the machines that no other run of the experiment keeps: they are divided among all that wait for
+    one, those that are yet to be made included, so that nobody waits where others train on several. When nobody waits, idle machines
+    go to jobs that train: where the wider gang saves more than the move costs, a job is suspended at its next boundary and started
+    on it. When the share becomes smaller, jobs are narrowed likewise, until they fit or are as narrow as may be; what is still too much
+    the core preempts.
+
+    A gang is of machines of one kind of host, and each kind has a profile of its own where it is measured; machines are divided by that
+    of the kind which the experiment has most of. Only where no kind has machines enough for the smallest gang, one is of several.
+
+    Args:
+        option: The parameter `elastic` of a policy: `profile`, the seconds that a unit takes by number of machines (the
+            smallest is the least a job trains on), without which it is measured (`hopyard_policies.elastic.measuring`): by earlier
+            experiments, and what they have not (with `anew`: all of it) by this one; `efficiency`, the least that a gang may have, in
+            (0, 1], 0.75 by default; `pause`, the seconds that moving a job costs, 10 by default; `most`, the most machines of a job,
+            16 by default where it is measured.
+
+    Raises:
+        ValueError: The option is not as it must be.
+    """
+
+    def __init__(self, option: object) -> None:
+        given = checked(option)
+        self._efficiency: float = given.get("efficiency", EFFICIENCY)
+        self._pause: float = given.get("pause", PAUSE)
+        most, anew = given.get("most", MOST), given.get("anew", False)
+        if not is_number(self._efficiency) or not 0 < self._efficiency <= 1:
+            raise ValueError(f"elastic.efficiency is {self._efficiency!r}; it must be a number above 0, up to 1")
+        if not is_number(self._pause) or self._pause < 0:
+            raise ValueError(f"elastic.pause is {self._pause!r}; it must be a number of seconds of at least 0")
+        need_whole("elastic.most", most)
+        if type(anew) is not bool or (anew and "profile" in given):
+            raise ValueError(
+                f"elastic.anew is {anew!r}; it may be true where there is no profile, which is measured then"
+            )
+        self._measuring: Measuring | None = None
+        self._scalings: dict[str, Scaling] = {}  # What was measured, by kind of host.
+        profile: Mapping[int, float] = {1: 1.0}  # Before anything is, one machine.
+        if "profile" in given:
+            profile = profile_of(given["profile"])
+            if "most" in given:
+                profile = {size: seconds for size, seconds in profile.items() if size <= most} or profile
+        else:
+            self._measuring = Measuring(most, self._efficiency, anew=anew)
+        self._given = Scaling(profile, self._efficiency)
+        # The attempt of a job that is to end, and on how many machines the next one is to be.
+        self._moving: dict[str, tuple[int, int]] = {}
+        self._begun = 0  # Jobs that the present answer starts.
+
+    def on_profile(self, stat: ApplicationStat) -> None:
+        """A job was profiled."""
+        if self._measuring is not None:
+            self._measuring.took(stat)
+            self._learn(self._measuring)
+
+    def on_run_end(self, run: RunEnd) -> None:
+        """A run is over: perhaps one that only measured."""
+        if self._measuring is not None:
+            self._measuring.ended(run)
+
+    @property
+    def least(self) -> int:
+        """The smallest gang that a job trains on."""
+        return self._given.sizes[0]
+
+    def slots(self, cluster: Cluster) -> list[str]:
+        """As many idle machines as jobs can start."""
+        idle = cluster.idle_machines()
+        return [machine.id for machine in idle[: min(len(idle) // self.least, self._places(cluster))]]
+
+    def first(self, jobs: Sequence[JobView]) -> list[JobView]:
+        """Jobs that wait, those first that were taken off their machines to get others."""
+        return sorted(jobs, key=lambda job: job.id not in self._moving)
+
+    def start(
+        self,
+        cluster: Cluster,
+        jobs: Sequence[JobView],
+        coming: int,
+        left: Left,
+        begin: Callable[[JobView, tuple[str, ...]], None],
+        worth: Worth = lambda _: 1.0,
+    ) -> list[JobView]:
+        """Starts jobs on idle machines; returns those for which there are none, or that may not train beside the others yet.
+
+        Args:
+            cluster: The moment of the up-call; nothing was started in its answer.
+            jobs: Which, in order.
+            coming: How many others wait for machines or will soon; they are taken to weigh as little as any of `jobs`.
+            left: What each has left.
+            begin: Starts one on machines, in the order of their ranks.
+            worth: What its seconds are worth.
+        """
+        self._look(cluster, left)
+        places = self._places(cluster)
+        waiting, jobs = list(jobs[places:]), jobs[:places]
+        coming = min(coming, places - len(jobs))
+        used: tuple[str, ...] = ()
+        if jobs and self._measuring is not None:
+            self._measuring.look(cluster)
+            used = self._measuring.begin(cluster, jobs[0].id, len(jobs) - 1 + coming)
+            waiting, jobs = ([jobs[0], *waiting], jobs[1:]) if used else (waiting, jobs)
+            self._begun = int(bool(used))
+        idle = [machine for machine in cluster.idle_machines() if machine.id not in used]
+        if not jobs or not idle:
+            return [*jobs, *waiting]
+        starting = {job.id for job in jobs}
+        moving = [cluster.jobs[name] for name in self._moving if name not in starting]
+        staying = [job for job in cluster.live_jobs() if self._stays(job)]
+        room = cluster.share - sum(len(job.machines) for job in staying) - len(used)
+        weights = [left(job) * worth(job) for job in (*jobs, *moving)]
+        weights += [min(weights)] * min(coming, max(room, 0) // self.least)
+        yard = Yard(cluster, idle, {machine for job in staying for machine in job.machines}, room)
+        kinds = {kind: self._of(kind) for kind in yard.kinds}
+        sizes = self._main(cluster).divide(weights, room)
+        for job, size in zip(moving, sizes[len(jobs) :], strict=False):
+            self._moving[job.id] = job.attempt, size or self.least  # What it is to have by this division.
+        late: list[JobView] = []
+        for job, wanted in zip(jobs, sizes, strict=False):
+            gang = yard.take(wanted, kinds, self.least)
+            if gang:
+                self._begun += 1
+                begin(job, gang)
+            else:
+                late.append(job)
+        return [*late, *waiting]
+
+    def widen(self, cluster: Cluster, others: int, left: Left, worth: Worth = lambda _: 1.0) -> None:
+        """Moves jobs that train to wider gangs, with the machines that are idle, unless `others` wait that may have these.
+
+        Called right after `start`, in the same answer.
+        """
+        if others and self._places(cluster) > self._begun:
+            return
+        live = cluster.live_jobs()
+        machines = cluster.machines
+        planned = {job: max(size - len(cluster.jobs[job].machines), 0) for job, (_, size) in self._moving.items()}
+        room = cluster.share - sum(len(job.machines) for job in live) - sum(planned.values())
+        idle = Counter(machine.hardware for machine in cluster.idle_machines())
+        for job, more in planned.items():
+            idle[kind_of(machines, cluster.jobs[job].machines) or ""] -= more
+        able = [job for job in live if self._stays(job) and not self._profiled(job)]
+        for kind in sorted(idle):
+            alike = [job for job in able if kind_of(machines, job.machines) == kind]
+            room -= self._widen_alike(cluster, alike, self._of(kind), min(idle[kind], room), left, worth)
+
+    def _widen_alike(
+        self, cluster: Cluster, jobs: list[JobView], scaling: Scaling, free: int, left: Left, worth: Worth
+    ) -> int:
+        """Moves jobs on machines of one kind, as far as `free` ones allow; returns how many of these they will get."""
+        while jobs and free > 0:
+            before = [len(job.machines) for job in jobs]
+            after = before.copy()
+            scaling.grow(after, [left(job) * worth(job) for job in jobs], free)
+            moves = [(job, size) for job, size, now in zip(jobs, after, before, strict=True) if size > now]
+            vain = {job.id for job, size in moves if not self._pays(scaling, job, size, left)}
+            if not vain:
+                for job, size in moves:
+                    self._move(cluster, job, size)
+                return sum(after) - sum(before)
+            jobs = [job for job in jobs if job.id not in vain]
+        return 0
+
+    def narrow(self, cluster: Cluster, left: Left) -> None:
+        """Moves jobs to narrower gangs, as far as the share has become too small for all that train.
+
+        Of more jobs than may train at a time the first by priority, then by order of creation, stay; the others are suspended.
+        """
+        self._look(cluster, left)
+        limit = cluster.experiment.concurrency
+        jobs = [job for job in cluster.live_jobs() if self._stays(job)]
+        if limit is not None and len(jobs) + len(self._moving) > limit:
+            ranked = sorted(jobs, key=lambda job: (-(job.priority or 0.0), job.ordinal))
+            surplus = ranked[max(limit - len(self._moving), 0) :]
+            for job in surplus:
+                cluster.suspend_job(job.id)
+            jobs = [job for job in jobs if job not in surplus]
+        planned = sum(size for _, size in self._moving.values())
+        above = sum(len(job.machines) for job in jobs) + planned - cluster.share
+        if above <= 0:
+            return
+        moving = [cluster.jobs[name] for name in self._moving]
+        sizes = self._main(cluster).divide([left(job) for job in (*jobs, *moving)], cluster.share)
+        narrower = [(len(job.machines) - size, job, size) for job, size in zip(jobs, sizes, strict=False) if size]
+        for freed, job, size in sorted(narrower, key=lambda move: -move[0]):
+            if above <= 0 or freed <= 0:
+                return
+            self._move(cluster, job, size)
+            above -= freed
+
+    def demand(self, cluster: Cluster, waiting: int, left: Left) -> int:
+        """Machines that can be of use: to who trains, as many as it would be moved to; to `waiting` others, the most for each."""
+        self._know(cluster)
+        machines = cluster.machines
+        kinds = {machine.hardware for machine in machines.values()}
+        most = max(self._most(kinds), self._measuring.room(kinds) if self._measuring is not None else 0)
+        live = cluster.live_jobs()
+        limit = cluster.experiment.concurrency
+        waiting = waiting if limit is None else min(waiting, max(limit - len(live), 0))
+        return waiting * most + sum(self._wanted(job, kind_of(machines, job.machines), most, left) for job in live)
+
+    # ------------------------------------------------------------------------------------------------------------ inside
+
+    def _know(self, cluster: Cluster) -> None:
+        """What earlier experiments measured is taken once."""
+        if self._measuring is not None:
+            self._measuring.know(cluster.scaling)
+            if len(self._scalings) < len(self._measuring.profiles):
+                self._learn(self._measuring)
+
+    def _learn(self, measuring: Measuring) -> None:
+        self._scalings = {kind: Scaling(profile, self._efficiency) for kind, profile in measuring.profiles.items()}
+
+    def _look(self, cluster: Cluster, left: Left) -> None:
+        """Forgets those that have been moved, could not be suspended, or came to an end while they left."""
+        self._know(cluster)
+        self._begun = 0
+        for name, (attempt, _) in list(self._moving.items()):
+            job = cluster.jobs[name]
+            waits = job.state.idle and left(job) > 0
+            if job.attempt != attempt or not (waits or job.state is JobState.SUSPENDING):
+                del self._moving[name]
+
+    def _places(self, cluster: Cluster) -> int:
+        """How many more jobs may train beside those that do at the moment of the up-call."""
+        limit = cluster.experiment.concurrency
+        return ENDLESS if limit is None else max(limit - len(cluster.live_jobs()), 0)
+
+    def _of(self, kind: str | None) -> Scaling:
+        """How jobs scale on machines of a kind; None: of several."""
+        return self._scalings.get(kind, self._given) if kind is not None else self._given
+
+    def _main(self, cluster: Cluster) -> Scaling:
+        """How they do on the kind of which the experiment has most machines."""
+        if not self._scalings:
+            return self._given
+        counts = Counter(machine.hardware for machine in cluster.machines.values())
+        return self._of(min(counts, key=lambda kind: (-counts[kind], kind), default=None))
+
+    def _most(self, kinds: Iterable[str]) -> int:
+        """The largest gang on any of these kinds; without any, on those that something is known of."""
+        there = [self._of(kind) for kind in kinds] or [*self._scalings.values()] or [self._given]
+        return max(scaling.sizes[-1] for scaling in there)
+
+    def _stays(self, job: JobView) -> bool:
+        return job.state is not JobState.SUSPENDING and job.id not in self._moving
+
+    def _profiled(self, job: JobView) -> bool:
+        return self._measuring is not None and self._measuring.holds(job.id)
+
+    def _pays(self, scaling: Scaling, job: JobView, size: int, left: Left) -> bool:
+        # One that only starts would do so in vain.
+        cost = self._pause * (2 if job.state is JobState.STARTING else 1)
+        return scaling.saved(len(job.machines), size, left(job)) > cost
+
+    def _wanted(self, job: JobView, kind: str | None, most: int, left: Left) -> int:
+        if self._moving.get(job.id, (0, 0))[0] == job.attempt:
+            return self._most([] if kind is None else [kind])
+        now, scaling = len(job.machines), self._of(kind)
+        if self._profiled(job):
+            return max(now, most)
+        if job.state is JobState.SUSPENDING or now not in scaling.sizes:
+            return now
+        return max((size for size in scaling.sizes if size > now and self._pays(scaling, job, size, left)), default=now)
+
+    def _move(self, cluster: Cluster, job: JobView, size: int) -> None:
+        self._moving[job.id] = job.attempt, size
+        cluster.suspend_job(job.id)

@@ -1,0 +1,84 @@
+"""Machines by kind of host, and the gangs that can be put together of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from hopyard.policy import Cluster, MachineView
+from hopyard_policies.elastic.scaling import Scaling
+
+
+class Yard:
+    """The idle machines of one answer by kind of host, and those of each kind that will be idle when others have left them.
+
+    Args:
+        cluster: The moment of the up-call.
+        idle: Those that may be used, in order of id.
+        kept: Machines that nobody is about to leave.
+        room: How many may be used at all.
+    """
+
+    def __init__(self, cluster: Cluster, idle: Sequence[MachineView], kept: Collection[str], room: int) -> None:
+        self._idle: dict[str, list[MachineView]] = {}
+        for machine in idle:
+            self._idle.setdefault(machine.hardware, []).append(machine)
+        machines = cluster.machines.values()
+        self._held = Counter(machine.hardware for machine in machines)
+        free = Counter(machine.hardware for machine in machines if machine.id not in kept)
+        # Machines that are being left will be idle at their runs' boundaries: who is to have them waits for that.
+        self._leaving = {kind: max(min(count, room) - len(self._idle.get(kind, ())), 0) for kind, count in free.items()}
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of host of which there are machines, or will be."""
+        return sorted(self._leaving)
+
+    def take(self, wanted: int, kinds: Mapping[str, Scaling], least: int) -> tuple[str, ...]:
+        """A gang of at most `wanted` machines of one kind, the largest of all; none if there is none, or a larger one can be had soon.
+
+        Only where no kind has `least` machines at all, a gang of these is of several kinds.
+        """
+        now = {kind: kinds[kind].fitting(min(wanted, len(idle))) for kind, idle in self._idle.items() if idle}
+        soon = (kinds[kind].fitting(min(wanted, self._soon(kind))) for kind in self._leaving)
+        most = max(soon, default=0)
+        if not most and wanted and max(self._held.values(), default=0) < least <= sum(map(len, self._idle.values())):
+            every = sorted((machine for idle in self._idle.values() for machine in idle), key=lambda one: one.id)
+            return self._gone(_taken(every, least))
+        fit = [kind for kind, size in now.items() if size and size == most]
+        if not fit:
+            return ()
+        kind = min(fit, key=lambda kind: self._idle[kind][0].id)
+        return self._gone(_taken(self._idle[kind], most))
+
+    def _soon(self, kind: str) -> int:
+        return len(self._idle.get(kind, ())) + self._leaving[kind]
+
+    def _gone(self, gang: tuple[str, ...]) -> tuple[str, ...]:
+        taken = set(gang)
+        self._idle = {
+            kind: [machine for machine in idle if machine.id not in taken] for kind, idle in self._idle.items()
+        }
+        return gang
+
+
+def kind_of(machines: Mapping[str, MachineView], gang: Sequence[str]) -> str | None:
+    """The kind of host that all machines of a gang are of; None: of several, or of machines that are gone."""
+    kinds = {machines[name].hardware if name in machines else None for name in gang}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _taken(idle: list[MachineView], size: int) -> tuple[str, ...]:
+    """Takes machines for a gang, on as few nodes as can be; of nodes that have enough, the one with the fewest idle ones."""
+    if size == 1:
+        return (idle.pop(0).id,)
+    counts = Counter(machine.node for machine in idle)
+
+    def rank(machine: MachineView) -> tuple[bool, int, str]:
+        count = counts[machine.node]
+        return count < size, count if count >= size else -count, machine.node
+
+    chosen = sorted(idle, key=rank)[:size]
+    for machine in chosen:
+        idle.remove(machine)
+    return tuple(machine.id for machine in chosen)

@@ -1,0 +1,31 @@
+"""Scaling profiles that experiments measured."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Make the table."""
+    op.create_table(
+        "scaling",
+        sa.Column("training", sa.Text, nullable=False),
+        sa.Column("hardware", sa.Text, nullable=False),
+        sa.Column("machines", sa.Integer, nullable=False),
+        sa.Column("seconds", sa.Double, nullable=False),
+        sa.Column("experiment", sa.Text, nullable=False),
+        sa.Column("job", sa.Text, nullable=False),
+        sa.Column("at", sa.Double, nullable=False),
+        sa.PrimaryKeyConstraint("training", "hardware", "machines", name="pk_scaling"),
+    )
+
+
+def downgrade() -> None:
+    """Drop the table: profiles are measured anew."""
+    op.drop_table("scaling")

@@ -1,0 +1,50 @@
+"""Looking up what earlier experiments measured of the same training on several machines.
+
+It is read once, before an experiment is created, and goes into the first record of its journal, so that a replay has the same numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from hopyard.errors import HopyardError
+from hopyard.v1 import appstat_pb2
+from hopyard_scheduler.core.values import Measured
+
+if TYPE_CHECKING:
+    from hopyard.v1 import appstat_pb2_grpc
+
+_LOG = logging.getLogger(__name__)
+
+SECONDS: Final = 10.0
+"""How long that may take."""
+
+
+async def measured(
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, training: str, seconds: float = SECONDS
+) -> tuple[Measured, ...]:
+    """What is known of a training (`Program.training`), by kind of host and number of machines.
+
+    Where it cannot be read in time the experiment begins without it, which the log says: it is measured again.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(stub, training)
+    except TimeoutError:
+        _LOG.warning("scaling profiles could not be read within %g s, so they are measured again", seconds)
+    except HopyardError as error:
+        _LOG.warning("scaling profiles cannot be read, so they are measured again: %s", error)
+    return ()
+
+
+async def _read(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, training: str) -> tuple[Measured, ...]:
+    found: list[Measured] = []
+    request = appstat_pb2.QueryScalingRequest(training=training)
+    while True:
+        page = await stub.QueryScaling(request)
+        found += [Measured(row.hardware, row.machines, row.seconds) for row in page.scaling]
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            return tuple(found)

@@ -1,0 +1,31 @@
+"""What agents say of the hosts that they are on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hopyard_nodeagent import hardware
+
+H200 = "NVIDIA H200"
+
+
+def test_hosts_with_other_cpus_are_of_another_kind(tmp_path: Path) -> None:
+    listed = tmp_path / "cpuinfo"
+    listed.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7763\nprocessor\t: 1\nmodel name\t: AMD EPYC 7763\n")
+    assert hardware.cpus(listed) == f"AMD EPYC 7763, {os.cpu_count()} CPUs"
+    listed.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")
+    unnamed = hardware.cpus(listed)
+    assert unnamed == hardware.cpus(tmp_path / "nothing")
+    assert unnamed.endswith(f"{os.cpu_count()} CPUs")
+
+
+def test_machines_with_other_gpus_are_of_another_kind() -> None:
+    gpus = hardware.named(f"0, {H200}\n1, {H200}\n2, NVIDIA A100-SXM4-80GB\nno GPU at all\n")
+    assert hardware.hardware("EPYC, 8 CPUs", gpus, ()) == "EPYC, 8 CPUs"
+    assert hardware.hardware("EPYC, 8 CPUs", gpus, (0, 1)) == f"EPYC, 8 CPUs, 2 x {H200}"
+    assert hardware.hardware("EPYC, 8 CPUs", gpus, (1, 2)) == f"EPYC, 8 CPUs, 1 x NVIDIA A100-SXM4-80GB, 1 x {H200}"
+
+
+def test_a_machine_whose_gpus_have_no_names_is_of_no_kind() -> None:
+    assert hardware.hardware("EPYC, 8 CPUs", {0: H200}, (0, 1)) == ""

@@ -26,7 +26,7 @@ from hopyard_nodeagent.images import ProcessImages
 from hopyard_nodeagent.machines import Machine, Machines
 from hopyard_nodeagent.memory import MemoryGuard, used_bytes
 from hopyard_nodeagent.partitions import Partitions
-from hopyard_nodeagent.programs import Preparation, ProgramRefused, is_command, prepared
+from hopyard_nodeagent.programs import NodeUnable, Preparation, ProgramRefused, is_command, prepared
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runners import Runner, RunnerDied, Sink
 from hopyard_nodeagent.snapshots import Snapshots
@@ -84,7 +84,7 @@ class Executor:
         except _NothingReported as error:
             return run.failed(_with_last_lines(str(error), log, log_began))
         except (ProgramRefused, BundleError, LimitExceeded) as error:
-            return run.failed(str(error))
+            return run.failed(str(error), unable=isinstance(error, NodeUnable))
         except (HopyardError, CriuUnavailableError, OSError) as error:
             return run.lost(f"the run could not be prepared: {error}")
         except Exception as error:  # noqa: BLE001 (one run's misfortune must not end the others)

@@ -17,7 +17,7 @@ from hopyard.criu.job import MOUNT
 from hopyard.criu.tool import VARIABLE, Criu, find, look, switched_off
 from hopyard.v1 import resource_manager_pb2
 from hopyard.v1.application_pb2 import ProcessHost
-from hopyard_nodeagent.programs import ProgramRefused, is_command
+from hopyard_nodeagent.programs import NodeUnable, is_command
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class ProcessImages:
             gpus: Whether its machine has some.
 
         Raises:
-            ProgramRefused: Its experiment wants that, and this node cannot.
+            NodeUnable: Its experiment wants that, and this node cannot.
             CriuUnavailableError: It is to go on from such a snapshot, and this node cannot.
         """
         program = start.program
@@ -78,7 +78,7 @@ class ProcessImages:
             if restores:
                 raise
             if wanted:
-                raise ProgramRefused(f"snapshot.provider: criu cannot be used on this node: {error}") from error
+                raise NodeUnable(f"snapshot.provider: criu cannot be used on this node: {error}") from error
             self._none = True
             _log.info("no snapshots of processes are taken: %s", error)
             return None

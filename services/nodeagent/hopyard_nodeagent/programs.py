@@ -30,6 +30,10 @@ class ProgramRefused(Exception):
     """This agent cannot run such a program; another try here fails alike."""
 
 
+class NodeUnable(ProgramRefused):
+    """Nor can it run that of any other job of the experiment."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What a process is started for. Runs with equal programs may share a warm process.

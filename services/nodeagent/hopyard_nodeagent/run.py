@@ -239,13 +239,14 @@ class Run:
             snapshot_missing=snapshot_missing,
         )
 
-    def failed(self, message: str) -> resource_manager_pb2.RunEnded:
-        """An end that is the experiment's fault."""
+    def failed(self, message: str, *, unable: bool = False) -> resource_manager_pb2.RunEnded:
+        """An end that is the experiment's fault; `unable`: any of its runs would end so here."""
         return resource_manager_pb2.RunEnded(
             reason=common_pb2.RUN_END_REASON_FAILED,
             position=self.position,
             failure=common_pb2.FAILURE_CLASS_USER_CODE,
             message=message,
+            unable=unable,
         )
 
     def terminated(self, message: str) -> resource_manager_pb2.RunEnded:

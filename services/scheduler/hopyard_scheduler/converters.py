@@ -131,7 +131,8 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
     snapshot = snapshot_from_proto(ended.snapshot) if ended.HasField("snapshot") else None
     user_code = ended.failure == common_pb2.FAILURE_CLASS_USER_CODE
     message = ended.message[:MAX_MESSAGE]
-    return Ended(reason, ended.position, snapshot, user_code, message, ended.snapshot_missing, ended.finished)
+    finished, unable = ended.finished, ended.unable and user_code
+    return Ended(reason, ended.position, snapshot, user_code, message, ended.snapshot_missing, finished, unable)
 
 
 def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | Ended:

@@ -183,6 +183,7 @@ async def test_without_a_criu_that_will_do_the_run_fails_with_the_reason(
     begin(cluster, key, SCRIPT)
     ended = await cluster.scheduler.ended(key)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
+    assert ended.unable
     assert says in ended.message
     left_open = RunKey("e1", "j2", 1, 0)
     begin(cluster, left_open, PRINTS, log=True, provider="auto", until=2, allowed=2)

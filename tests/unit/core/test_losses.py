@@ -231,3 +231,48 @@ def test_who_was_lost_meanwhile_needs_nothing_any_more() -> None:
     entry = rig.x.snapshots.get("1", 1)
     assert entry is not None
     assert entry.pins == set()
+
+
+def cannot_run(rig: Rig, name: str) -> None:
+    """The program of a job cannot run on its node."""
+    body = Ended(RunEndReason.FAILED, 0, user_code=True, message="import of t.py:T: no", unable=True)
+    rig.say(rig.key(name), body)
+
+
+def test_an_experiment_whose_program_cannot_run_anywhere_fails_at_once() -> None:
+    rig = Rig(machines=2, max_failures=3)
+    rig.create()
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.command(StartJob("2", ("n1/1",)))
+    cannot_run(rig, "1")
+    assert (rig.job("1").state, rig.job("1").reason) == (
+        JobState.FAILED,
+        "no other try would end otherwise: import of t.py:T: no",
+    )
+    rig.ended(RunEndReason.TERMINATED, 0, name="2")
+    assert (rig.x.phase, rig.x.reason) == (Phase.FAILED, "its program cannot run on n1: import of t.py:T: no")
+
+
+def test_other_nodes_are_tried_before_an_experiment_fails() -> None:
+    rig = Rig(machines=1, max_failures=3)
+    rig.join("n2")
+    rig.create()
+    rig.command(StartJob("1", ("n1/0",)))
+    cannot_run(rig, "1")
+    assert (rig.job().state, rig.job().failures, rig.x.phase) == (JobState.PENDING, 1, Phase.RUNNING)
+    rig.command(StartJob("1", ("n2/0",)))
+    cannot_run(rig, "1")
+    assert (rig.job().state, rig.x.phase) == (JobState.FAILED, Phase.FAILED)
+    assert rig.x.reason == "its program cannot run on n1, n2: import of t.py:T: no"
+
+
+def test_where_something_was_trained_a_program_that_cannot_run_counts_as_any_failure() -> None:
+    rig = Rig(machines=2, max_failures=3)
+    rig.create()
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    rig.command(StartJob("2", ("n1/1",)))
+    cannot_run(rig, "2")
+    assert (rig.job("2").state, rig.job("2").failures, rig.x.phase) == (JobState.PENDING, 1, Phase.RUNNING)

@@ -295,6 +295,17 @@ def test_failures_are_classed(
     assert ended.message.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("cause", "unable"),
+    [(None, True), (ModuleNotFoundError("no"), True), (SyntaxError("no"), True), (OSError("no"), False)],
+)
+def test_a_trainer_that_would_not_load_for_any_job_says_so(cause: Exception | None, unable: bool) -> None:
+    error = ProgramError("net.py:Net", "no")
+    error.__cause__ = cause
+    assert ended_by(error, 0)[0].unable is unable
+    assert not ended_by(user_error(Phase.TRAIN), 4)[0].unable
+
+
 def test_a_save_that_finds_no_room_is_no_failure_of_the_code_whatever_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

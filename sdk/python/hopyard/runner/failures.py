@@ -54,7 +54,7 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
             return _ended(position, str(error), user=error.user), False
         case ProgramError():
             # A module that failed half-way leaves its imports behind.
-            return _ended(position, str(error), user=True), True
+            return _ended(position, str(error), user=True, unable=error.lasting), True
         case SnapshotRefusedError():
             return _ended(position, f"{Phase.SAVE} at position {position}: {error}", user=True), False
         case SnapshotStateError() | SnapshotFileError():
@@ -97,10 +97,11 @@ def _sendable(message: str) -> str:
     return message[:_MESSAGE_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
-def _ended(position: int, message: str, *, user: bool) -> RunEnded:
+def _ended(position: int, message: str, *, user: bool, unable: bool = False) -> RunEnded:
     return RunEnded(
         reason=common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST,
         position=position,
         failure=common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE,
         message=_sendable(message),
+        unable=unable,
     )

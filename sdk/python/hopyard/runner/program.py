@@ -23,6 +23,11 @@ class ProgramError(Exception):
         super().__init__(f"import of {name}: {reason}")
         self.name = name
 
+    @property
+    def lasting(self) -> bool:
+        """Whether it would be so each time on this node: it lies in what is there, and not in what the code did."""
+        return self.__cause__ is None or isinstance(self.__cause__, ImportError | SyntaxError | NameError)
+
 
 class ProgramLoader:
     """Loads trainer classes; the last one stays imported, so that the next run of the same code costs nothing."""

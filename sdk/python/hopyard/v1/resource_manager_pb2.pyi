@@ -795,6 +795,7 @@ class RunEnded(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     SNAPSHOT_MISSING_FIELD_NUMBER: builtins.int
     FINISHED_FIELD_NUMBER: builtins.int
+    UNABLE_FIELD_NUMBER: builtins.int
     reason: hopyard.v1.common_pb2.RunEndReason.ValueType
     position: builtins.int
     """Where it stood."""
@@ -807,6 +808,11 @@ class RunEnded(google.protobuf.message.Message):
     """
     finished: builtins.bool
     """The program ended by itself, with success: it has nothing more to train, and the job completes here."""
+    unable: builtins.bool
+    """Of a failure of the user's code: the program cannot run on this node at all, whatever the job, and no other try here would end
+    otherwise. Its trainer cannot be imported, say. An experiment that has machines on such nodes only, and has trained nothing,
+    fails at once.
+    """
     @property
     def snapshot(self) -> hopyard.v1.common_pb2.Snapshot:
         """Its last state, when one was saved at the end."""
@@ -821,9 +827,10 @@ class RunEnded(google.protobuf.message.Message):
         message: builtins.str = ...,
         snapshot_missing: builtins.bool = ...,
         finished: builtins.bool = ...,
+        unable: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["snapshot", b"snapshot"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["failure", b"failure", "finished", b"finished", "message", b"message", "position", b"position", "reason", b"reason", "snapshot", b"snapshot", "snapshot_missing", b"snapshot_missing"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["failure", b"failure", "finished", b"finished", "message", b"message", "position", b"position", "reason", b"reason", "snapshot", b"snapshot", "snapshot_missing", b"snapshot_missing", "unable", b"unable"]) -> None: ...
 
 Global___RunEnded: typing_extensions.TypeAlias = RunEnded
 

@@ -263,7 +263,12 @@ class SnapshotStored:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The run's process has left its machine; `finished`: it ended by itself and has nothing more to train."""
+    """The run's process has left its machine.
+
+    Attributes:
+        finished: It ended by itself and has nothing more to train.
+        unable: Its program failed as it would for any job on that node, again and again.
+    """
 
     reason: RunEndReason
     position: int
@@ -272,6 +277,7 @@ class Ended:
     message: str = ""
     snapshot_missing: bool = False
     finished: bool = False
+    unable: bool = False
 
 
 RunBody = Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended

@@ -59,6 +59,7 @@ class Member:
         deferred: Changes of its terms that wait for its end.
         withheld: Idle jobs that wait for it to be resumed, in the order in which they waited.
         states: Its jobs by state.
+        unable: Nodes on which its program cannot run, whatever the job.
     """
 
     id: str
@@ -83,6 +84,7 @@ class Member:
     deferred: list[Updated] = field(default_factory=list)
     withheld: dict[str, None] = field(default_factory=dict)
     states: dict[JobState, int] = field(default_factory=dict)
+    unable: set[str] = field(default_factory=set)
 
     @property
     def running(self) -> bool:

@@ -16,7 +16,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import hops, learning, lifecycle, losses, running
+from hopyard_scheduler.core import hopeless, hops, learning, lifecycle, losses, running
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -30,6 +30,7 @@ from hopyard_scheduler.core.effects import (
 from hopyard_scheduler.core.events import Amended, Ended, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.judging import judge
+from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import ORIGIN_LOST, Job, Rank, Run
 from hopyard_scheduler.core.values import Measured, RunKey, SnapshotInfo
 
@@ -278,7 +279,7 @@ def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> No
             return
         reason = RunEndReason.FAILED if failed else RunEndReason.LOST
         says = f"rank {run.ranks.index(rank)}: {body.message or body.reason.value}"
-        run.ended = Ended(reason, run.position, user_code=body.user_code, message=says)
+        run.ended = Ended(reason, run.position, user_code=body.user_code, message=says, unable=body.unable)
     for index, other in enumerate(run.ranks):
         if not other.gone:
             x.send(run, index, Kill("the run is over"))
@@ -305,6 +306,9 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
         x.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
     reason = end_reason(run, ended)
     state, why = _outcome(x, job, run, reason, ended)
+    lost_cause = hopeless.verdict(x, job, run, ended) if reason is RunEndReason.FAILED else ""
+    if lost_cause:
+        state, why = JobState.FAILED, f"no other try would end otherwise: {ended.message}"
     if state is JobState.COMPLETED:
         job.position = ended.position
     elif state.idle:
@@ -322,6 +326,8 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
     if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE:
         losses.hold(x, job, at)
     x.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
+    if lost_cause and job.member.phase is not Phase.ENDING:
+        lifecycle.begin_end(x, job.member, Phase.FAILED, lost_cause, at)
     x.shed()
 
 

@@ -27,6 +27,7 @@ from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_pro
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
 from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.lifecycle import IDLE_TIMER
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.values import EarlierTrial, PlacedData, Settings
@@ -389,18 +390,30 @@ class FrontDoor:
 
     # --------------------------------------------------------------------------------------------------------------- act
 
-    async def operate(self, name: str, action: Literal["pause", "resume", "stop"]) -> None:
-        """Pauses, resumes or stops.
+    async def operate(self, name: str, action: Literal["pause", "resume", "stop", "close"]) -> None:
+        """Pauses, resumes, stops or closes.
 
         Raises:
             Conflict: A finished experiment cannot be resumed.
         """
         x, member = await self.loaded(name)
-        if member.phase.over and action != "stop":
+        if member.phase.over and action not in ("stop", "close"):
             raise Conflict(
                 f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
             )
         await self._live.apply(Operated(self._live.clock(), x.id, action, name))
+
+    async def keep(self, name: str) -> None:
+        """Keeps an experiment open that is idle: nothing is written while it has something to do.
+
+        Raises:
+            Conflict: It has ended.
+        """
+        x, member = await self.loaded(name)
+        if member.phase.over or member.phase is Phase.ENDING:
+            raise Conflict(f"experiment {name} is {member.phase.value} ({member.reason})")
+        if IDLE_TIMER + name in x.timers:
+            await self._live.apply(Operated(self._live.clock(), x.id, "keep", name))
 
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:
         """More jobs, longer jobs, more time.

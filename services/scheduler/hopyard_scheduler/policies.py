@@ -67,6 +67,11 @@ def need_fit(spec: ExperimentSpec, wishes: Wishes) -> None:
     )
     if found is not None:
         raise InvalidInput(": ".join(found))
+    if spec.stop.idle is not None and not wishes.requests:
+        raise InvalidInput(
+            f"stop.idle: found {spec.stop.idle:g} s, but policy {spec.policy.label} serves no requests that it could stay open for; "
+            "a stage_tree does"
+        )
 
 
 def review(

@@ -296,6 +296,8 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
     del x.timers[event.ticket]
     if event.ticket.startswith(lifecycle.END_TIMER):
         lifecycle.run_out(x, x.members[event.ticket.removeprefix(lifecycle.END_TIMER)], event.at)
+    elif event.ticket.startswith(lifecycle.IDLE_TIMER):
+        lifecycle.idle_over(x, x.members[event.ticket.removeprefix(lifecycle.IDLE_TIMER)], event.at)
     elif event.ticket == preemption.DEADLINE:
         x.overdue = True
     elif event.ticket.startswith(HOLD):

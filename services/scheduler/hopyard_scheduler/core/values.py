@@ -49,7 +49,7 @@ class Settings:
         metric: Name of the metric to optimise.
         mode: Which direction is better.
         max_position: Positions at which a job is complete (>= 1).
-        jobs: Jobs that may be created (>= 1).
+        jobs: Jobs that may be created (>= 0).
         target: A report at least as good ends the experiment; None: no target.
         target_over: With more than 1, the mean of a job's last so many reports must be as good.
         kill_threshold: For policies.
@@ -85,6 +85,7 @@ class Settings:
         plan: The root of the search plan that its trainings belong to; empty: its policy shares none.
         whole: Whether the parts of an evaluation count together only if all were evaluated on the same snapshot.
         lasting: Whether completed jobs keep where others branched off, for later experiments.
+        idle: Seconds that it stays open for clients' requests once it has nothing to do (> 0); None: it ends then.
     """
 
     metric: str
@@ -126,6 +127,7 @@ class Settings:
     forks_newest: bool = False
     lasting: bool = False
     whole: bool = False
+    idle: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -456,18 +456,24 @@ class FrontDoor:
             policy = self._live.program(x.id).spec.policy.label
             raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
         check(wanted, self._live.program(name).spec.search_space, member.settings.max_position)
-        new = [each for each in wanted if not known(x, member, each)]
-        if new and (member.phase.over or member.phase is Phase.ENDING):
-            raise Conflict(
-                f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
-            )
-        at = self._live.clock()
-        asked = (Requested(at, x.id, each.request, each.hyperparameters, each.position, name) for each in new)
-        refused = [text for text in await asyncio.gather(*map(self._live.operate, asked)) if text]
+        # One call after the other: what two of them ask for is known to the second, so that its last one is news.
+        async with self._locks.setdefault(f"request {x.id}", asyncio.Lock()):
+            new = [each for each in wanted if not known(x, member, each)]
+            if new and (member.phase.over or member.phase is Phase.ENDING):
+                raise Conflict(
+                    f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
+                )
+            at = self._live.clock()
+            asked = [
+                Requested(at, x.id, each.request, each.hyperparameters, each.position, name, more)
+                for each, more in zip(new, reversed(range(len(new))), strict=True)
+            ]
+            refused = [text for text in await asyncio.gather(*map(self._live.operate, asked)) if text]
         if refused:
             raise Conflict(refused[0])
-        # The same id may have come twice at the same time.
-        return [self.shown_job(x, x.jobs[x.requested[each.request]]) for each in wanted if known(x, member, each)]
+        waiting = self._waiting(x)
+        jobs = [x.jobs[x.requested[each.request]] for each in wanted if known(x, member, each)]
+        return [job_to_proto(x, job, waiting.job(job)) for job in jobs]
 
     async def _change(self, event: Updated) -> None:
         refused = await self._live.operate(event)

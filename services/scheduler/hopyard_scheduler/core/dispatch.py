@@ -318,7 +318,7 @@ def _requested(x: Experiment, event: Requested) -> None:
             x.emit(Noted(x.id, "", f"refused the request: {refused}"))
             return
         x.requested[event.ticket] = job
-    x.call(RequestMade(event.ticket, event.hyperparameters, event.position, job))
+    x.call(RequestMade(event.ticket, event.hyperparameters, event.position, job, event.more))
 
 
 def _operate_job(x: Experiment, event: JobOperated) -> None:

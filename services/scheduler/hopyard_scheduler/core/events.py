@@ -368,6 +368,7 @@ class Requested:
     hyperparameters: Hyperparameters
     position: int
     member: str = ""
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)

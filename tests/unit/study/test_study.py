@@ -268,3 +268,15 @@ def test_a_studys_terms_are_those_of_the_file_without_trials_of_its_own() -> Non
 
 def test_equal_requests_have_one_name() -> None:
     assert request_of({"a": 1, "b": 2.0}, 3) == request_of({"b": 2, "a": 1.0}, 3) != request_of({"a": 1, "b": 2}, 4)
+
+
+async def test_what_can_no_longer_be_heard_is_listened_for_again_before_anybody_waits() -> None:
+    client = Scripted()
+    study = await begun(client)
+    client.changes.put_nowait(Unavailable("the stream broke while the request was under way"))
+    task = study.start({"x": 0.5}, 3)
+    await asked(client, 1)
+    client.becomes("1", JobState.COMPLETED, position=3)
+    async with asyncio.timeout(10):
+        assert (await task).job == "1"
+    await study.close()

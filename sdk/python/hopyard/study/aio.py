@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -27,6 +27,9 @@ IDLE_SECONDS: Final = 600.0
 
 _KEEPS: Final = 3
 """So often within its idle time does a client tell that it has a study open."""
+
+_TRIES: Final = 3
+"""So often is a call made that gets no answer in time."""
 
 
 class AsyncStudy:
@@ -51,8 +54,8 @@ class AsyncStudy:
         pause: Callable[[], Awaitable[None]] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._own = None if isinstance(client, AsyncClient) else AsyncClient(client)
-        self._client = client if isinstance(client, AsyncClient) else self._own or AsyncClient()
+        self._own = not isinstance(client, AsyncClient)
+        self._client = client if isinstance(client, AsyncClient) else AsyncClient(client)
         self._sleep = sleep
         self._batcher = Batcher(self._ask, pause)
         self._waiting = Waiting()
@@ -140,8 +143,8 @@ class AsyncStudy:
             if experiment is not None and ends:
                 await self._client.close_experiment(experiment)
         finally:
-            if self._own is not None:
-                await self._own.close()
+            if self._own:
+                await self._client.close()
 
     async def __aenter__(self) -> Self:
         """The study, which is left at the end."""
@@ -287,10 +290,10 @@ class AsyncStudy:
         return self
 
     async def _evaluated(self, experiment: Experiment, wish: Wish) -> Evaluation:
-        if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._watch(experiment), name=f"watch {experiment.id}")
+        self._listen(experiment)
         job = await self._batcher.job(wish)
         if not job.state.ended:
+            self._listen(experiment)  # What was heard until now may have ended meanwhile.
             job = await self._waiting.ended(job)
         if failure := failure_of(job):
             raise failure
@@ -298,17 +301,16 @@ class AsyncStudy:
         return answer_of(job, wish, await self._curves.of(job, job.position), self.metric.name)
 
     async def _ask(self, wishes: Sequence[Wish]) -> Sequence[Job]:
-        for last in (False, False, True):
-            try:
-                return await self._client.request_all(
-                    self.experiment,
-                    [(wish.configuration, wish.position) for wish in wishes],
-                    request_ids=[wish.request for wish in wishes],
-                )
-            except TimedOut:  # Perhaps they were taken: the same ids find the same jobs.
-                if last:
-                    raise
-        raise AssertionError("not reached")
+        wanted = [(wish.configuration, wish.position) for wish in wishes]
+        ids = [wish.request for wish in wishes]
+        for _ in range(_TRIES - 1):
+            with suppress(TimedOut):  # Perhaps they were taken: the same ids find the same jobs.
+                return await self._client.request_all(self.experiment, wanted, request_ids=ids)
+        return await self._client.request_all(self.experiment, wanted, request_ids=ids)
+
+    def _listen(self, experiment: Experiment) -> None:
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch(experiment), name=f"watch {experiment.id}")
 
     async def _watch(self, experiment: Experiment) -> None:
         """Tells those who wait what became of their jobs; when nothing more can be heard, that."""

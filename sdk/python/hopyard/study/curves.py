@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from hopyard.client.types import Experiment, Job, Statistic
 from hopyard.errors import NotFound
@@ -12,6 +13,7 @@ from hopyard.errors import NotFound
 _TRIES: Final = 20
 _PAUSE_SECONDS: Final = 0.1
 _AT_A_TIME: Final = 16
+_KEPT: Final = 1000
 
 
 class Reader(Protocol):
@@ -44,7 +46,7 @@ class Curves:
     ) -> None:
         self._reader, self._experiment, self._sleep = reader, experiment, sleep
         self._own: dict[str, list[Statistic]] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._room = asyncio.Semaphore(_AT_A_TIME)
 
     async def of(self, job: Job, upto: int) -> list[Statistic]:
@@ -69,6 +71,8 @@ class Curves:
                     break
                 await self._sleep(_PAUSE_SECONDS)
             self._own[job.id] = known
+            if len(self._own) > _KEPT:
+                del self._own[next(iter(self._own))]
             return known
 
     async def _job(self, experiment: str, name: str) -> Job:

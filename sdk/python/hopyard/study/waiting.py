@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from hopyard.client.types import Job
 from hopyard.errors import HopyardError
+
+_MOST: Final = 10_000
+"""Ends that are remembered: of more jobs than are under way in one call."""
 
 
 class Waiting:
@@ -40,6 +44,8 @@ class Waiting:
             self._ended.pop(job.id, None)
             return
         self._ended[job.id] = job
+        if len(self._ended) > _MOST:
+            del self._ended[next(iter(self._ended))]
         for future in self._futures.pop(job.id, []):
             if not future.done():
                 future.set_result(job)

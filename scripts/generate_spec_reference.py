@@ -36,6 +36,7 @@ _MODES: Final = {
     "trainer": "a `Trainer` class; a process of it stays on its machine and takes run after run.",
     "script": "a script with one `hopyard.report(...)` line.",
     "log": "any program; its metrics are read from what it prints.",
+    "requests": "a `Trainer` whose configurations clients ask for, one by one (docs/studies.md).",
 }
 _WORDS: Final[Mapping[object, str]] = {
     str: "text",

@@ -6,7 +6,7 @@ the same; where they part, the node ends. Nodes are never removed. A new trial s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 from hopyard.policy.vocabulary import Hyperparameters
@@ -25,6 +25,7 @@ class Node:
         end: Where its trials part, or the last position of any.
         parent: The node before it; None for the root, which is position 0.
         children: The nodes behind it, in the order in which they came.
+        heads: The same by what is in force where they begin.
         member: A trial that passes through it.
         saves: Who has a snapshot, by position.
         reached: How far it was trained, `start` for not at all, and by whom.
@@ -38,6 +39,7 @@ class Node:
     saves: dict[int, list[str]] = field(default_factory=dict)
     reached: int = 0
     by: str = ""
+    heads: dict[Hashable, list[Node]] = field(default_factory=dict)
 
     def path(self) -> list[Node]:
         """The nodes from here back to the root, which is left out."""
@@ -113,6 +115,7 @@ class SearchPlan:
             if child is None:
                 child = Node(node.end, trial.limit, node, trial.id, reached=node.end)
                 node.children.append(child)
+                node.heads.setdefault(self._head(trial, node.end), []).append(child)
                 break
             if same < child.end:
                 child = self._split(child, same)
@@ -122,11 +125,15 @@ class SearchPlan:
         self._leaves[trial.id] = child
 
     def _next(self, node: Node, trial: Trial) -> tuple[Node | None, int]:
-        for child in node.children:
+        for child in node.heads.get(self._head(trial, node.end), ()):
             same = min(self._common(self._trials[child.member], trial), child.end)
             if same > node.end:
                 return child, same
         return None, node.end
+
+    def _head(self, trial: Trial, position: int) -> Hashable:
+        given = next(given for end, given in trial.pieces if end > position)
+        return trial.family, self._sameness.head(given, position)
 
     def _common(self, one: Trial, other: Trial) -> int:
         """How far two trials are the same."""
@@ -151,7 +158,10 @@ class SearchPlan:
         upper = Node(node.start, at, node.parent, node.member, [node])
         upper.saves = {p: who for p, who in node.saves.items() if p <= at}
         upper.reached, upper.by = min(node.reached, at), node.by
-        node.parent.children[node.parent.children.index(node)] = upper
+        member = self._trials[node.member]
+        for siblings in (node.parent.children, node.parent.heads[self._head(member, node.start)]):
+            siblings[siblings.index(node)] = upper
+        upper.heads[self._head(member, at)] = [node]
         node.parent, node.start = upper, at
         node.saves = {p: who for p, who in node.saves.items() if p > at}
         if node.reached <= at:

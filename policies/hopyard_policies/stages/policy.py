@@ -38,7 +38,7 @@ from hopyard_policies.stages.books import Books
 from hopyard_policies.stages.dispatch import Dispatch, own_snapshots
 from hopyard_policies.stages.plan import SearchPlan, Trial
 from hopyard_policies.stages.requests import Requests
-from hopyard_policies.stages.sameness import BySequences, nothing_shared
+from hopyard_policies.stages.sameness import BySequences, NothingShared
 from hopyard_policies.tuning.making import made
 from hopyard_policies.tuning.progress import Progress
 from hopyard_policies.tuning.tuning import Tuning
@@ -138,12 +138,17 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
-        """A client wants a trial, too. It is answered at once if others have trained the same."""
+        """A client wants a trial, too. It is answered at once if others have trained the same.
+
+        What is decided for all trials is decided with the last one of a call. Should that never come, the scheduler has died before
+        it could answer: who asked asks again, and whatever happens next brings the decision, too.
+        """
         self._load(cluster)
         job = cluster.jobs[request.job]
         self._books.requests.add(job)
         self._books.plan.add(self._trial(job))
-        self._turn(cluster)
+        if not request.more:
+            self._turn(cluster)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
         """The tuner hears of it."""
@@ -228,7 +233,7 @@ class StageTreePolicy(Policy):
     # --------------------------------------------------------------------------------------------------------- the plan
 
     def _new_plan(self) -> SearchPlan:
-        return SearchPlan(BySequences() if self._share else nothing_shared)
+        return SearchPlan(BySequences() if self._share else NothingShared())
 
     def _replan(self, cluster: Cluster) -> None:
         """Makes the tree anew if trials may be trained further than before: what was the same may part there."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Protocol
 
 from hopyard.policy.vocabulary import Hyperparameters
 from hopyard.sequences import Sequence, as_sequence, common_prefix, is_written
+from hopyard.sequences.exact import token
 
 
 class Sameness(Protocol):
@@ -20,6 +21,10 @@ class Sameness(Protocol):
         """The largest position p in 0..until with the same state at p: all values in force at 0 .. p - 1 are equal."""
         ...
 
+    def head(self, given: Hyperparameters, position: int) -> Hashable:
+        """What is in force at a position: configurations that are the same beyond it have equal ones."""
+        ...
+
 
 class BySequences:
     """Compares value by value: sequences as functions of the position, all else wholly. Remembers what it has read."""
@@ -27,6 +32,7 @@ class BySequences:
     def __init__(self) -> None:
         self._read: dict[int, tuple[Hyperparameters, dict[str, Sequence]]] = {}
         self._known: dict[str, Sequence] = {}
+        self._values: dict[int, dict[int, Hashable]] = {}  # Of the sequences in `_known`, which live as long.
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
         """See `Sameness`."""
@@ -37,6 +43,18 @@ class BySequences:
             if until and sequence is not theirs[name]:
                 until = common_prefix(sequence, theirs[name], until)
         return until
+
+    def head(self, given: Hyperparameters, position: int) -> Hashable:
+        """See `Sameness`."""
+        return tuple((name, self._value(sequence, position)) for name, sequence in self._sequences(given).items())
+
+    def _value(self, sequence: Sequence, position: int) -> Hashable:
+        if sequence.per_step:  # How many steps a unit has is not known here.
+            return sequence
+        known = self._values.setdefault(id(sequence), {})
+        if position not in known:
+            known[position] = token(sequence.value(position))
+        return known[position]
 
     def _sequences(self, given: Hyperparameters) -> dict[str, Sequence]:
         known = self._read.get(id(given))
@@ -57,6 +75,13 @@ class BySequences:
                 yield f"{group}{name}", self._known[text]
 
 
-def nothing_shared(one: Hyperparameters, other: Hyperparameters, until: int) -> int:
-    """Every trial for itself."""
-    return 0
+class NothingShared:
+    """Every trial for itself; copies begin as the one that they were made of, with the very same configuration."""
+
+    def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
+        """See `Sameness`."""
+        return 0
+
+    def head(self, given: Hyperparameters, position: int) -> Hashable:
+        """See `Sameness`."""
+        return id(given)

@@ -21,6 +21,7 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
 from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.lifecycle import IDLE_TIMER
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.values import EarlierTrial, PlacedData, Settings
 from hopyard_scheduler.live import Live, experiment_of
@@ -242,18 +243,30 @@ class FrontDoor:
 
     # --------------------------------------------------------------------------------------------------------------- act
 
-    async def operate(self, name: str, action: Literal["pause", "resume", "stop"]) -> None:
-        """Pauses, resumes or stops.
+    async def operate(self, name: str, action: Literal["pause", "resume", "stop", "close"]) -> None:
+        """Pauses, resumes, stops or closes.
 
         Raises:
             Conflict: A finished experiment cannot be resumed.
         """
         x, member = await self.loaded(name)
-        if member.phase.over and action != "stop":
+        if member.phase.over and action not in ("stop", "close"):
             raise Conflict(
                 f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
             )
         await self._live.apply(Operated(self._live.clock(), x.id, action, name))
+
+    async def keep(self, name: str) -> None:
+        """Keeps an experiment open that is idle: nothing is written while it has something to do.
+
+        Raises:
+            Conflict: It has ended.
+        """
+        x, member = await self.loaded(name)
+        if member.phase.over or member.phase is Phase.ENDING:
+            raise Conflict(f"experiment {name} is {member.phase.value} ({member.reason})")
+        if IDLE_TIMER + name in x.timers:
+            await self._live.apply(Operated(self._live.clock(), x.id, "keep", name))
 
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:
         """More jobs, longer jobs, more time.
@@ -296,18 +309,22 @@ class FrontDoor:
             policy = self._live.program(x.id).spec.policy.label
             raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
         check(wanted, self._live.program(name).spec.search_space, member.settings.max_position)
-        new = [each for each in wanted if not known(x, member, each)]
-        if new and (member.phase.over or member.phase is Phase.ENDING):
-            raise Conflict(
-                f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
-            )
-        at = self._live.clock()
-        asked = (Requested(at, x.id, each.request, each.hyperparameters, each.position, name) for each in new)
-        refused = [text for text in await asyncio.gather(*map(self._live.operate, asked)) if text]
+        # One call after the other: what two of them ask for is known to the second, so that its last one is news.
+        async with self._locks.setdefault(f"request {x.id}", asyncio.Lock()):
+            new = [each for each in wanted if not known(x, member, each)]
+            if new and (member.phase.over or member.phase is Phase.ENDING):
+                raise Conflict(
+                    f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
+                )
+            at = self._live.clock()
+            asked = [
+                Requested(at, x.id, each.request, each.hyperparameters, each.position, name, more)
+                for each, more in zip(new, reversed(range(len(new))), strict=True)
+            ]
+            refused = [text for text in await asyncio.gather(*map(self._live.operate, asked)) if text]
         if refused:
             raise Conflict(refused[0])
-        # The same id may have come twice at the same time.
-        return [self.look.shown_job(x, x.jobs[x.requested[each.request]]) for each in wanted if known(x, member, each)]
+        return self.look.shown_jobs(x, [x.jobs[x.requested[each.request]] for each in wanted if known(x, member, each)])
 
     async def _change(self, event: Updated) -> None:
         refused = await self._live.operate(event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -85,8 +85,7 @@ class Looking:
         known = self._live.core.find(name)
         if known is not None:
             x, member = known
-            waiting = self._waiting(x)
-            return [job_to_proto(x, job, waiting.job(job)) for job in x.jobs.values() if job.member is member]
+            return self.shown_jobs(x, [job for job in x.jobs.values() if job.member is member])
         await self.show(name)
         jobs, token = [], ""
         while True:
@@ -118,6 +117,11 @@ class Looking:
     def shown_job(self, x: Experiment, job: Job) -> experiment_pb2.Job:
         """A job of the core as it stands, and why it waits."""
         return job_to_proto(x, job, self._waiting(x).job(job))
+
+    def shown_jobs(self, x: Experiment, jobs: Sequence[Job]) -> list[experiment_pb2.Job]:
+        """Jobs of the core as they stand, and why they wait."""
+        waiting = self._waiting(x)
+        return [job_to_proto(x, job, waiting.job(job)) for job in jobs]
 
     def _shown(self, x: Experiment, member: Member) -> experiment_pb2.Experiment:
         return experiment_to_proto(x, member, self._live.clock(), self._waiting(x).experiment(member))

@@ -62,6 +62,11 @@ def need_fit(spec: ExperimentSpec, wishes: Wishes) -> None:
     found = misfit(spec, needs_data=wishes.needs_data, shares=wishes.shares)
     if found is not None:
         raise InvalidInput(": ".join(found))
+    if spec.stop.idle is not None and not wishes.requests:
+        raise InvalidInput(
+            f"stop.idle: found {spec.stop.idle:g} s, but policy {spec.policy.label} serves no requests that it could stay open for; "
+            "a stage_tree does"
+        )
 
 
 def review(

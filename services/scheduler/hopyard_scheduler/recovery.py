@@ -23,8 +23,9 @@ from hopyard.serving.threads import Threads, TooLong
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.core import CLUSTER_STREAM, Core
 from hopyard_scheduler.core.effects import Effect, UpCall
-from hopyard_scheduler.core.events import ClusterEvent, Event, PolicyAnswered, PolicyFailed, ShareSet
+from hopyard_scheduler.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
 from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.lifecycle import IDLE_TIMER
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.journal import Journal, persist
 from hopyard_scheduler.policies import host_of
@@ -79,12 +80,20 @@ class Recovered:
     failed: list[appstat_pb2.Projection] = field(default_factory=list)
 
     def nudges(self, core: Core, at: float) -> list[Event]:
-        """Events after which each experiment whose policy differs or was given up pauses, with that as its reason.
+        """What the new life begins with, beside the unanswered.
+
+        Experiments that are open for requests stay so for their full idle time: their clients could not keep them meanwhile. Each one
+        whose policy differs or was given up pauses, with that as its reason.
 
         Its share is announced once more: the up-call that follows is the one that fails (`Objecting`). One with an up-call
         under way pauses by the answer to that; one that does not run pauses when it is resumed.
         """
-        found: list[Event] = []
+        found: list[Event] = [
+            Operated(at, x.id, "keep", member)
+            for x in core.experiments.values()
+            for member in x.members
+            if IDLE_TIMER + member in x.timers
+        ]
         for name in {**self.diverged, **self.given_up}:
             x = core.experiments[name]
             if x.phase is Phase.RUNNING and x.in_flight is None:

@@ -16,7 +16,7 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.lifecycle import END_TIMER
+from hopyard_scheduler.core.lifecycle import END_TIMER, IDLE_TIMER
 from hopyard_scheduler.core.values import RunKey
 
 C = TypeVar("C")
@@ -35,6 +35,8 @@ def renamed(event: ExperimentEvent, old: str, new: str) -> ExperimentEvent:
             changes["member"] = new
         case TimerElapsed() if event.ticket == END_TIMER + old:
             changes["ticket"] = END_TIMER + new
+        case TimerElapsed() if event.ticket == IDLE_TIMER + old:
+            changes["ticket"] = IDLE_TIMER + new
         case PolicyAnswered():
             commands = tuple(_command(command, old, new) for command in event.answer.commands)
             changes["answer"] = replace(event.answer, commands=commands)

@@ -49,7 +49,7 @@ from hopyard_scheduler.core.events import (
     Updated,
 )
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.lifecycle import END_TIMER
+from hopyard_scheduler.core.lifecycle import END_TIMER, IDLE_TIMER
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import HOLD, POLICY, Run
 from hopyard_scheduler.core.predicting import PREDICT
@@ -175,10 +175,13 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             wanted = f"{hyperparameters(event.hyperparameters)} trained to {event.position}"
             return [Part("", f"a client asked for {wanted} ({event.ticket})")]
         case Operated():
-            done = {"pause": "paused", "resume": "resumed", "stop": "stopped"}[event.action]
             member = x.members[event.member or x.id]
+            if event.action == "keep":
+                return [Part("", f"a client keeps {name_of(x, member.id)} open")]
+            done = {"pause": "paused", "resume": "resumed", "stop": "stopped", "close": "closed"}[event.action]
+            who = "a client" if event.action == "close" else "a person"
             idle = " again, which changed nothing" if member.phase is before.phases[member.id] else ""
-            return [Part("", f"a person {done} {name_of(x, member.id)}{idle}")]
+            return [Part("", f"{who} {done} {name_of(x, member.id)}{idle}")]
         case JobOperated():
             job = words.job_of_command(event.command)
             return [Part(job, f"a person {words.command(event.command)}{_notes(effects, job)}")]
@@ -244,6 +247,8 @@ def _timer(x: Experiment, event: TimerElapsed) -> Part:
     ticket = event.ticket
     if ticket.startswith(END_TIMER):
         return Part("", f"the time of {name_of(x, ticket.removeprefix(END_TIMER))} is over")
+    if ticket.startswith(IDLE_TIMER):
+        return Part("", f"nothing was asked of {name_of(x, ticket.removeprefix(IDLE_TIMER))} for its idle time")
     if ticket == DEADLINE:
         return Part("", f"the deadline of the smaller share of {count(x.share, 'machine')} has passed")
     if ticket.startswith(HOLD):

@@ -96,6 +96,8 @@ def _requests(file: Path, spec: ExperimentSpec) -> Iterator[Request]:
         raise InvalidInput(f"{file}: stop.jobs is missing: a plan needs to know how many trials there are")
     # Whatever else decides about a training: what differs in it shares nothing.
     root = (spec.trainer, spec.command, str(spec.log), spec.interpreter, str(spec.environment), spec.unit, spec.seed)
+    if spec.stop.jobs == 0:
+        raise InvalidInput(f"{file}: stop.jobs is 0: which trials there will be is for clients to ask")
     for number in range(min(spec.stop.jobs or _MOST, _MOST) + 1):
         found = generator.create(str(number), number) if number != spec.stop.jobs else None
         if found is None:

@@ -105,6 +105,23 @@ class AsyncClient(Looking):
         answer = await connection.call(lambda: connection.experiments.StopExperiment(request))
         return converters.experiment(answer.experiment)
 
+    async def close_experiment(self, experiment: str | Experiment) -> Experiment:
+        """End one that is open for requests as one that has done its work: what was asked and is not trained yet is terminated."""
+        connection = await self._connection()
+        request = experiment_pb2.CloseExperimentRequest(experiment=id_of(experiment))
+        answer = await connection.call(lambda: connection.experiments.CloseExperiment(request))
+        return converters.experiment(answer.experiment)
+
+    async def keep_experiment(self, experiment: str | Experiment) -> None:
+        """Keep one that is open for requests (`stop.idle`) open: its idle time begins anew.
+
+        Raises:
+            Conflict: It has ended.
+        """
+        connection = await self._connection()
+        request = experiment_pb2.KeepExperimentRequest(experiment=id_of(experiment))
+        await connection.call(lambda: connection.experiments.KeepExperiment(request))
+
     async def request(
         self,
         experiment: str | Experiment,

@@ -25,6 +25,15 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end; when the waiting thread is interrupted, the coroutine is cancelled."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine beside the calling thread. To cancel the future is to cancel the coroutine."""
         with self._lock:
             if self._shared is None:
                 self._shared = _take()
@@ -34,13 +43,8 @@ class LoopThread:
                 raise RuntimeError("called from the client's own event loop; use AsyncClient in asyncio code")
             future = asyncio.run_coroutine_threadsafe(work, shared.loop)
             self._running.add(future)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-        finally:
-            self._running.discard(future)
+        future.add_done_callback(self._running.discard)
+        return future
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
         """Iterate over an asynchronous generator, which is closed when the iteration is left."""

@@ -69,6 +69,11 @@ class Client:
         client._client = AsyncClient.local(data, slots=slots)
         return client
 
+    @property
+    def asynchronous(self) -> AsyncClient:
+        """The client behind this one: it lives on the event loop of `hopyard.client.loop`."""
+        return self._client
+
     def __enter__(self) -> Self:
         """Find the cluster, or start it."""
         try:
@@ -126,6 +131,14 @@ class Client:
     def stop(self, experiment: str | Experiment) -> Experiment:
         """End it: terminate all its jobs. The best job's snapshot is kept."""
         return self._loop.run(self._client.stop(experiment))
+
+    def close_experiment(self, experiment: str | Experiment) -> Experiment:
+        """End one that is open for requests as one that has done its work; see `AsyncClient.close_experiment`."""
+        return self._loop.run(self._client.close_experiment(experiment))
+
+    def keep_experiment(self, experiment: str | Experiment) -> None:
+        """Keep one that is open for requests open; see `AsyncClient.keep_experiment`."""
+        self._loop.run(self._client.keep_experiment(experiment))
 
     def request(
         self, experiment: str | Experiment, hyperparameters: Mapping[str, Any], position: int, *, request_id: str = ""

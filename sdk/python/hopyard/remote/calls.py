@@ -77,6 +77,7 @@ def fill_call(message: pb.UpCall, call: Call) -> None:
                 hyperparameters=hyperparameters_to_proto(call.hyperparameters),
                 position=call.position,
                 job=call.job,
+                more=call.more,
             )
             message.request.CopyFrom(request)
         case ShareChange():
@@ -125,7 +126,7 @@ def call_from_proto(message: pb.UpCall) -> Call:
         case "request":
             request = message.request
             values = hyperparameters_from_proto(request.hyperparameters)
-            return RequestMade(request.ticket, values, request.position, request.job)
+            return RequestMade(request.ticket, values, request.position, request.job, request.more)
         case "share_change":
             return ShareChange(message.share_change.slots, message.share_change.deadline or None)
         case "machines_change":

@@ -1,7 +1,7 @@
 """The experiment file: its fields, its errors and its canonical form."""
 
 from hopyard.spec.errors import SpecError, SpecProblem
-from hopyard.spec.load import canonical_json, load_search, load_spec, parse_spec, placed, spec_from_json
+from hopyard.spec.load import canonical_json, load_search, load_spec, parse_spec, placed, read_fields, spec_from_json
 from hopyard.spec.models import (
     ExperimentSpec,
     GeneratorSpec,
@@ -35,5 +35,6 @@ __all__ = [
     "load_spec",
     "parse_spec",
     "placed",
+    "read_fields",
     "spec_from_json",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
@@ -61,6 +61,21 @@ def load_spec(text: str, source: str = "experiment", *, missing: Mapping[str, ob
     if spec is None or problems:
         raise SpecError([_located(source, line, problem) for line, problem in problems])
     return spec
+
+
+def read_fields(text: str, source: str = "experiment") -> dict[str, Any]:
+    """The fields of an experiment file as they are written, for a specification that is made from it: `parse_spec` checks that.
+
+    Raises:
+        SpecError: it is no YAML, or no mapping.
+    """
+    document = read_document(text)
+    problems = [*document.problems]
+    if not problems and not isinstance(document.data, dict):
+        problems.append((1, Problem((), f"needs a mapping of fields, found {show(document.data)}")))
+    if problems:
+        raise SpecError([_located(source, line, problem) for line, problem in problems])
+    return cast("dict[str, Any]", document.data)
 
 
 def parse_spec(data: Mapping[str, object], source: str = "experiment") -> ExperimentSpec:

@@ -207,7 +207,10 @@ class StopSpec(_Section):
     """When a job and when the experiment ends. Whatever comes first ends it."""
 
     jobs: int | None = Field(
-        None, ge=1, description="The most jobs to make; none: until the generator has no further configuration."
+        None,
+        ge=0,
+        description="The most jobs to make; none: until the generator has no further configuration. 0, with idle: those that "
+        "clients ask for, and no others.",
     )
     max_iterations: int | None = Field(
         None,
@@ -219,6 +222,11 @@ class StopSpec(_Section):
         None,
         description="Time the experiment may run, pauses not counted: 30s, 15m, 2h, 1d or seconds; none: no limit. "
         "What trains or waits then goes on after `hopyard extend --time`.",
+    )
+    idle: Seconds | None = Field(
+        None,
+        description="Time for which it stays open for clients' requests when it has nothing to do, without a machine; a client that "
+        "has it open makes it begin anew. None: it ends then. For policies that serve requests, such as stage_tree.",
     )
     iteration_timeout: Seconds | None = Field(
         None, description="Time one iteration may take before its run counts as hung and fails; none: no limit."
@@ -391,7 +399,10 @@ class ExperimentSpec(_Section):
                 Problem(("stop", "max_iterations"), "is required for a trainer: at which position a job is complete")
             )
         # The size is asked for last: counting a space may take a while.
-        ends = self.stop.jobs or self.stop.max_time or self.generator.name == "grid"
+        if self.stop.jobs == 0 and self.stop.idle is None:
+            message = "found 0, which is for experiments that are open for requests: give stop.idle, or at least 1"
+            found.append(Problem(("stop", "jobs"), message))
+        ends = self.stop.jobs is not None or self.stop.max_time or self.generator.name == "grid"
         if not ends and self.space.size is None:
             found.append(Problem(("stop",), "needs jobs or max_time: the space is endless, so the search would be too"))
         for path, command in (("command",), self.command), (("log", "command"), self.log and self.log.command):

@@ -686,6 +686,63 @@ class WantedJob(google.protobuf.message.Message):
 Global___WantedJob: typing_extensions.TypeAlias = WantedJob
 
 @typing.final
+class CloseExperimentRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment"]) -> None: ...
+
+Global___CloseExperimentRequest: typing_extensions.TypeAlias = CloseExperimentRequest
+
+@typing.final
+class CloseExperimentResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    @property
+    def experiment(self) -> Global___Experiment: ...
+    def __init__(
+        self,
+        *,
+        experiment: Global___Experiment | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["experiment", b"experiment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment"]) -> None: ...
+
+Global___CloseExperimentResponse: typing_extensions.TypeAlias = CloseExperimentResponse
+
+@typing.final
+class KeepExperimentRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment"]) -> None: ...
+
+Global___KeepExperimentRequest: typing_extensions.TypeAlias = KeepExperimentRequest
+
+@typing.final
+class KeepExperimentResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___KeepExperimentResponse: typing_extensions.TypeAlias = KeepExperimentResponse
+
+@typing.final
 class RequestJobsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -70,6 +70,16 @@ class ExperimentServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_experiment__pb2.StopExperimentRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_experiment__pb2.StopExperimentResponse.FromString,
                 _registered_method=True)
+        self.CloseExperiment = channel.unary_unary(
+                '/hopyard.v1.ExperimentService/CloseExperiment',
+                request_serializer=hopyard_dot_v1_dot_experiment__pb2.CloseExperimentRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_experiment__pb2.CloseExperimentResponse.FromString,
+                _registered_method=True)
+        self.KeepExperiment = channel.unary_unary(
+                '/hopyard.v1.ExperimentService/KeepExperiment',
+                request_serializer=hopyard_dot_v1_dot_experiment__pb2.KeepExperimentRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_experiment__pb2.KeepExperimentResponse.FromString,
+                _registered_method=True)
         self.ExtendExperiment = channel.unary_unary(
                 '/hopyard.v1.ExperimentService/ExtendExperiment',
                 request_serializer=hopyard_dot_v1_dot_experiment__pb2.ExtendExperimentRequest.SerializeToString,
@@ -153,6 +163,22 @@ class ExperimentServiceServicer(object):
 
     def StopExperiment(self, request, context):
         """Ends it: terminates all its jobs. The best job's snapshot is kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseExperiment(self, request, context):
+        """Ends it as one that has done its work, COMPLETED: what was asked of it and is not trained yet is terminated.
+        For experiments that stay open for requests (`stop.idle`). Twice is as good as once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def KeepExperiment(self, request, context):
+        """Keeps an experiment open for requests (`stop.idle`): its idle time begins anew. Changes nothing while it has something
+        to do. FAILED_PRECONDITION: it has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -244,6 +270,16 @@ def add_ExperimentServiceServicer_to_server(servicer, server):
                     servicer.StopExperiment,
                     request_deserializer=hopyard_dot_v1_dot_experiment__pb2.StopExperimentRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_experiment__pb2.StopExperimentResponse.SerializeToString,
+            ),
+            'CloseExperiment': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseExperiment,
+                    request_deserializer=hopyard_dot_v1_dot_experiment__pb2.CloseExperimentRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_experiment__pb2.CloseExperimentResponse.SerializeToString,
+            ),
+            'KeepExperiment': grpc.unary_unary_rpc_method_handler(
+                    servicer.KeepExperiment,
+                    request_deserializer=hopyard_dot_v1_dot_experiment__pb2.KeepExperimentRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_experiment__pb2.KeepExperimentResponse.SerializeToString,
             ),
             'ExtendExperiment': grpc.unary_unary_rpc_method_handler(
                     servicer.ExtendExperiment,
@@ -466,6 +502,60 @@ class ExperimentService(object):
             '/hopyard.v1.ExperimentService/StopExperiment',
             hopyard_dot_v1_dot_experiment__pb2.StopExperimentRequest.SerializeToString,
             hopyard_dot_v1_dot_experiment__pb2.StopExperimentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseExperiment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.ExperimentService/CloseExperiment',
+            hopyard_dot_v1_dot_experiment__pb2.CloseExperimentRequest.SerializeToString,
+            hopyard_dot_v1_dot_experiment__pb2.CloseExperimentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KeepExperiment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.ExperimentService/KeepExperiment',
+            hopyard_dot_v1_dot_experiment__pb2.KeepExperimentRequest.SerializeToString,
+            hopyard_dot_v1_dot_experiment__pb2.KeepExperimentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -130,6 +130,36 @@ _ExperimentServiceStopExperimentType = typing_extensions.TypeVar(
     ],
 )
 
+_ExperimentServiceCloseExperimentType = typing_extensions.TypeVar(
+    '_ExperimentServiceCloseExperimentType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.CloseExperimentRequest,
+        hopyard.v1.experiment_pb2.CloseExperimentResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.CloseExperimentRequest,
+        hopyard.v1.experiment_pb2.CloseExperimentResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.CloseExperimentRequest,
+        hopyard.v1.experiment_pb2.CloseExperimentResponse,
+    ],
+)
+
+_ExperimentServiceKeepExperimentType = typing_extensions.TypeVar(
+    '_ExperimentServiceKeepExperimentType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.KeepExperimentRequest,
+        hopyard.v1.experiment_pb2.KeepExperimentResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.KeepExperimentRequest,
+        hopyard.v1.experiment_pb2.KeepExperimentResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.KeepExperimentRequest,
+        hopyard.v1.experiment_pb2.KeepExperimentResponse,
+    ],
+)
+
 _ExperimentServiceExtendExperimentType = typing_extensions.TypeVar(
     '_ExperimentServiceExtendExperimentType',
     bound=typing.Union[grpc.UnaryUnaryMultiCallable[
@@ -220,7 +250,7 @@ _ExperimentServiceCollectGarbageType = typing_extensions.TypeVar(
     ],
 )
 
-class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentType, _ExperimentServiceGetExperimentType, _ExperimentServiceListExperimentsType, _ExperimentServiceWatchExperimentType, _ExperimentServicePauseExperimentType, _ExperimentServiceResumeExperimentType, _ExperimentServiceStopExperimentType, _ExperimentServiceExtendExperimentType, _ExperimentServiceUpdateExperimentType, _ExperimentServiceRequestJobsType, _ExperimentServiceImportExperimentType, _ExperimentServiceGetClusterType, _ExperimentServiceCollectGarbageType]):
+class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentType, _ExperimentServiceGetExperimentType, _ExperimentServiceListExperimentsType, _ExperimentServiceWatchExperimentType, _ExperimentServicePauseExperimentType, _ExperimentServiceResumeExperimentType, _ExperimentServiceStopExperimentType, _ExperimentServiceCloseExperimentType, _ExperimentServiceKeepExperimentType, _ExperimentServiceExtendExperimentType, _ExperimentServiceUpdateExperimentType, _ExperimentServiceRequestJobsType, _ExperimentServiceImportExperimentType, _ExperimentServiceGetClusterType, _ExperimentServiceCollectGarbageType]):
     """Experiments: one search each (space, generator, policy, metric, budget)."""
 
     @typing.overload
@@ -252,6 +282,14 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.StopExperimentRequest,
             hopyard.v1.experiment_pb2.StopExperimentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.CloseExperimentRequest,
+            hopyard.v1.experiment_pb2.CloseExperimentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.KeepExperimentRequest,
+            hopyard.v1.experiment_pb2.KeepExperimentResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.ExtendExperimentRequest,
@@ -310,6 +348,14 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
             hopyard.v1.experiment_pb2.StopExperimentResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.CloseExperimentRequest,
+            hopyard.v1.experiment_pb2.CloseExperimentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.KeepExperimentRequest,
+            hopyard.v1.experiment_pb2.KeepExperimentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.ExtendExperimentRequest,
             hopyard.v1.experiment_pb2.ExtendExperimentResponse,
         ],
@@ -360,6 +406,16 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
 
     StopExperiment: _ExperimentServiceStopExperimentType
     """Ends it: terminates all its jobs. The best job's snapshot is kept."""
+
+    CloseExperiment: _ExperimentServiceCloseExperimentType
+    """Ends it as one that has done its work, COMPLETED: what was asked of it and is not trained yet is terminated.
+    For experiments that stay open for requests (`stop.idle`). Twice is as good as once.
+    """
+
+    KeepExperiment: _ExperimentServiceKeepExperimentType
+    """Keeps an experiment open for requests (`stop.idle`): its idle time begins anew. Changes nothing while it has something
+    to do. FAILED_PRECONDITION: it has ended.
+    """
 
     ExtendExperiment: _ExperimentServiceExtendExperimentType
     """More jobs, longer jobs, more time: also for a finished experiment, which then goes on."""
@@ -417,6 +473,14 @@ ExperimentServiceAsyncStub: typing_extensions.TypeAlias = ExperimentServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.StopExperimentRequest,
         hopyard.v1.experiment_pb2.StopExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.CloseExperimentRequest,
+        hopyard.v1.experiment_pb2.CloseExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.KeepExperimentRequest,
+        hopyard.v1.experiment_pb2.KeepExperimentResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.ExtendExperimentRequest,
@@ -507,6 +571,26 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.experiment_pb2.StopExperimentResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.StopExperimentResponse]]:
         """Ends it: terminates all its jobs. The best job's snapshot is kept."""
+
+    @abc.abstractmethod
+    def CloseExperiment(
+        self,
+        request: hopyard.v1.experiment_pb2.CloseExperimentRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.experiment_pb2.CloseExperimentResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.CloseExperimentResponse]]:
+        """Ends it as one that has done its work, COMPLETED: what was asked of it and is not trained yet is terminated.
+        For experiments that stay open for requests (`stop.idle`). Twice is as good as once.
+        """
+
+    @abc.abstractmethod
+    def KeepExperiment(
+        self,
+        request: hopyard.v1.experiment_pb2.KeepExperimentRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.experiment_pb2.KeepExperimentResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.KeepExperimentResponse]]:
+        """Keeps an experiment open for requests (`stop.idle`): its idle time begins anew. Changes nothing while it has something
+        to do. FAILED_PRECONDITION: it has ended.
+        """
 
     @abc.abstractmethod
     def ExtendExperiment(

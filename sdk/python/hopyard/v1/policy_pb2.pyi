@@ -582,10 +582,15 @@ class RequestMade(google.protobuf.message.Message):
     HYPERPARAMETERS_FIELD_NUMBER: builtins.int
     POSITION_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     ticket: builtins.str
     position: builtins.int
     job: builtins.str
     """The job that was made for it, complete at the position."""
+    more: builtins.int
+    """So many of the same call follow, unless the scheduler dies between them: a policy may wait with what it does for all of
+    them until the last one (0).
+    """
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     def __init__(
@@ -595,9 +600,10 @@ class RequestMade(google.protobuf.message.Message):
         hyperparameters: hopyard.v1.common_pb2.Hyperparameters | None = ...,
         position: builtins.int = ...,
         job: builtins.str = ...,
+        more: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "job", b"job", "position", b"position", "ticket", b"ticket"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "job", b"job", "more", b"more", "position", b"position", "ticket", b"ticket"]) -> None: ...
 
 Global___RequestMade: typing_extensions.TypeAlias = RequestMade
 

@@ -296,6 +296,8 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
     del x.timers[event.ticket]
     if event.ticket.startswith(lifecycle.END_TIMER):
         lifecycle.run_out(x, x.members[event.ticket.removeprefix(lifecycle.END_TIMER)], event.at)
+    elif event.ticket.startswith(lifecycle.IDLE_TIMER):
+        lifecycle.idle_over(x, x.members[event.ticket.removeprefix(lifecycle.IDLE_TIMER)], event.at)
     elif event.ticket == preemption.DEADLINE:
         x.overdue = True
     elif event.ticket.startswith(HOLD):
@@ -316,7 +318,7 @@ def _requested(x: Experiment, event: Requested) -> None:
             x.emit(Noted(x.id, "", f"refused the request: {refused}"))
             return
         x.requested[event.ticket] = job
-    x.call(RequestMade(event.ticket, event.hyperparameters, event.position, job))
+    x.call(RequestMade(event.ticket, event.hyperparameters, event.position, job, event.more))
 
 
 def _operate_job(x: Experiment, event: JobOperated) -> None:

@@ -378,15 +378,19 @@ class Requested:
     hyperparameters: Hyperparameters
     position: int
     member: str = ""
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """A person acts on an experiment: on the one that the stream is named after, unless it names another `member`."""
+    """A person or a client acts on an experiment: on the one that the stream is named after, unless it names another `member`.
+
+    "close" ends it as one that has done its work; "keep" lets it be idle for its full time once more.
+    """
 
     at: float
     experiment: str
-    action: Literal["pause", "resume", "stop"]
+    action: Literal["pause", "resume", "stop", "close", "keep"]
     member: str = ""
 
 

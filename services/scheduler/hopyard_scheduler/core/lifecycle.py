@@ -36,6 +36,9 @@ from hopyard_scheduler.core.values import Settings
 END_TIMER = "core/end/"
 """Timers of the ends of experiments, by their ids."""
 
+IDLE_TIMER = "core/idle/"
+"""Timers of experiments that have nothing to do and are open for requests, by their ids."""
+
 
 def enter(x: Experiment, member: Member, phase: Phase, reason: str) -> None:
     """Moves an experiment to a phase. Its idle jobs wait for it while it does not run."""
@@ -92,7 +95,7 @@ def revive(x: Experiment) -> None:
 
 
 def operate(x: Experiment, event: Operated) -> None:
-    """Pause, resume or stop; each twice is as good as once, and one that makes no sense now changes nothing."""
+    """Pause, resume, stop, close or keep; each twice is as good as once, and one that makes no sense now changes nothing."""
     member = x.members[event.member or x.id]
     match event.action:
         case "pause" if member.phase is Phase.RUNNING:
@@ -106,6 +109,10 @@ def operate(x: Experiment, event: Operated) -> None:
             check_best(x, member, event.at)
         case "stop" if not member.phase.over and member.phase is not Phase.ENDING:
             begin_end(x, member, Phase.STOPPED, "stopped by a person", event.at)
+        case "close" if not member.phase.over and member.phase is not Phase.ENDING:
+            begin_end(x, member, Phase.COMPLETED, "closed by its client", event.at)
+        case "keep" if member.settings.idle is not None and IDLE_TIMER + member.id in x.timers:
+            x.set_timer(IDLE_TIMER + member.id, event.at + member.settings.idle)
         case _:
             pass
 
@@ -256,10 +263,10 @@ def _advance_member(x: Experiment, member: Member, at: float) -> None:
         hops.wound_up(x, member)
         if _settled(x, member):
             enter(x, member, Phase.PAUSED, member.reason)
-    if member.phase is Phase.RUNNING and _nothing_left(x, member):
-        member.final = _verdict(x, member)
-        stop_clock(x, member, at)
-        enter(x, member, Phase.ENDING, member.final[1])
+    if member.settings.idle is not None:
+        _idle(x, member, member.settings.idle, at)
+    elif member.phase is Phase.RUNNING and _nothing_left(x, member):
+        _enter_end(x, member, *_verdict(x, member), at)
     if member.phase is Phase.ENDING and not runs_of(x, member):
         if not member.wound_up:
             member.wound_up = True
@@ -267,6 +274,20 @@ def _advance_member(x: Experiment, member: Member, at: float) -> None:
         hops.wound_up(x, member)
         if _settled(x, member) and not _untold(x, member):  # What is kept must outlive the nodes.
             _finish(x, member, at)
+
+
+def _idle(x: Experiment, member: Member, seconds: float, at: float) -> None:
+    """An experiment that is open for requests ends when it had nothing to do for so long."""
+    timer = IDLE_TIMER + member.id
+    if member.phase is not Phase.RUNNING or not _nothing_left(x, member):
+        x.set_timer(timer, None)
+    elif timer not in x.timers:
+        x.set_timer(timer, at + seconds)
+
+
+def idle_over(x: Experiment, member: Member, at: float) -> None:
+    """It was idle for its full time, and nobody kept it open."""
+    _enter_end(x, member, Phase.COMPLETED, f"nothing was asked of it for {member.settings.idle:g} s", at)
 
 
 def _settled(x: Experiment, member: Member) -> bool:

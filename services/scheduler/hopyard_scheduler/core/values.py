@@ -50,7 +50,7 @@ class Settings:
         metric: Name of the metric to optimise.
         mode: Which direction is better.
         max_position: Positions at which a job is complete (>= 1).
-        jobs: Jobs that may be created (>= 1).
+        jobs: Jobs that may be created (>= 0).
         target: A report at least as good ends the experiment; None: no target.
         target_over: With more than 1, the mean of a job's last so many reports must be as good.
         kill_threshold: For policies.
@@ -90,6 +90,7 @@ class Settings:
             jobs as may train at a time.
         training: What its trainings have in common with others that take equally long: what its runs profile is kept under that;
             empty: it is not kept.
+        idle: Seconds that it stays open for clients' requests once it has nothing to do (> 0); None: it ends then.
     """
 
     metric: str
@@ -133,6 +134,7 @@ class Settings:
     whole: bool = False
     scales: bool = False
     training: str = ""
+    idle: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from hopyard_scheduler.core import losses
 from hopyard_scheduler.core.cluster import Cluster
 from hopyard_scheduler.core.commands import CREATE
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.lifecycle import runs_of
+from hopyard_scheduler.core.lifecycle import IDLE_TIMER, runs_of
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import HOLD, Job, Run
 from hopyard_scheduler.core.preemption import DEADLINE
@@ -212,6 +212,9 @@ class Waiting:
         waiting = [job for job in x.open.values() if job.member is member]
         if waiting and self._missing:
             return f"no job runs: it waits for {self._missing}"
+        if IDLE_TIMER + member.id in x.timers:
+            left = _seconds(x.timers[IDLE_TIMER + member.id] - self._at)
+            return f"is open for requests and has none: ends in {left} unless one comes"
         if x.share == 0:
             return f"{self._its_share} is 0 of {_count(machines, 'machine', 'machines')}{self._limit}"
         if not x.held:

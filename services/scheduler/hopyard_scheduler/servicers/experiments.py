@@ -93,6 +93,23 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         """Ends it."""
         return pb.StopExperimentResponse(experiment=await self._operate(request.experiment, "stop"))
 
+    async def CloseExperiment(
+        self,
+        request: pb.CloseExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.CloseExperimentRequest, pb.CloseExperimentResponse],
+    ) -> pb.CloseExperimentResponse:
+        """Ends it as one that has done its work."""
+        return pb.CloseExperimentResponse(experiment=await self._operate(request.experiment, "close"))
+
+    async def KeepExperiment(
+        self,
+        request: pb.KeepExperimentRequest,
+        context: grpc.aio.ServicerContext[pb.KeepExperimentRequest, pb.KeepExperimentResponse],
+    ) -> pb.KeepExperimentResponse:
+        """Keeps it open."""
+        await self._door.keep(request.experiment)
+        return pb.KeepExperimentResponse()
+
     async def ExtendExperiment(
         self,
         request: pb.ExtendExperimentRequest,
@@ -168,6 +185,6 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         name, snapshots = await self._importer.take(request.journal, request.id, request.request_id)
         return pb.ImportExperimentResponse(experiment=await self._door.look.show(name), snapshots=snapshots)
 
-    async def _operate(self, name: str, action: Literal["pause", "resume", "stop"]) -> pb.Experiment:
+    async def _operate(self, name: str, action: Literal["pause", "resume", "stop", "close"]) -> pb.Experiment:
         await self._door.operate(name, action)
         return await self._door.look.show(name)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard_policies.stages.plan import SearchPlan, Trial
-from hopyard_policies.stages.sameness import BySequences, nothing_shared
+from hopyard_policies.stages.sameness import BySequences, NothingShared
 from hopyard_policies.stages.tree import Request, Running, Stage, StageTree
 
 from .searches import prefix, random_space, steps
@@ -19,7 +19,7 @@ Spans = set[tuple[str, int, int]]
 
 
 def plan_of(configurations: Mapping[str, Mapping[str, object]], limit: int, shared: bool = True) -> SearchPlan:
-    plan = SearchPlan(BySequences() if shared else nothing_shared)
+    plan = SearchPlan(BySequences() if shared else NothingShared())
     for name, configuration in configurations.items():
         plan.add(Trial(name, ((limit, configuration),)))
     return plan
@@ -194,3 +194,21 @@ def test_stages_are_what_is_missing_each_position_once(seed: int, trials: int, l
     assert set(trained) == missing
     for stage in tree.ready():
         assert state(stage.end.node.member, stage.start.position) in there
+
+
+@given(st.data())
+def test_a_place_is_found_as_if_all_trials_were_compared(data: st.DataObject) -> None:
+    """A node's children are looked up by what is in force: the tree is the one that comparing with each of them makes."""
+    sameness = BySequences()
+    plan = SearchPlan(sameness)
+    value = st.sampled_from([0.1, 0.2, 1, 1.0, True])
+    written = st.lists(value, min_size=3, max_size=3).map(
+        lambda values: {"sequence": {"multi_step": {"milestones": [2, 4], "values": values}}}
+    )
+    configurations = data.draw(st.lists(st.fixed_dictionaries({"lr": written, "m": value}), min_size=2, max_size=8))
+    for number, configuration in enumerate(configurations):
+        plan.add(Trial(str(number), ((data.draw(st.integers(1, 6)), configuration),)))
+    for one, mine in enumerate(configurations):
+        for other, theirs in enumerate(configurations):
+            most = min(plan[str(one)].limit, plan[str(other)].limit)
+            assert plan.common(str(one), str(other)) == sameness(mine, theirs, most)

@@ -96,13 +96,15 @@ class RequestMade:
     """A client asks for a configuration trained to a position.
 
     `job` is the job that was made for it: it is idle, is complete at the position, and is none of those that the experiment
-    may have. There is no `JobCreated` for it.
+    may have. There is no `JobCreated` for it. `more` of the same call follow, unless the scheduler dies between them: a policy may
+    wait with what it does for all of them until the last one (0).
     """
 
     ticket: str
     hyperparameters: Hyperparameters
     position: int
     job: str = ""
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)

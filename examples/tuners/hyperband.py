@@ -1,0 +1,38 @@
+"""Hyperband: brackets of successive halving that begin at other rungs, all on one study at once (Li et al., 2018)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from running import run
+from sha import sha
+
+from hopyard.study import AsyncStudy, Evaluation
+
+
+def brackets(most: int, eta: int = 3) -> list[tuple[int, int]]:
+    """(configurations, the position of their first rung) of each bracket: for 81 and 3 these are 81 at 1, 34 at 3, 15, 8, 5 at 81."""
+    halvings = 0
+    while eta ** (halvings + 1) <= most:
+        halvings += 1
+    return [
+        (-(-(halvings + 1) * eta**s // (s + 1)), most // eta**s)  # rounded up
+        for s in reversed(range(halvings + 1))
+    ]
+
+
+async def hyperband(study: AsyncStudy, most: int, eta: int = 3, seed: int = 1) -> Evaluation:
+    """The best of all brackets."""
+    rng = random.Random(seed)
+    drawn = [([study.space.sample(rng) for _ in range(number)], least) for number, least in brackets(most, eta)]
+    return study.ranked(await asyncio.gather(*(sha(study, each, least, most, eta) for each, least in drawn)))[0]
+
+
+async def tuner(study: AsyncStudy) -> Evaluation:
+    """27 at 1, 12 at 3, 6 at 9, 4 at 27."""
+    return await hyperband(study, most=27)
+
+
+if __name__ == "__main__":
+    run(tuner)

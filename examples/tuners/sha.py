@@ -1,0 +1,37 @@
+"""Successive halving: all a little, the best third three times as long, ... (algorithm 1 of the ASHA paper)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from running import run
+
+from hopyard.study import AsyncStudy, Evaluation
+
+
+async def sha(
+    study: AsyncStudy, configurations: Sequence[Mapping[str, Any]], least: int, most: int, eta: int = 3
+) -> Evaluation:
+    """One bracket: its n configurations to `least`, the best n // eta to eta * least, ... as far as `most` allows.
+
+    With n at least eta to the power of the promotions, one is left at the last rung.
+    """
+    rung, position, number = list(configurations), least, len(configurations)
+    while True:
+        answers = study.ranked(await study.wait_all([study.start(each, position) for each in rung]))
+        number //= eta
+        if position * eta > most or number == 0:
+            return answers[0]
+        rung, position = [answer.configuration for answer in answers[:number]], position * eta
+
+
+async def tuner(study: AsyncStudy) -> Evaluation:
+    """27 configurations at 1, 9 at 3, 3 at 9, 1 at 27."""
+    rng = random.Random(1)
+    return await sha(study, [study.space.sample(rng) for _ in range(27)], least=1, most=27)
+
+
+if __name__ == "__main__":
+    run(tuner)

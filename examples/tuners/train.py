@@ -1,0 +1,41 @@
+"""What is trained: gradient descent on a bowl that is steep one way and flat the other. Some milliseconds an epoch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from hopyard import Trainer
+
+STEEPNESS = (1.0, 0.3, 0.02)
+
+
+class Descent(Trainer):
+    """Its loss falls slowly with a small learning rate, and grows without end with one that is too large."""
+
+    def build(self, hyperparameters: Mapping[str, Any]) -> None:
+        """A point on the rim, at rest."""
+        self.at, self.speed = [1.0] * len(STEEPNESS), [0.0] * len(STEEPNESS)
+
+    def setup(self, hyperparameters: Mapping[str, Any], changed: Set[str]) -> None:
+        """Values that are in force from here on."""
+        self.lr, self.momentum = float(hyperparameters["lr"]), float(hyperparameters["momentum"])
+
+    def train(self) -> dict[str, float]:
+        """Three steps."""
+        for _ in range(3):
+            self.speed = [
+                self.momentum * v - self.lr * c * x for v, c, x in zip(self.speed, STEEPNESS, self.at, strict=True)
+            ]
+            self.at = [x + v for x, v in zip(self.at, self.speed, strict=True)]
+        return {"loss": sum(c * x * x for c, x in zip(STEEPNESS, self.at, strict=True))}
+
+    def save(self, directory: Path) -> None:
+        """Where it is, and how fast."""
+        (directory / "state.json").write_text(json.dumps([self.at, self.speed]))
+
+    def load(self, directory: Path) -> None:
+        """Goes on from there."""
+        self.at, self.speed = json.loads((directory / "state.json").read_text())

@@ -1,0 +1,14 @@
+"""Studies: experiments whose trials clients ask for, one evaluation at a time (docs/studies.md).
+
+    async with await AsyncStudy(client).create("experiment.yaml") as study:
+        answer = await study.eval({"lr": 0.1}, 9)
+        print(answer.value)
+
+`Study` is the same for code without an event loop. What several evaluations have in common is trained once (Hippo, section 5.2).
+"""
+
+from hopyard.study.aio import AsyncStudy
+from hopyard.study.answers import Evaluation, EvaluationFailed
+from hopyard.study.sync import Study
+
+__all__ = ["AsyncStudy", "Evaluation", "EvaluationFailed", "Study"]

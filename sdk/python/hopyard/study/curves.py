@@ -1,0 +1,90 @@
+"""The curves of evaluations: each job's reports are read once, and what others trained for it is put before them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+from weakref import WeakValueDictionary
+
+from hopyard.client.types import Experiment, Job, Statistic
+from hopyard.errors import NotFound
+
+_TRIES: Final = 20
+_PAUSE_SECONDS: Final = 0.1
+_AT_A_TIME: Final = 16
+_KEPT: Final = 1000
+
+
+class Reader(Protocol):
+    """What is asked of a client."""
+
+    async def job(self, experiment: str, job: str) -> Job:
+        """See `AsyncClient.job`."""
+        ...
+
+    async def statistics(self, experiment: str, job: str) -> list[Statistic]:
+        """See `AsyncClient.statistics`."""
+        ...
+
+    async def experiments(self) -> list[Experiment]:
+        """See `AsyncClient.experiments`."""
+        ...
+
+
+class Curves:
+    """The reports behind a study's jobs.
+
+    Args:
+        reader: The client.
+        experiment: The study's experiment.
+        sleep: Waits for so many seconds: reports may be readable a moment after the state that they led to.
+    """
+
+    def __init__(
+        self, reader: Reader, experiment: Experiment, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._reader, self._experiment, self._sleep = reader, experiment, sleep
+        self._own: dict[str, list[Statistic]] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._room = asyncio.Semaphore(_AT_A_TIME)
+
+    async def of(self, job: Job, upto: int) -> list[Statistic]:
+        """The reports of a job up to a position, in order, beginning with those of the jobs that it continues."""
+        begin = job.fork_position if job.parent is not None else 0
+        found = await self._reports(job, upto) if upto > begin else []
+        found = [one for one in found if begin < one.report.position <= upto]
+        if job.parent is None:
+            return found
+        parent = await self._job(job.experiment, job.parent)
+        return [*await self.of(parent, min(begin, upto)), *found]
+
+    async def _reports(self, job: Job, upto: int) -> list[Statistic]:
+        async with self._locks.setdefault(job.id, asyncio.Lock()):
+            known = self._own.get(job.id, [])
+            for _ in range(_TRIES):
+                if known and known[-1].report.position >= upto:
+                    return known
+                async with self._room:
+                    known = await self._reader.statistics(job.experiment, job.id)
+                if known and known[-1].report.position >= upto:
+                    break
+                await self._sleep(_PAUSE_SECONDS)
+            self._own[job.id] = known
+            if len(self._own) > _KEPT:
+                del self._own[next(iter(self._own))]
+            return known
+
+    async def _job(self, experiment: str, name: str) -> Job:
+        """A job of the study, or of another experiment of its group: their ids are one sequence."""
+        try:
+            return await self._reader.job(experiment, name)
+        except NotFound:
+            group = self._experiment.group
+            for other in await self._reader.experiments():
+                if other.group == group and other.id != experiment:
+                    try:
+                        return await self._reader.job(other.id, name)
+                    except NotFound:
+                        continue
+            raise

@@ -1,0 +1,55 @@
+"""A study outlives its scheduler: what was asked for is asked for once, and trained once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.study import AsyncStudy
+from tests.e2e import kills
+from tests.e2e.up import IS_UP, Up
+from tests.integration.scheduler.conftest import TRAINER
+
+PACE, LENGTH = 0.05, 20
+
+
+@pytest.mark.timeout(180)
+async def test_evaluations_are_answered_over_a_kill_of_the_scheduler(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text(TRAINER)
+    up = Up(tmp_path / "data", port=(port := kills.free_port()))
+    try:
+        await asyncio.to_thread(up.wait_for, IS_UP)
+        async with AsyncClient(f"127.0.0.1:{port}", patience=90) as client:
+            async with await AsyncStudy(client).create(
+                folder=tmp_path / "code",
+                trainer="train.py:Counter",
+                metric={"name": "accuracy", "mode": "max"},
+                space={"x": {"uniform": [0.0, 1.0]}, "pace": PACE},
+                stop={"max_iterations": LENGTH},
+                idle=1.5,
+            ) as study:
+                name = study.experiment.id
+                wanted = [(x / 4, position) for x in range(1, 4) for position in (LENGTH // 2, LENGTH)]
+                started = [study.start({"x": x, "pace": PACE}, position) for x, position in wanted]
+                async for _ in client.watch(study.experiment):
+                    if sum(job.position for job in await client.jobs(study.experiment)) > LENGTH // 2:
+                        break
+                os.kill(up.pids["scheduler"], signal.SIGKILL)
+                later = study.start({"x": 1.0, "pace": PACE}, 2)  # Asked for while there is no scheduler.
+                found = await study.wait_all([*started, later])
+                assert [answer.value for answer in found] == [x * position for x, position in [*wanted, (1.0, 2)]]
+                assert [len(answer.curve) for answer in found] == [position for _, position in [*wanted, (1.0, 2)]]
+                assert len(await client.jobs(study.experiment)) == len(wanted) + 1
+                assert len(await client.statistics(study.experiment)) == 3 * LENGTH + 2
+                await asyncio.sleep(2.5)  # Longer than its idle time: it is kept open.
+                assert (await study.eval({"x": 0.25, "pace": PACE}, 3)).value == 0.75
+            assert (await client.wait(name, timeout=20)).reason == "closed by its client"
+    finally:
+        await asyncio.to_thread(up.stop)
+    assert up.restarted == {"scheduler"}

@@ -1,0 +1,145 @@
+"""Studies on a real cluster: the tuners of examples/tuners, threads, and taking one up again."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard.client import AsyncClient, Client
+from hopyard.client.types import JobState
+from hopyard.local import fit
+from hopyard.study import AsyncStudy, Evaluation, EvaluationFailed, Study
+from tests.integration.scheduler.conftest import TRAINER
+
+FOLDER = Path(__file__).parents[3] / "examples" / "tuners"
+SPACE = {"x": {"uniform": [0.0, 1.0]}}
+
+
+@pytest.fixture
+async def tuned(client: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncStudy]:
+    """A study of the examples' trainer."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    running = import_module("running")
+    async with await AsyncStudy(client).create(folder=FOLDER, **running.terms(running.SPACE, 27)) as study:
+        yield study
+
+
+def counting(folder: Path) -> dict[str, Any]:
+    """A study of the counting trainer."""
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(TRAINER)
+    metric = {"name": "accuracy", "mode": "max"}
+    return {
+        "folder": folder,
+        "trainer": "train.py:Counter",
+        "metric": metric,
+        "space": SPACE,
+        "stop": {"max_iterations": 9},
+    }
+
+
+def alone(configuration: Mapping[str, Any], length: int) -> list[float]:
+    """What the examples' trainer gives without a cluster."""
+    spec = importlib.util.spec_from_file_location("tuners_train", FOLDER / "train.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tuners_train"] = module
+    spec.loader.exec_module(module)
+    return [one.metrics["loss"] for one in fit(module.Descent, configuration, until=length)]
+
+
+async def longest(client: AsyncClient, study: AsyncStudy) -> int:
+    """Epochs of a study's configurations if each is trained once, as far as it was asked for."""
+    found: dict[str, int] = {}
+    for job in await client.jobs(study.experiment):
+        name = str(sorted(job.hyperparameters.items()))
+        found[name] = max(found.get(name, 0), job.position)
+    return sum(found.values())
+
+
+@pytest.mark.timeout(120)
+async def test_sha_asks_for_its_bracket_and_nothing_is_trained_twice(client: AsyncClient, tuned: AsyncStudy) -> None:
+    best: Evaluation = await import_module("sha").tuner(tuned)
+    jobs = await client.jobs(tuned.experiment)
+    assert Counter(job.position for job in jobs) == {1: 27, 3: 9, 9: 3, 27: 1}
+    assert len(await client.statistics(tuned.experiment)) == 27 + 9 * 2 + 3 * 6 + 18
+    assert [point.value for point in best.curve] == pytest.approx(alone(best.configuration, 27), nan_ok=True)
+
+
+@pytest.mark.timeout(180)
+async def test_tuners_share_one_study_at_once(client: AsyncClient, tuned: AsyncStudy) -> None:
+    pytest.importorskip("optuna")
+    names = ("hyperband", "asha", "median", "optuna_study")
+    found: list[Evaluation] = await asyncio.gather(*(import_module(name).tuner(tuned) for name in names))
+    assert [answer.position for answer in found] == [27, 27, 27, 9]
+    for answer in found:
+        assert answer.curve[-1].value == pytest.approx(alone(answer.configuration, answer.position)[-1])
+    assert len(await client.statistics(tuned.experiment)) == await longest(client, tuned)
+
+
+@pytest.mark.timeout(120)
+async def test_the_copies_of_pbt_share_their_parents_training(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    pbt, running = import_module("pbt"), import_module("running")
+    async with await AsyncStudy(client).create(folder=FOLDER, **running.terms(pbt.SPACE, 12)) as study:
+        best: Evaluation = await pbt.tuner(study)
+        assert len(await client.jobs(study.experiment)) <= 32
+        assert len(await client.statistics(study.experiment)) == 8 * 12
+    assert [point.value for point in best.curve] == pytest.approx(alone(best.configuration, 12))
+
+
+@pytest.mark.timeout(60)
+async def test_a_failed_evaluation_says_so_and_the_others_go_on(client: AsyncClient, tmp_path: Path) -> None:
+    terms = counting(tmp_path / "e")
+    code = (tmp_path / "e" / "train.py").read_text()
+    (tmp_path / "e" / "train.py").write_text(code.replace("time.sleep(self.pace)", "assert self.x < 0.9, 'too much'"))
+    terms["stop"] = {"max_iterations": 9, "max_failures": 0}
+    async with await AsyncStudy(client).create(**terms) as study:
+        bad, good = study.start({"x": 0.95}, 2), study.start({"x": 0.5}, 2)
+        with pytest.raises(EvaluationFailed, match=r"job 1 of experiment .* failed: .*too much"):
+            await bad
+        assert (await good).value == 1.0
+
+
+@pytest.mark.timeout(60)
+async def test_threads_of_a_synchronous_study_share_calls_and_another_process_takes_it_up(
+    address: str, tmp_path: Path
+) -> None:
+    def work() -> tuple[list[float], list[str], str]:
+        with Client(address) as client, Study(client).create(**counting(tmp_path / "e")) as study:
+            with ThreadPoolExecutor(8) as threads:
+                answers = list(threads.map(lambda n: study.eval({"x": n / 8}, 2), range(8)))
+            with Study(address).open("study") as other:
+                started = [other.start({"x": n / 8}, 1) for n in range(8)]
+                done, waiting = other.wait_any([other.start({"x": 1 / 8}, 2), *started])
+                again = [one.job for one in other.wait_all([*done, *waiting])]
+            jobs = client.jobs(study.experiment)
+            assert all(job.state is JobState.COMPLETED for job in jobs)
+            assert len(jobs) == 16
+            assert answers[1].job in again
+            assert client.get(study.experiment).state.value == "RUNNING"
+            return [answer.value for answer in answers], again, study.experiment.id
+
+    values, again, name = await asyncio.to_thread(work)
+    assert values == [2 * n / 8 for n in range(8)]
+    assert len(set(again)) == 9
+    async with AsyncClient(address) as client:
+        ended = await client.wait(name, timeout=20)
+        assert (ended.state.value, ended.reason) == ("COMPLETED", "closed by its client")
+        # A later study of the same code knows what this one has trained.
+        async with await AsyncStudy(client).create(**counting(tmp_path / "e")) as study:
+            assert (await study.eval({"x": 0.5}, 2)).value == 1.0
+            (job,) = await client.jobs(study.experiment)
+            assert job.attempt == 0

@@ -1,0 +1,57 @@
+"""Requests of one call are decided together, with the last of them."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import JobState, RequestMade, RunEndReason
+from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_scheduler.core.events import PolicyAnswered, Requested
+from tests.unit.core.rig import snapshot
+from tests.unit.policies.searching import Searching
+
+
+def study() -> Searching:
+    """Two machines, and one configuration that is trained to 4."""
+    rig = Searching(StageTreePolicy(), machines=2, max_position=4, jobs=0, idle=60.0, requests=True)
+    ask(rig, [(0.5, 4)], "first")
+    rig.begin()
+    for position in range(1, 5):
+        rig.report(position, name="1")
+    rig.ended(RunEndReason.UNTIL, 4, snapshot(4), name="1")
+    return rig
+
+
+def ask(rig: Searching, wanted: list[tuple[float, int]], tag: str, *, cut: int = 0) -> None:
+    """One call's requests; the last `cut` of them never come."""
+    for number, (lr, position) in enumerate(wanted[: len(wanted) - cut]):
+        more = len(wanted) - 1 - number
+        rig.feed(Requested(rig.now, "x", f"{tag}/{number}", {"lr": lr}, position, "x", more))
+
+
+def test_the_last_one_brings_all_answers() -> None:
+    rig = study()
+    before = len(rig.journal)
+    ask(rig, [(0.5, 1), (0.5, 2), (0.25, 3), (0.5, 3)], "second")
+    assert [call.more for call in rig.called(RequestMade)] == [0, 3, 2, 1, 0]
+    commands = [len(event.answer.commands) for event in rig.journal[before:] if isinstance(event, PolicyAnswered)]
+    assert commands[:4] == [
+        0,
+        0,
+        0,
+        3,
+    ]  # The fourth answers three; the configuration that is new waits for its machine.
+    assert [rig.job(name).state for name in "2345"] == [
+        JobState.COMPLETED,
+        JobState.COMPLETED,
+        JobState.STARTING,
+        JobState.COMPLETED,
+    ]
+
+
+def test_one_that_never_comes_is_made_good_by_who_asks_again() -> None:
+    rig = study()
+    ask(rig, [(0.5, 1), (0.25, 3), (0.5, 2)], "second", cut=1)
+    assert [rig.job(name).state for name in "23"] == [JobState.PENDING] * 2
+    rig.feed(
+        Requested(rig.now, "x", "second/2", {"lr": 0.5}, 2, "x")
+    )  # The client's next try leaves out what is known.
+    assert [rig.job(name).state for name in "234"] == [JobState.COMPLETED, JobState.STARTING, JobState.COMPLETED]

@@ -139,7 +139,7 @@ class Elastic:
         room = cluster.share - sum(len(job.machines) for job in staying) - len(used)
         weights = [left(job) * worth(job) for job in (*jobs, *moving)]
         weights += [min(weights)] * min(coming, max(room, 0) // self.least)
-        yard = Yard(cluster, idle, {machine for job in staying for machine in job.machines}, room)
+        yard = Yard(cluster, idle, {*used, *(machine for job in staying for machine in job.machines)}, room)
         kinds = {kind: self._of(kind) for kind in yard.kinds}
         sizes = self._main(cluster).divide(weights, room)
         for job, size in zip(moving, sizes[len(jobs) :], strict=False):
@@ -167,7 +167,9 @@ class Elastic:
         room = cluster.share - sum(len(job.machines) for job in live) - sum(planned.values())
         idle = Counter(machine.hardware for machine in cluster.idle_machines())
         for job, more in planned.items():
-            idle[kind_of(machines, cluster.jobs[job].machines) or ""] -= more
+            kind = kind_of(machines, cluster.jobs[job].machines)
+            # One that has left its machines may get some of any kind.
+            idle.subtract(dict.fromkeys(idle if kind is None else (kind,), more))
         able = [job for job in live if self._stays(job) and not self._profiled(job)]
         for kind in sorted(idle):
             alike = [job for job in able if kind_of(machines, job.machines) == kind]
@@ -200,10 +202,10 @@ class Elastic:
         jobs = [job for job in cluster.live_jobs() if self._stays(job)]
         if limit is not None and len(jobs) + len(self._moving) > limit:
             ranked = sorted(jobs, key=lambda job: (-(job.priority or 0.0), job.ordinal))
-            surplus = ranked[max(limit - len(self._moving), 0) :]
-            for job in surplus:
+            staying = max(limit - len(self._moving), 0)
+            for job in ranked[staying:]:
                 cluster.suspend_job(job.id)
-            jobs = [job for job in jobs if job not in surplus]
+            jobs = sorted(ranked[:staying], key=lambda job: job.ordinal)
         planned = sum(size for _, size in self._moving.values())
         above = sum(len(job.machines) for job in jobs) + planned - cluster.share
         if above <= 0:

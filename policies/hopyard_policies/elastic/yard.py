@@ -27,7 +27,8 @@ class Yard:
         self._held = Counter(machine.hardware for machine in machines)
         free = Counter(machine.hardware for machine in machines if machine.id not in kept)
         # Machines that are being left will be idle at their runs' boundaries: who is to have them waits for that.
-        self._leaving = {kind: max(min(count, room) - len(self._idle.get(kind, ())), 0) for kind, count in free.items()}
+        coming = max(min(sum(free.values()), room) - len(idle), 0)
+        self._leaving = {kind: min(count - len(self._idle.get(kind, ())), coming) for kind, count in free.items()}
 
     @property
     def kinds(self) -> list[str]:

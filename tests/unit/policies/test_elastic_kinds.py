@@ -52,6 +52,17 @@ def test_what_an_earlier_experiment_measured_is_not_measured_again() -> None:
     assert one_job({"most": 2}, {"EPYC": PROFILE}) == [(2, False)]
 
 
+@pytest.mark.parametrize("make", [AshaPolicy, PopPolicy, PopPlusPolicy])
+def test_all_policies_with_elastic_jobs_go_by_it(make: Any) -> None:
+    policy: Policy = make(elastic={"pause": 0})
+    cluster = VirtualCluster(
+        policy, machines=8, jobs=1, max_position=4, curve=second, hardware=EPYC, scaling={"EPYC": PROFILE}
+    )
+    assert {(profiled, len(kinds.split())) for _, profiled, kinds in ran(cluster)} == {(False, 4)}
+    assert policy.scales
+    assert not make().scales
+
+
 def test_it_is_measured_on_from_where_the_earlier_one_ended() -> None:
     assert one_job({"most": 4}, {"EPYC": {1: 8.0, 2: 4.4}}) == [(4, True), (4, False)]
 

@@ -107,9 +107,14 @@ class Dispatch:
             job = self._jobs[run.trial]
             if not job.state.live:
                 continue
+            called_off = job.state is JobState.SUSPENDING and not (run.leaving or job.parked)
             stands = run.leaving or job.state is JobState.SUSPENDING or (self._is_event(run) and self._at_until)
             until = job.position if stands else max(run.until, job.position)
-            found[run.trial] = Running(run.trial, job.position, until, job.position in run.saves)
+            if (
+                called_off
+            ):  # By others than this policy: it saves here or at its next report, which some may want as before.
+                until = min(job.position + 1, self._plan[run.trial].limit)
+            found[run.trial] = Running(run.trial, job.position, until, called_off or job.position in run.saves)
         return found
 
     @property

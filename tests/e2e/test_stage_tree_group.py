@@ -70,7 +70,7 @@ async def test_two_searches_at_once_train_nothing_twice_and_each_has_the_results
     for job, curve in zip(everybody, alone, strict=True):
         assert curves[job.id] == curve, job.id
     assert tree["decisions_equal"] is True
-    assert (tree["totals"]["trials"], tree["totals"]["done"], tree["totals"]["unique"]) == (2, 48, 48)
+    assert (tree["totals"]["trials"], tree["totals"]["done"], tree["totals"]["unique"]) == (2, 54, 54)
     assert bills == {one.id: one.machine_seconds for one in both}
     assert tree["machine_seconds"] == both[1].machine_seconds
     assert min(bills.values()) > 0.4 * max(bills.values())

@@ -89,6 +89,8 @@ class ExperimentView:
             known here, as in a simulation of recorded curves.
         partitions: How many partitions of its data there are to train on: so many units are an epoch over them. 0: it names no data.
         concurrency: The most jobs that may train at a time; None: no limit.
+        plan: Experiments with the same one train equal configurations alike: the root of their search plan. Empty: it is not known,
+            as for policies without `shares`.
     """
 
     metric: str
@@ -105,6 +107,7 @@ class ExperimentView:
     space: Space | None = None
     partitions: int = 0
     concurrency: int | None = None
+    plan: str = ""
 
     def better(self, a: float, b: float) -> bool:
         """Whether `a` is better than `b`; NaN is worst, two NaNs are equal."""

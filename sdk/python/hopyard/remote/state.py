@@ -167,6 +167,7 @@ class State:
             space=self._space(message),
             partitions=message.partitions,
             concurrency=message.concurrency if message.HasField("concurrency") else None,
+            plan=message.plan,
         )
         (self.over.add if message.over else self.over.discard)(message.id)
 
@@ -195,7 +196,7 @@ class State:
             hyperparameters_from_proto(message.hyperparameters),
             position=reached,
             high_water=reached,
-            experiment=next(iter(self.experiments), ""),
+            experiment=message.experiment or next(iter(self.experiments), ""),
             max_position=reached,
         )
         self.earlier[message.id] = Earlier(job, points, tuple(message.snapshots))

@@ -60,6 +60,7 @@ class Member:
         withheld: Idle jobs that wait for it to be resumed, in the order in which they waited.
         states: Its jobs by state.
         unable: Nodes on which its program cannot run, whatever the job.
+        machine_seconds: Time of machines that was billed to it, up to what its runs said last.
     """
 
     id: str
@@ -85,6 +86,7 @@ class Member:
     withheld: dict[str, None] = field(default_factory=dict)
     states: dict[JobState, int] = field(default_factory=dict)
     unable: set[str] = field(default_factory=set)
+    machine_seconds: float = 0.0
 
     @property
     def running(self) -> bool:

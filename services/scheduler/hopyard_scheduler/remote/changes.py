@@ -144,7 +144,9 @@ class Changes:
                     pb.PolicyPoint(position=r.position, metrics=r.metrics, seconds=r.seconds) for r in one.reports
                 ]
                 values = hyperparameters_to_proto(one.hyperparameters)
-                told = pb.PolicyEarlier(id=name, hyperparameters=values, points=points, snapshots=saved)
+                told = pb.PolicyEarlier(
+                    id=name, hyperparameters=values, points=points, snapshots=saved, experiment=one.member
+                )
                 yield pb.StateChange(earlier=told)
 
     def _candidates(self, x: Experiment) -> list[str]:
@@ -204,6 +206,7 @@ def terms_to_proto(terms: ExperimentView, *, over: bool = False) -> pb.PolicyExp
         over=over,
         partitions=terms.partitions,
         concurrency=terms.concurrency,
+        plan=terms.plan,
     )
 
 
@@ -223,6 +226,7 @@ def _terms_of(member: Member, partitions: int) -> ExperimentView:
         running=member.running,
         partitions=partitions,
         concurrency=settings.concurrency,
+        plan=settings.plan,
     )
 
 

@@ -11,11 +11,14 @@ import json
 import os
 import sys
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from hopyard import hopping
@@ -62,7 +65,22 @@ def main(folder: Path, rank: int, port: str) -> None:
     if rank == 0:
         driver.save(folder / "after")
         (folder / "report.json").write_text(json.dumps([report.position, dict(report.metrics)]))
-    driver.close()
+    close(driver)
+
+
+def close(driver: TrainerDriver) -> None:
+    """Ends the run; its parallel model must be gone before the process group is, or that may wait for ever for its own thread."""
+    assert isinstance(driver.trainer, hopping.HoppingTrainer)
+    parallel, leave = weakref.ref(driver.trainer._parallel), dist.destroy_process_group
+    held: list[object] = []
+
+    def checked() -> None:
+        held.append(parallel())
+        leave()
+
+    with mock.patch.object(dist, "destroy_process_group", checked):
+        driver.close()
+    assert held == [None]
 
 
 if __name__ == "__main__":

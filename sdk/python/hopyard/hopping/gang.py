@@ -53,7 +53,7 @@ class Gang(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the gang; safe to call twice."""
+        """Leave the gang, when nobody holds what `parallel` made any more; safe to call twice."""
 
     @contextmanager
     def batch(self, share: float) -> Iterator[None]:

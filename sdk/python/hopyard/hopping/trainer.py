@@ -226,6 +226,7 @@ class HoppingTrainer(Trainer):
 
     def close(self) -> None:
         """Leave the gang."""
+        self._parallel = None
         if self._gang is not None:
             self._gang.close()
 

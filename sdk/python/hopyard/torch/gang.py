@@ -73,12 +73,8 @@ class TorchGang:
         With `shares_buffers` each call gives every rank rank 0's buffers, so all ranks must call it equally often.
         """
         devices = [self._device] if self._device.type == "cuda" else None
-        parallel = DistributedDataParallel(
-            model,
-            device_ids=devices,
-            find_unused_parameters=find_unused_parameters,
-            broadcast_buffers=shares_buffers,
-        )
+        parallel = DistributedDataParallel(model, device_ids=devices, find_unused_parameters=find_unused_parameters)
+        parallel.broadcast_buffers = shares_buffers  # The argument has other names, by version.
         parallel.register_comm_hook(None, self._added)
         return parallel
 
@@ -129,7 +125,11 @@ class TorchGang:
             ) from error
 
     def close(self) -> None:
-        """Leave the process group; safe to call twice."""
+        """Leave the process group; safe to call twice.
+
+        Models that were `wrapped` are let go of before. With one of them the group would end later, under Python's lock, and wait
+        for a thread of its own that may wait for that lock to let go of a tensor.
+        """
         if dist.is_initialized():
             dist.destroy_process_group()
 

@@ -384,6 +384,7 @@ class TorchTrainer(Trainer):
         """End the thread that makes batches ready, and leave the gang."""
         if self._queue is not None:
             self._queue.close()
+        self._parallel = None
         if self._gang is not None:
             self._gang.close()
 

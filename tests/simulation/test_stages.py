@@ -51,7 +51,7 @@ class Counting(Schedule):
         return replace(rates, crash=max(rates.crash, 0.1), **kept)
 
     def adapted(self, settings: Settings) -> Settings:
-        """Experiments that last until all is trained, and drop nothing to make room."""
+        """Experiments that last until all is trained, and drop nothing to make room; some are open for requests a while longer."""
         return replace(
             settings,
             target=None,
@@ -60,6 +60,7 @@ class Counting(Schedule):
             concurrency=None,
             keep_latest=1,
             max_losses=1000,
+            idle=self._chance.choice([None, 8.0]),
         )
 
     def joins(self, drawn: float) -> bool:
@@ -95,11 +96,12 @@ class Counting(Schedule):
         x, member = core.find(self._chance.choice(open_ones)) or (None, None)
         assert x is not None
         assert member is not None
-        wanted = training.sequenced(self._chance.randrange(1000))
-        position = self._chance.randint(1, member.settings.max_position)
-        self.requests += 1
-        at = self.world.now
-        self.scheduler.handle(Requested(at, x.id, f"r{self.requests}", wanted, position, member.id))
+        for more in reversed(range(self._chance.randint(1, 3))):  # The scheduler may die between them.
+            wanted = training.sequenced(self._chance.randrange(1000))
+            position = self._chance.randint(1, member.settings.max_position)
+            self.requests += 1
+            asked = Requested(self.world.now, x.id, f"r{self.requests}", wanted, position, member.id, more)
+            self.scheduler.handle(asked)
 
     def check(self) -> tuple[int, int]:
         """Nothing was trained again without a reason. Answers how much was lost, and how much was trained again."""

@@ -45,6 +45,9 @@ from hopyard_policies.tuning.progress import Progress
 
 _OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob, BillRun)
 
+_LAST_SECONDS = 1.0
+"""So long after the first of a call's requests the last one is not waited for any more."""
+
 
 class StageTreePolicy(Policy):
     """Trains what trials have in common once (Hippo): each stage of their tree by one run, the others go on from its snapshot.
@@ -92,6 +95,7 @@ class StageTreePolicy(Policy):
         self._further = train_best_further
         self._best: dict[str, str] = {}  # Jobs that train a best trial further, and which.
         self._chosen: set[str] = set()  # Experiments for which that was decided.
+        self._timers: set[str] = set()
         requests = Requests()
         self._tuners = Tuners(lambda: made(tuner, StageTreePolicy), width, requests.states)
         first = self._tuners.first
@@ -141,8 +145,8 @@ class StageTreePolicy(Policy):
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
         """A client wants a trial, too. It is answered at once if others have trained the same.
 
-        What is decided for all trials is decided with the last one of a call. Should that never come, the scheduler has died before
-        it could answer: who asked asks again, and whatever happens next brings the decision, too.
+        What is decided for all trials is decided with the last one of a call. Should that never come, for the scheduler has died
+        between them, the decision is made a moment later.
         """
         self._begin(cluster)
         job = cluster.jobs[request.job]
@@ -150,6 +154,8 @@ class StageTreePolicy(Policy):
         self._books.plan.add(self._trial(cluster, job))
         if not request.more:
             self._turn(cluster)
+        elif not self._timers:
+            self._timers.add(cluster.wake_at(cluster.now + _LAST_SECONDS))
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
         """The tuner hears of it."""
@@ -162,8 +168,11 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
-        """The tuner hears of it."""
-        self._tuners.hear(cluster, timer)
+        """The tuner hears of it, unless it is for requests whose last one may have been lost."""
+        if timer.ticket in self._timers:
+            self._timers.remove(timer.ticket)
+        else:
+            self._tuners.hear(cluster, timer)
         self._turn(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:

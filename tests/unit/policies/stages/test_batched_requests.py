@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hopyard.policy.vocabulary import JobState, RequestMade, RunEndReason
 from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.core.events import PolicyAnswered, Requested
+from hopyard_scheduler.core.events import PolicyAnswered, Requested, TimerElapsed
+from hopyard_scheduler.core.model import POLICY
 from tests.unit.core.rig import snapshot
 from tests.unit.policies.searching import Searching
 
@@ -33,18 +34,25 @@ def test_the_last_one_brings_all_answers() -> None:
     ask(rig, [(0.5, 1), (0.5, 2), (0.25, 3), (0.5, 3)], "second")
     assert [call.more for call in rig.called(RequestMade)] == [0, 3, 2, 1, 0]
     commands = [len(event.answer.commands) for event in rig.journal[before:] if isinstance(event, PolicyAnswered)]
-    assert commands[:4] == [
-        0,
-        0,
-        0,
-        3,
-    ]  # The fourth answers three; the configuration that is new waits for its machine.
+    # The first sets a timer; the fourth answers three, and the configuration that is new waits for its machine.
+    assert commands[:4] == [1, 0, 0, 3]
     assert [rig.job(name).state for name in "2345"] == [
         JobState.COMPLETED,
         JobState.COMPLETED,
         JobState.STARTING,
         JobState.COMPLETED,
     ]
+
+
+def test_one_that_never_comes_is_not_waited_for_long() -> None:
+    rig = study()
+    ask(rig, [(0.5, 1), (0.25, 3), (0.5, 2)], "second", cut=1)
+    assert [rig.job(name).state for name in "23"] == [JobState.PENDING] * 2
+    (ticket,) = [ticket for ticket in rig.x.timers if ticket.startswith(POLICY)]
+    assert "core/idle/x" not in rig.x.timers
+    rig.now = rig.x.timers[ticket]
+    rig.feed(TimerElapsed(rig.now, "x", ticket))
+    assert [rig.job(name).state for name in "23"] == [JobState.COMPLETED, JobState.STARTING]
 
 
 def test_one_that_never_comes_is_made_good_by_who_asks_again() -> None:

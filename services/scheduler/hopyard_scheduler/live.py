@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from hopyard.errors import NotFound
 from hopyard.serving.threads import Threads
+from hopyard_scheduler.acknowledging import acknowledged
 from hopyard_scheduler.carrying import Carrier
 from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Acknowledge, Effect, Noted, UpCall
+from hopyard_scheduler.core.effects import Effect, Noted, UpCall
 from hopyard_scheduler.core.events import (
     ClusterEvent,
     Event,
@@ -175,14 +176,9 @@ class Live:
         at, changes = self.clock(), batch.changes
         await self.journal.append(batch.entries, changes.rows(self.core, at, self._plans), at)
         await self.carrier.clear(effect for item in batch.items for effect in item.effects)
-        acks = sorted(
-            (e for i in batch.items for e in i.effects if isinstance(e, Acknowledge)), key=lambda a: a.sequence
-        )
-        last = {ack.run: ack for ack in acks}  # It takes in all before it.
+        for effect in acknowledged(effect for item in batch.items for effect in item.effects):
+            self.carrier.carry(effect)
         for item in batch.items:
-            for effect in item.effects:
-                if not isinstance(effect, Acknowledge) or last[effect.run] is effect:
-                    self.carrier.carry(effect)
             self._queue.task_done()
             if item.outside:
                 self._room.release()

@@ -1,0 +1,27 @@
+"""What of a batch's acknowledgements is sent, and when."""
+
+from __future__ import annotations
+
+from hopyard_scheduler.acknowledging import acknowledged
+from hopyard_scheduler.core.effects import Acknowledge, Effect, ForgetSnapshot, Noted
+from hopyard_scheduler.core.values import RunKey
+
+ONE, OTHER = RunKey("x", "1", 1, 0), RunKey("x", "2", 1, 0)
+NOTED = Noted("x", "", "something")
+
+
+def test_a_run_is_acknowledged_once_a_batch() -> None:
+    effects: list[Effect] = [
+        Acknowledge(ONE, 1),
+        Acknowledge(OTHER, 4),
+        NOTED,
+        Acknowledge(ONE, 3),
+        Acknowledge(ONE, 2),
+    ]
+    assert list(acknowledged(effects)) == [Acknowledge(OTHER, 4), NOTED, Acknowledge(ONE, 3)]
+
+
+def test_what_was_heard_before_a_snapshot_is_let_go_is_acknowledged_before() -> None:
+    forget = ForgetSnapshot("x", "s1", ("n",), True)
+    effects: list[Effect] = [Acknowledge(ONE, 1), Acknowledge(ONE, 2), forget, Acknowledge(ONE, 3), NOTED, forget]
+    assert list(acknowledged(effects)) == [Acknowledge(ONE, 2), forget, Acknowledge(ONE, 3), NOTED, forget]

@@ -15,6 +15,7 @@ from hopyard.policy import (
     JobState,
     MachineView,
 )
+from hopyard_policies.stages.bills import bill
 from hopyard_policies.stages.books import Books, Run
 from hopyard_policies.stages.plan import Node
 from hopyard_policies.stages.tree import Point, Request, Running, Stage, StageTree
@@ -89,7 +90,7 @@ class Dispatch:
         for _, start in matched:
             self._submit(start, decisions)
         if len(self._cluster.experiments) > 1:
-            self._bill({start.trial for _, start in matched})
+            bill(self._books, self._cluster, self._errands, {start.trial for _, start in matched})
         going = sum(not run.leaving for run in self._books.runs.values())
         self._books.could_use = going + len(self._tree.ready()) - len(matched) + self._tuners.coming(self._cluster)
         if self._event is None:
@@ -190,37 +191,6 @@ class Dispatch:
                 if id(node) in self._open and node.saves.get(position, [trial]) == [trial]:
                     return True
         return False
-
-    # ------------------------------------------------------------------------------------------------------------ bills
-
-    def _bill(self, begun: set[str]) -> None:
-        """Says of each run who wants what it trains, if that has changed. Some begin just now."""
-        for trial, wanted in self._wanted().items():
-            run, job = self._books.runs[trial], self._jobs[trial]
-            if not job.state.live and trial not in begun:
-                continue
-            position = job.position if job.state.live else run.start
-            ahead = tuple(sorted((name, until) for name, until in wanted.items() if until > position))
-            if ahead != tuple((name, until) for name, until in run.wanted if until > position):
-                run.wanted = ahead
-                self._cluster.bill_run(trial, ahead)
-
-    def _wanted(self) -> dict[str, dict[str, int]]:
-        """For each run that goes on or begins, up to where on its way each experiment wants it trained."""
-        found: dict[str, dict[str, int]] = {}
-        passing: dict[int, list[str]] = {}
-        for run in self._books.runs.values():
-            if not run.leaving:
-                found[run.trial] = {}
-                for node in self._plan.leaf(run.trial).path():
-                    passing.setdefault(id(node), []).append(run.trial)
-        for state, errand in self._errands:
-            experiment = self._jobs[state.id].experiment
-            for node in self._plan.node(state.id, errand.until).path():
-                for trial in passing.get(id(node), ()):
-                    known = found[trial].get(experiment, 0)
-                    found[trial][experiment] = max(known, min(errand.until, node.end))
-        return found
 
     # ------------------------------------------------------------------------------------------------------ runs under way
 

@@ -25,6 +25,7 @@ class MemberView(Cluster):
 
     def __init__(self, cluster: Cluster, member: str, made: Collection[str], best: Incumbent | None) -> None:
         self._cluster, self._member, self._best = cluster, member, best
+        self._terms = cluster.experiments[member]
         self._jobs = _Own(cluster.jobs, made)
         self._states: Counter[JobState] | None = None
 
@@ -41,7 +42,7 @@ class MemberView(Cluster):
     @property
     @override
     def experiment(self) -> ExperimentView:
-        return self._cluster.experiments[self._member]
+        return self._terms
 
     @property
     @override

@@ -25,6 +25,7 @@ from hopyard_scheduler.core import (
 )
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.cluster import Cluster, ClusterNode
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.events import (
     Ended,
     ExperimentEvent,
@@ -36,7 +37,7 @@ from hopyard_scheduler.core.events import (
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
-from hopyard_scheduler.core.snapshots import Entry, SnapshotBook
+from hopyard_scheduler.core.snapshots import SnapshotBook
 from hopyard_scheduler.core.thinking import Thinking
 
 ALL = ("predict", "rungs", "tree", "hops")

@@ -16,6 +16,7 @@ from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 from hopyard_scheduler.core import quota
 from hopyard_scheduler.core.curve import Point
 from hopyard_scheduler.core.effects import Amend, CommandBody, Decide, Kill, ShipmentOrder, Start
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.events import (
     Amended,
     Ended,
@@ -31,7 +32,6 @@ from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.lifecycle import runs_of
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.snapshots import Entry
 from hopyard_scheduler.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
 from hopyard_scheduler.program import Program
 

@@ -9,10 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hopyard.policy.vocabulary import AmendRun, ForkJob, JobState, Report, RunEndReason, TerminateJob
 from hopyard_scheduler.core import quota
 from hopyard_scheduler.core.effects import ForgetSnapshot, JobChanged, Noted
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.events import Amended, ExperimentCreated, Operated, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.snapshots import Entry
 from hopyard_scheduler.core.values import SnapshotInfo
 from tests.unit.core.rig import Rig, settings, snapshot
 

@@ -11,10 +11,10 @@ from collections.abc import Collection
 
 from hopyard_scheduler.core import learning
 from hopyard_scheduler.core.effects import ReportAccepted
+from hopyard_scheduler.core.entries import SnapshotId
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.judging import judge
 from hopyard_scheduler.core.model import Earlier, Job
-from hopyard_scheduler.core.snapshots import SnapshotId
 
 
 def adopt(x: Experiment, job: Job, source: Earlier, position: int) -> None:

@@ -34,13 +34,14 @@ from hopyard_scheduler.core.effects import (
     SetTimer,
     UpCall,
 )
+from hopyard_scheduler.core.entries import Dropped, Keep
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined
 from hopyard_scheduler.core.hops import Hops
 from hopyard_scheduler.core.idle import IdleQueue
 from hopyard_scheduler.core.member import Member, Phase, foremost
 from hopyard_scheduler.core.model import HOLD, HeldMachine, Job, Run, earlier_of
 from hopyard_scheduler.core.recent import Recent
-from hopyard_scheduler.core.snapshots import Dropped, Keep, SnapshotBook
+from hopyard_scheduler.core.snapshots import SnapshotBook
 from hopyard_scheduler.core.states import change_state
 from hopyard_scheduler.core.values import RunKey, Settings
 

@@ -19,9 +19,9 @@ import math
 
 from hopyard.policy.vocabulary import JobState
 from hopyard_scheduler.core.effects import ExperimentChanged, Noted
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.snapshots import Entry
 
 Worth = tuple[int, float, int, int]
 """Orders snapshots: group, the job's best value, position, the job's ordinal. Least valuable first."""

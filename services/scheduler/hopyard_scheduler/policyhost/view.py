@@ -19,10 +19,10 @@ from hopyard.policy.collecting import CollectingView
 from hopyard.policy.vocabulary import CreateJob, Data, JobState
 from hopyard.space import Space
 from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.entries import SnapshotId
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
 from hopyard_scheduler.core.model import HeldMachine, Job, Run
-from hopyard_scheduler.core.snapshots import SnapshotId
 from hopyard_scheduler.core.values import Settings
 
 

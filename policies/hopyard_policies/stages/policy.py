@@ -98,6 +98,8 @@ class StageTreePolicy(Policy):
         self.ends_jobs = False
         self.generator = self._tuning.tuner.generator
         self._share = self.shares = share
+        # Copies are made of what is there; all else trains from the snapshot before.
+        self.rebuilds = share and not self._tuning.copies
         self._books = Books(self._new_plan(), self._tuning, requests, save_every)
 
     # ---------------------------------------------------------------------------------------------------------- up-calls

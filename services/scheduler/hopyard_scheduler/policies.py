@@ -32,6 +32,7 @@ class Wishes:
     generator: str
     ship_every: int
     needs_data: bool = False
+    rebuilds: bool = False
 
     @classmethod
     def of(cls, policy: Policy) -> Wishes:
@@ -48,6 +49,7 @@ class Wishes:
             generator=policy.generator,
             ship_every=policy.ship_every,
             needs_data=policy.needs_data,
+            rebuilds=policy.rebuilds,
         )
 
 

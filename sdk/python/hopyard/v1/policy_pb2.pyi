@@ -212,6 +212,7 @@ class PolicyReviewed(google.protobuf.message.Message):
     SHIP_EVERY_FIELD_NUMBER: builtins.int
     FORKS_NEWEST_FIELD_NUMBER: builtins.int
     NEEDS_DATA_FIELD_NUMBER: builtins.int
+    REBUILDS_FIELD_NUMBER: builtins.int
     error: builtins.str
     """Why it cannot serve the experiment, and what to change: the experiment is refused with that. Empty: it can."""
     note: builtins.str
@@ -238,6 +239,10 @@ class PolicyReviewed(google.protobuf.message.Message):
     """With `forks`: it forks from the newest of the snapshots of a job that it asked for alone, so that older ones are let go."""
     needs_data: builtins.bool
     """It sends jobs to partitioned data: experiments that name none are refused."""
+    rebuilds: builtins.bool
+    """It has trained again what it asked to be saved, wants to start from, and finds gone: the quota may give that up, too, the quickest
+    to train again first.
+    """
     def __init__(
         self,
         *,
@@ -254,9 +259,10 @@ class PolicyReviewed(google.protobuf.message.Message):
         ship_every: builtins.int | None = ...,
         forks_newest: builtins.bool = ...,
         needs_data: builtins.bool = ...,
+        rebuilds: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ship_every", b"ship_every"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ends_jobs", b"ends_jobs", "error", b"error", "evaluates", b"evaluates", "every_iteration", b"every_iteration", "forks", b"forks", "forks_newest", b"forks_newest", "generator", b"generator", "needs_data", b"needs_data", "note", b"note", "requests", b"requests", "shares", b"shares", "ship_every", b"ship_every", "statistics", b"statistics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ends_jobs", b"ends_jobs", "error", b"error", "evaluates", b"evaluates", "every_iteration", b"every_iteration", "forks", b"forks", "forks_newest", b"forks_newest", "generator", b"generator", "needs_data", b"needs_data", "note", b"note", "rebuilds", b"rebuilds", "requests", b"requests", "shares", b"shares", "ship_every", b"ship_every", "statistics", b"statistics"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_ship_every", b"_ship_every"]) -> typing.Literal["ship_every"] | None: ...
 
 Global___PolicyReviewed: typing_extensions.TypeAlias = PolicyReviewed

@@ -27,7 +27,7 @@ class Entry:
 
     `attempts` have taken it since it is known: only their word that it is STORED counts, since what an older one stored may have
     been deleted meanwhile. `shipper` will bring it to the store; None: nobody does (any more). One `by_order` is brought there
-    when somebody is asked to, and `held_back` until then (see `hops`).
+    when somebody is asked to, and `held_back` until then (see `hops`). `number` rises with each that the experiment comes to know.
     """
 
     job: str
@@ -40,6 +40,7 @@ class Entry:
     shipper: Shipper | None = None
     by_order: bool = False
     held_back: bool = False
+    number: int = 0
 
     @property
     def available(self) -> bool:

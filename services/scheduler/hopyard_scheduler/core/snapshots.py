@@ -37,6 +37,7 @@ class SnapshotBook:
         self._unsettled: dict[SnapshotId, Entry] = {}
         self._held_back: dict[SnapshotId, Entry] = {}
         self._orders = 0
+        self._added = 0
         self._lost_pins: dict[SnapshotId, set[str]] = {}  # Who still needs what is lost: it may be taken again.
         self._own: dict[
             str, set[str]
@@ -172,6 +173,8 @@ class SnapshotBook:
 
     def _add(self, entry: Entry) -> Entry:
         self.touched.touch(entry.job)
+        self._added += 1
+        entry.number = self._added
         self._entries.setdefault(entry.job, {})[entry.info.position] = entry
         self._copies[entry.info.sha256] += 1
         if self._copies[entry.info.sha256] == 1:
@@ -406,6 +409,10 @@ class SnapshotBook:
             self.touched.touch(job)
             dropped += self.released(by_position.pop(position))
         return dropped
+
+    def retained(self, job: str, value: Callable[[int], float | None], how_many: Keep) -> set[int]:
+        """Positions of the snapshots that a job retains by itself, whatever its policy asked for; arguments as for `collect`."""
+        return retained(self._entries.get(job, {}), value, how_many)
 
     def drop_bytes(self, sha256: str) -> list[Dropped]:
         """Drops all snapshots with these bytes, whoever retains them."""

@@ -139,6 +139,7 @@ class Remotes:
             generator=found.generator,
             ship_every=found.ship_every if found.HasField("ship_every") else 1,
             needs_data=found.needs_data,
+            rebuilds=found.rebuilds,
         )
         need_fit(spec, wishes)
         return wishes, f"policy {label}: {brief(found.note)}" if found.note else ""

@@ -147,6 +147,7 @@ def simulate(
         ends_jobs=made.ends_jobs,
         forks=made.forks,
         forks_newest=made.forks_newest,
+        rebuilds=made.rebuilds,
         whole=True,
         evaluates=made.evaluates,
         ship_every=made.ship_every,

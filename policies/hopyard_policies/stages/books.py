@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hopyard_policies.stages.plan import SearchPlan
 from hopyard_policies.stages.requests import Requests
 from hopyard_policies.stages.times import Times
+from hopyard_policies.stages.tuners import Tuners
 from hopyard_policies.tuning.trials import Errand, TrialState
-from hopyard_policies.tuning.tuning import Tuning
 
 
 @dataclass(slots=True)
@@ -23,6 +23,7 @@ class Run:
         saves: Where it saves, as far as that was asked for.
         leaving: Whether it was told to end.
         late: Save points that it had passed when they were asked for.
+        wanted: Which experiments were said to want what it trains, each up to where.
         firm: Whether it was beyond where it was to park: it is not asked again to give way sooner.
     """
 
@@ -35,15 +36,16 @@ class Run:
     leaving: bool = False
     late: set[int] = field(default_factory=set)
     firm: bool = False
+    wanted: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True)
 class Books:
-    """The plan, the tuner with its trials, and the runs under way.
+    """The plan, the tuners with their trials, and the runs under way.
 
     Attributes:
         plan: What trials have in common.
-        tuning: What the tuner wants.
+        tuners: What the tuners want.
         requests: What is wanted beside that.
         save_every: Save every so many units; None: only where trials branch off.
         times: What training and saving take.
@@ -56,7 +58,7 @@ class Books:
     """
 
     plan: SearchPlan
-    tuning: Tuning
+    tuners: Tuners
     requests: Requests
     save_every: int | None
     times: Times = field(default_factory=Times)
@@ -70,12 +72,12 @@ class Books:
     @property
     def states(self) -> dict[str, TrialState]:
         """All trials, in no special order."""
-        return {**self.tuning.states, **self.requests.states}
+        return {**self.tuners.states, **self.requests.states}
 
     @property
     def errands(self) -> list[tuple[TrialState, Errand]]:
         """All that are wanted further than they are known, and how far."""
-        return [*self.tuning.errands(), *self.requests.errands()]
+        return [*self.tuners.errands(), *self.requests.errands()]
 
     def amended(self, ticket: str, accepted: bool) -> None:
         """A run was amended, or it was too late: then it is as it was."""

@@ -46,7 +46,7 @@ class Dispatch:
 
     def __init__(self, books: Books, cluster: Cluster, event: IterationFinish | None) -> None:
         self._books, self._cluster, self._event = books, cluster, event
-        self._plan, self._tuning, self._times = books.plan, books.tuning, books.times
+        self._plan, self._tuners, self._times = books.plan, books.tuners, books.times
         self._jobs = cluster.jobs
         running = {name for name, terms in cluster.experiments.items() if terms.running}
         self._states = books.states
@@ -54,6 +54,8 @@ class Dispatch:
         # A job whose run is over is idle before its `RunEnd` is here; that comes first.
         self._idle = {job.id for job in cluster.idle_jobs() if job.id not in books.runs}
         self._saved: dict[str, frozenset[int]] = {}
+        group = cluster.experiments if len(cluster.experiments) > 1 else {}
+        self._targets = {name: terms.target for name, terms in group.items()}
         self._open = {
             id(node)
             for state in self._states.values()
@@ -64,7 +66,7 @@ class Dispatch:
         self._tree = StageTree(self._plan, requests, self._running(), self._available, self._times.unit)
         # Where trials stop that may be copied there.
         self._copied = (
-            [(state.id, errand.until) for state, errand in self._tuning.errands()] if self._tuning.copies else []
+            [(state.id, errand.until) for state, errand in self._tuners.errands()] if self._tuners.copies else []
         )
         self._needed: dict[str, int] = {}
         for point in self._tree.points():
@@ -86,8 +88,10 @@ class Dispatch:
         decisions = self._next_decisions()
         for _, start in matched:
             self._submit(start, decisions)
+        if len(self._cluster.experiments) > 1:
+            self._bill()
         going = sum(not run.leaving for run in self._books.runs.values())
-        self._books.could_use = going + len(self._tree.ready()) - len(matched) + self._coming()
+        self._books.could_use = going + len(self._tree.ready()) - len(matched) + self._tuners.coming(self._cluster)
         if self._event is None:
             return CONTINUE
         if leaves:
@@ -133,11 +137,6 @@ class Dispatch:
         left = sum(stage.length * self._times.unit(stage.end.node.member) for stage in self._tree.stages())
         return math.sqrt(self._times.beside * left / max(self._cluster.share, 1))
 
-    def _coming(self) -> int:
-        """Trials that the tuner could train beside those that it does: they are being made, or will be."""
-        wanted = self._tuning.demand(self._cluster)
-        return max(wanted - self._tuning.busy, 0) if wanted is not None else self._tuning.jobs_left
-
     # ---------------------------------------------------------------------------------------------- trials that have ended
 
     def _ended(self) -> list[Request]:
@@ -161,11 +160,20 @@ class Dispatch:
         return again
 
     def _tell(self, state: TrialState) -> None:
-        """A job without a run has the results that others' runs have brought its trial."""
-        if state.errand is None and state.position > self._jobs[state.id].high_water:
-            reached, by = self._plan.known(state.id, state.position)
-            if by != state.id and reached >= state.position:
-                self._cluster.answer_job(state.id, by, state.position, completes=False)
+        """A job without a run has the results that others' runs have brought its trial.
+
+        While it still waits to be trained further it has them only to look whether they reach its experiment's target: a run of
+        another experiment, which has another target or none, does not look.
+        """
+        job, position = self._jobs[state.id], state.position
+        if state.errand is not None:
+            if self._targets.get(job.experiment) is None:
+                return
+            position = self._plan.known(state.id, job.max_position)[0]
+        if position > job.high_water:
+            reached, by = self._plan.known(state.id, position)
+            if by != state.id and reached >= position:
+                self._cluster.answer_job(state.id, by, position, completes=False)
 
     def _serves(self, trial: str) -> bool:
         """Whether others may start from what a trial has saved or will: the snapshots of a terminated job are deleted."""
@@ -177,6 +185,35 @@ class Dispatch:
                 if id(node) in self._open and node.saves.get(position, [trial]) == [trial]:
                     return True
         return False
+
+    # ------------------------------------------------------------------------------------------------------------ bills
+
+    def _bill(self) -> None:
+        """Says of each run who wants what it trains, if that has changed."""
+        for trial, wanted in self._wanted().items():
+            run, job = self._books.runs[trial], self._jobs[trial]
+            position = job.position if job.state.live else run.start
+            ahead = tuple(sorted((name, until) for name, until in wanted.items() if until > position))
+            if ahead != tuple((name, until) for name, until in run.wanted if until > position):
+                run.wanted = ahead
+                self._cluster.bill_run(trial, ahead)
+
+    def _wanted(self) -> dict[str, dict[str, int]]:
+        """For each run that goes on or begins, up to where on its way each experiment wants it trained."""
+        found: dict[str, dict[str, int]] = {}
+        passing: dict[int, list[str]] = {}
+        for run in self._books.runs.values():
+            if not run.leaving:
+                found[run.trial] = {}
+                for node in self._plan.leaf(run.trial).path():
+                    passing.setdefault(id(node), []).append(run.trial)
+        for state, errand in self._errands:
+            experiment = self._jobs[state.id].experiment
+            for node in self._plan.node(state.id, errand.until).path():
+                for trial in passing.get(id(node), ()):
+                    known = found[trial].get(experiment, 0)
+                    found[trial][experiment] = max(known, min(errand.until, node.end))
+        return found
 
     # ------------------------------------------------------------------------------------------------------ runs under way
 
@@ -240,7 +277,7 @@ class Dispatch:
             return True
         state = self._states[run.trial]
         errand = state.errand
-        if self._tuning.copies and position in state.stops:  # It saves as it leaves.
+        if self._tuners.copies and position in state.stops:  # It saves as it leaves.
             return False
         way = self._way_on(run.trial, position)
         if errand is None or way is None or len(self._cluster.machines) > self._cluster.share:

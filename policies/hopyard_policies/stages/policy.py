@@ -32,18 +32,18 @@ from hopyard.policy import (
 )
 from hopyard.policy.rungs import Rung
 from hopyard.policy.stages import StageView
-from hopyard.policy.vocabulary import AmendRun, AnswerJob, CreateJob, StartJob, SuspendJob, TerminateJob
+from hopyard.policy.vocabulary import AmendRun, AnswerJob, BillRun, CreateJob, StartJob, SuspendJob, TerminateJob
 from hopyard_policies.stages import showing
 from hopyard_policies.stages.books import Books
 from hopyard_policies.stages.dispatch import Dispatch, own_snapshots
 from hopyard_policies.stages.plan import SearchPlan, Trial
 from hopyard_policies.stages.requests import Requests
 from hopyard_policies.stages.sameness import BySequences, nothing_shared
+from hopyard_policies.stages.tuners import Tuners
 from hopyard_policies.tuning.making import made
 from hopyard_policies.tuning.progress import Progress
-from hopyard_policies.tuning.tuning import Tuning
 
-_OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob)
+_OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob, BillRun)
 
 
 class StageTreePolicy(Policy):
@@ -91,16 +91,17 @@ class StageTreePolicy(Policy):
             )
         self._further = train_best_further
         self._best: dict[str, str] = {}  # Jobs that train a best trial further, and which.
-        self._chosen = False
+        self._chosen: set[str] = set()  # Experiments for which that was decided.
         requests = Requests()
-        self._tuning = Tuning(made(tuner, StageTreePolicy), width, requests.states)
-        self.every_iteration = self._tuning.tuner.every_iteration or hears_statistics(self._tuning.tuner)
+        self._tuners = Tuners(lambda: made(tuner, StageTreePolicy), width, requests.states)
+        first = self._tuners.first
+        self.every_iteration = first.every_iteration or hears_statistics(first)
         self.ends_jobs = False
-        self.generator = self._tuning.tuner.generator
+        self.generator = first.generator
         self._share = self.shares = share
         # Copies are made of what is there; all else trains from the snapshot before.
-        self.rebuilds = share and not self._tuning.copies
-        self._books = Books(self._new_plan(), self._tuning, requests, save_every)
+        self.rebuilds = share and not self._tuners.copies
+        self._books = Books(self._new_plan(), self._tuners, requests, save_every)
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -130,42 +131,42 @@ class StageTreePolicy(Policy):
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
         """A trial has its configuration: its place in the tree is known."""
-        self._load(cluster)
+        self._begin(cluster)
         job = cluster.jobs[created.job]
         if job.id in self._best:
             self._books.requests.add(job)
         else:
-            self._tuning.hear(created)
-        self._books.plan.add(self._trial(job))
+            self._tuners.hear(cluster, created)
+        self._books.plan.add(self._trial(cluster, job))
         self._turn(cluster)
 
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
         """A client wants a trial, too. It is answered at once if others have trained the same."""
-        self._load(cluster)
+        self._begin(cluster)
         job = cluster.jobs[request.job]
         self._books.requests.add(job)
-        self._books.plan.add(self._trial(job))
+        self._books.plan.add(self._trial(cluster, job))
         self._turn(cluster)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
         """The tuner hears of it."""
-        self._tuning.hear(exhausted)
+        self._tuners.hear(cluster, exhausted)
         self._turn(cluster)
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
         """The tuner hears of it."""
-        self._tuning.hear(prediction)
+        self._tuners.hear(cluster, prediction)
         self._turn(cluster)
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
         """The tuner hears of it."""
-        self._tuning.hear(timer)
+        self._tuners.hear(cluster, timer)
         self._turn(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
         """A run was amended, or it was too late; or the tuner asked."""
-        if self._tuning.owns(answer.ticket):
-            self._tuning.hear(answer)
+        if self._tuners.owns(answer.ticket):
+            self._tuners.hear(cluster, answer)
         elif answer.ticket in self._books.amends:
             accepted = isinstance(answer.result, dict) and answer.result.get("accepted") is True
             self._books.amended(answer.ticket, accepted)
@@ -180,9 +181,9 @@ class StageTreePolicy(Policy):
             self._books.amended(command.ticket, False)
         elif isinstance(command, CreateJob) and command.job in self._best:
             del self._best[command.job], self._books.requests.states[command.job]
-            self._chosen = False
+            self._chosen.discard(command.experiment)
         elif not isinstance(command, _OWN):
-            self._tuning.hear(verdict)
+            self._tuners.hear(cluster, verdict)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
         """There may be room for more."""
@@ -195,11 +196,14 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """The tuner hears of it; trials may be longer now."""
+        """The tuner hears of it; trials may be longer now, and who joins brings what earlier experiments have trained."""
         self._replan(cluster)
-        self._chosen = self._chosen and change.change != "extended"
+        if change.change == "joined":
+            self._load(cluster)
+        elif change.change == "extended":
+            self._chosen.discard(change.experiment or cluster.experiment.id)
         self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
-        self._tuning.hear(change)
+        self._tuners.hear(cluster, change)
         self._turn(cluster)
 
     def demand(self, cluster: Cluster) -> int:
@@ -217,11 +221,11 @@ class StageTreePolicy(Policy):
             raise ValueError(
                 f"train_best_further needs stop.max_iterations, at most {most}: the best is trained beyond it"
             )
-        return self._tuning.tuner.review(terms)
+        return self._tuners.first.review(terms)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """The tuner's."""
-        return self._tuning.rungs(cluster)
+        """The tuners', one after the other."""
+        return self._tuners.rungs(cluster)
 
     def stages(self, cluster: Cluster) -> tuple[StageView, ...]:
         """The whole tree as it stands."""
@@ -240,19 +244,24 @@ class StageTreePolicy(Policy):
         self._books.plan = self._new_plan()
         self._load(cluster)
         for job in jobs:
-            self._books.plan.add(self._trial(job))
+            self._books.plan.add(self._trial(cluster, job))
         for job in jobs:
             self._look(cluster, job)
 
+    def _begin(self, cluster: Cluster) -> None:
+        if not self._books.plan.root.children:
+            self._load(cluster)
+
     def _load(self, cluster: Cluster) -> None:
-        """Takes what earlier experiments have trained and saved into a plan that is empty yet."""
+        """Takes what earlier experiments have trained and saved into the plan, as far as it is not there."""
         plan = self._books.plan
-        if not plan.root.children:
-            for job in cluster.earlier.values():
-                plan.add(_trial(job))
+        for job in cluster.earlier.values():
+            if job.id not in plan:
+                plan.add(self._alone(cluster, job))
                 plan.trained(job.id, job.high_water)
                 self._books.times.trained(job.id, 0, cluster.curve(job.id))
-                for position in cluster.snapshots(job.id):
+            for position in cluster.snapshots(job.id):
+                if position <= plan[job.id].limit:
                     plan.saved(job.id, position)
 
     def _look(self, cluster: Cluster, job: JobView) -> None:
@@ -266,15 +275,21 @@ class StageTreePolicy(Policy):
             if 0 < position <= limit:
                 plan.saved(job.id, position)
 
-    def _trial(self, job: JobView) -> Trial:
+    def _trial(self, cluster: Cluster, job: JobView) -> Trial:
         """A trial: a copy begins as the one that it was made of."""
         if job.id in self._best:
             return self._books.plan[self._best[job.id]].longer(job.id, job.max_position)
-        state = self._tuning.states.get(job.id)
+        state = self._tuners.state(job.id)
         if state is not None and state.parent:
             parent = self._books.plan[state.parent]
             return parent.forked(job.id, state.fork_position, job.hyperparameters, job.max_position)
-        return _trial(job)
+        return self._alone(cluster, job)
+
+    def _alone(self, cluster: Cluster, job: JobView) -> Trial:
+        """A trial that begins at the beginning. Those of experiments that train alike are one family, unless they are copied."""
+        terms = cluster.experiments.get(job.experiment)
+        plan = terms.plan if terms is not None and not self._tuners.copies else ""
+        return Trial(job.id, ((job.max_position, job.hyperparameters),), plan or job.experiment)
 
     # ---------------------------------------------------------------------------------------------------------- a turn
 
@@ -284,27 +299,29 @@ class StageTreePolicy(Policy):
         for trial in self._books.runs:
             self._look(cluster, jobs[trial])
         progress = _Progress(self._books, cluster)
-        self._tuning.turn(cluster, progress)
+        self._tuners.turn(cluster, progress)
         self._books.requests.turn(jobs, progress)
-        if self._further and not self._chosen and self._tuning.rests(cluster):
-            self._train_further(cluster, progress)
+        for terms in cluster.experiments.values() if self._further else ():
+            if terms.id not in self._chosen and self._tuners.rest(cluster, terms.id):
+                self._train_further(cluster, progress, terms)
         return Dispatch(self._books, cluster, event).decide()
 
-    def _train_further(self, cluster: Cluster, progress: Progress) -> None:
-        """Makes a job of the best trial that goes on where that ended."""
-        best, winner, metric = -math.inf, "", cluster.experiment.metric
-        for state in self._tuning.states.values():
+    def _train_further(self, cluster: Cluster, progress: Progress, terms: ExperimentView) -> None:
+        """Makes a job of the best trial of an experiment that goes on where that ended."""
+        best, winner, metric = -math.inf, "", terms.metric
+        for state in self._tuners.states_of(terms.id).values():
             if state.ended is not JobState.COMPLETED or state.position < state.limit:
                 continue
             points = [point for point in progress.curve(state.id) if metric in point.metrics]
-            value = cluster.experiment.rated(points[-1].metrics[metric] if points else math.nan)
+            value = terms.rated(points[-1].metrics[metric] if points else math.nan)
             if value > best:
                 best, winner = value, state.id
         if winner:
             job = cluster.jobs[winner]
             limit = job.max_position + self._further
             further = cluster.create_job(job.hyperparameters, experiment=job.experiment, limit=limit)
-            self._best[further], self._chosen = winner, True
+            self._best[further] = winner
+            self._chosen.add(terms.id)
             self._books.requests.expect(further)
 
 
@@ -339,7 +356,3 @@ class _Progress:
         owners = self._plan.node(trial, position).saves.get(position, ())
         # Copies are made of jobs of this experiment only.
         return next((o for o in owners if o in self._jobs and position in self._cluster.snapshots(o)), None)
-
-
-def _trial(job: JobView) -> Trial:
-    return Trial(job.id, ((job.max_position, job.hyperparameters),), job.experiment)

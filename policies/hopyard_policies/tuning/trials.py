@@ -85,7 +85,7 @@ class Trials(Mapping[str, JobView]):
         self._coming = {job: origin for job, origin in coming.items() if job not in jobs}
 
     def __len__(self) -> int:
-        return len(self._jobs) - len(self._hidden) + len(self._coming)
+        return len(self._jobs) - sum(job in self._jobs for job in self._hidden) + len(self._coming)
 
     def __iter__(self) -> Iterator[str]:
         yield from (job for job in self._jobs if job not in self._hidden)

@@ -13,6 +13,7 @@ from hopyard.policy import (
     CurvePoint,
     Decision,
     ExperimentChange,
+    Incumbent,
     IterationFinish,
     JobCreated,
     JobState,
@@ -33,6 +34,7 @@ from hopyard.policy.vocabulary import (
     ApplicationStat,
     Call,
     Command,
+    CreateJob,
     DecisionKind,
     ForkJob,
     ReleaseMachine,
@@ -68,6 +70,8 @@ class Tuning:
         states: What it knows of each trial.
         width: As given; it may be changed between turns.
         copies: Whether it goes on with changed copies of trials: then these are saved where it stops them.
+        made: Jobs that it asked for, in order; some may never have come to be.
+        best: The best result that it was told of.
     """
 
     def __init__(self, tuner: Policy, width: int | None, hidden: Collection[str] = ()) -> None:
@@ -81,6 +85,8 @@ class Tuning:
         self._attention = True
         self._hears_each = tuner.every_iteration or hears_statistics(tuner)
         self.copies = tuner.copies
+        self.made: dict[str, None] = {}
+        self.best: Incumbent | None = None
         self._created: list[str] = []
         self._forks: dict[str, Origin] = {}
         self._counts: tuple[int, ...] = (-1,)
@@ -116,6 +122,8 @@ class Tuning:
         if isinstance(call, Verdict) and isinstance(call.command, ForkJob):
             parent, _ = self._forks.pop(call.command.job)
             call = replace(call, command=replace(call.command, parent=parent))
+        if isinstance(call, Verdict) and isinstance(call.command, CreateJob | ForkJob):
+            del self.made[call.command.job]  # Another one may have the id.
         if isinstance(call, ExperimentChange):
             self._counts = (-1,)
         self._attention = True
@@ -223,6 +231,7 @@ class Tuning:
         else:
             decision = make_up_call(self.tuner, bench, call)
         self._created += bench.created
+        self.made.update(dict.fromkeys([*bench.created, *bench.forked]))
         self._forks.update(bench.forked)
         self._tickets.update(bench.tickets)
         for command in bench.commands:
@@ -380,6 +389,7 @@ class Tuning:
         if point is None:
             return []
         state.position = max(state.position, point.position)
+        self._judge(cluster, state.id, point)
         errand.parked = last or state.position >= errand.until
         errand.finished = last and state.position < limit
         report = Report(state.position, point.metrics, point.seconds, at_until=errand.parked, finished=errand.finished)
@@ -391,6 +401,12 @@ class Tuning:
         elif errand.parked or self.tuner.every_iteration or state.position >= errand.allowed:
             calls.append(IterationFinish(state.id, report))
         return calls
+
+    def _judge(self, cluster: Cluster, trial: str, point: CurvePoint) -> None:
+        terms = cluster.experiment
+        found = point.metrics.get(terms.metric, math.nan)
+        if math.isfinite(found) and (self.best is None or terms.better(found, self.best.value)):
+            self.best = Incumbent(trial, point.position, found)
 
 
 def _running(cluster: Cluster) -> set[str]:

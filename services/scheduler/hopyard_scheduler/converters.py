@@ -246,6 +246,7 @@ def experiment_to_proto(
         warning=quota.warning(x),
         snapshot_bytes=x.snapshots.size,
         hops=experiment_pb2.Hops(**asdict(x.hops)),
+        machine_seconds=member.machine_seconds,
     )
     if member.best is not None:
         message.best_job, message.best_position, message.best_value = member.best

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -155,7 +155,9 @@ class FrontDoor:
             if group is None:
                 await self._begin_stream(name, spec, settings, payload)
             else:
-                await self._live.apply(MemberJoined(self._live.clock(), group, name, settings, payload))
+                members = self._live.core.experiments[group].members
+                earlier = await self._earlier(group, settings, members)
+                await self._live.apply(MemberJoined(self._live.clock(), group, name, settings, payload, earlier))
         return name
 
     async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> None:
@@ -164,9 +166,11 @@ class FrontDoor:
             data = self._catalog.place(spec.data) if spec.data is not None else None
             await self._live.apply(ExperimentCreated(self._live.clock(), name, settings, payload, data, earlier))
 
-    async def _earlier(self, name: str, settings: Settings) -> tuple[EarlierTrial, ...]:
-        """What earlier experiments have trained that this one shares."""
-        return await self._plans.read(settings.plan, name) if settings.plan else ()
+    async def _earlier(
+        self, stream: str, settings: Settings, members: Collection[str] = ()
+    ) -> tuple[EarlierTrial, ...]:
+        """What earlier experiments have trained that one in a stream shares; its members are none of them."""
+        return await self._plans.read(settings.plan, stream, without=members) if settings.plan else ()
 
     def _group(self, spec: ExperimentSpec) -> str | None:
         """The live group with an experiment's `share` key; None: it begins one.

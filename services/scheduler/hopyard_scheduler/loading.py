@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,21 +79,24 @@ class PlanReader:
         self._plan = plan
         self._appstat = appstat
 
-    async def read(self, root: str, owner: str, seconds: float = SECONDS) -> tuple[EarlierTrial, ...]:
-        """What there is below a root; `owner`, the new experiment, owns the snapshots from now on, too.
+    async def read(
+        self, root: str, owner: str, seconds: float = SECONDS, without: Collection[str] = ()
+    ) -> tuple[EarlierTrial, ...]:
+        """What there is below a root, but of the experiments `without`.
 
-        Where it cannot be read in time the experiment begins without it, which the log says.
+        `owner`, the stream of the new experiment, owns the snapshots from now on, too. Where it cannot be read in time the experiment
+        begins without it, which the log says.
         """
         try:
             async with asyncio.timeout(seconds):
-                return await self._owned(await self._read(root), owner)
+                return await self._owned(await self._read(root, without), owner)
         except TimeoutError:
             _LOG.warning("the search plan could not be read within %g s: what it holds may be trained again", seconds)
         except HopyardError as error:
             _LOG.warning("the search plan cannot be read, so what it holds may be trained again: %s", error)
         return ()
 
-    async def _read(self, root: str) -> tuple[EarlierTrial, ...]:
+    async def _read(self, root: str, without: Collection[str]) -> tuple[EarlierTrial, ...]:
         nodes, read = list[_Node](), 0
         request = pb.ListPlanNodesRequest(root=root, page_size=_PAGE)
         while True:
@@ -110,6 +113,8 @@ class PlanReader:
         ways: dict[tuple[str, str], list[tuple[_Node, int]]] = {}
         for each in nodes:  # By where they begin: a trial's in their order.
             for experiment, job, end in each.references:
+                if experiment in without:
+                    continue
                 ways.setdefault((experiment, job), []).append((each, end))
         configurations: dict[str, Mapping[str, Mapping[str, Any]]] = {}
         for experiment in sorted({experiment for experiment, _ in ways}):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hopyard.policy.vocabulary import CreateJob, ForkJob
+from hopyard.policy.vocabulary import BillRun, CreateJob, ForkJob
 from hopyard_scheduler.core.events import (
     ExperimentEvent,
     JobOperated,
@@ -52,4 +52,6 @@ def _keys(keys: tuple[RunKey, ...], new: str) -> tuple[RunKey, ...]:
 def _command(command: C, old: str, new: str) -> C:
     if isinstance(command, CreateJob | ForkJob) and command.experiment == old:
         return replace(command, experiment=new)
+    if isinstance(command, BillRun):
+        return replace(command, wanted=tuple((new if name == old else name, until) for name, until in command.wanted))
     return command

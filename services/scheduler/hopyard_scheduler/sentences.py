@@ -55,7 +55,7 @@ from hopyard_scheduler.core.model import HOLD, POLICY, Run
 from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.core.preemption import DEADLINE
 from hopyard_scheduler.core.running import KILL
-from hopyard_scheduler.core.values import Settings
+from hopyard_scheduler.core.values import EarlierTrial, Settings
 from hopyard_scheduler.replaying import OBJECTION
 
 
@@ -108,6 +108,10 @@ def before_event(x: Experiment | None, event: Event) -> Before:
     )
 
 
+def _known(earlier: Sequence[EarlierTrial]) -> str:
+    return f"; {count(len(earlier), 'earlier trial')} of the same training" if earlier else ""
+
+
 def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Effect]) -> list[Part]:
     """What an event of an experiment says itself.
 
@@ -119,10 +123,10 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
     """
     match event:
         case ExperimentCreated():
-            known = f"; {count(len(event.earlier), 'earlier trial')} of the same training" if event.earlier else ""
-            return [Part("", f"the experiment was created: {_terms(event.settings)}{known}")]
+            return [Part("", f"the experiment was created: {_terms(event.settings)}{_known(event.earlier)}")]
         case MemberJoined():
-            return [Part("", f"experiment {event.member} joined the group: {_terms(event.settings)}")]
+            known = _known(event.earlier)
+            return [Part("", f"experiment {event.member} joined the group: {_terms(event.settings)}{known}")]
         case Imported():
             came = f"{count(len(event.snapshots), 'snapshot')} came along"
             return [Part("", f"the experiment was brought here from another cluster; {came}")]

@@ -13,6 +13,7 @@ from hopyard.policy.vocabulary import (
     AnswerReady,
     ApplicationStat,
     Ask,
+    BillRun,
     Call,
     Command,
     CreateJob,
@@ -135,6 +136,9 @@ def command(given: Command) -> str:
             which = f" {given.experiment}" if given.experiment else ""
             winner = f", job {given.winner} has won" if given.winner else ""
             return f"ends the experiment{which}: {given.reason}{winner}"
+        case BillRun():
+            whom = " and ".join(f"{name} up to {until}" for name, until in given.wanted) or "its own experiment"
+            return f"bills the run of job {given.job} to {whom}"
         case _:
             assert_never(given)
 

@@ -102,6 +102,7 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
         warning=printable(message.warning),
         snapshot_bytes=message.snapshot_bytes,
         hops=hops(message.hops),
+        machine_seconds=message.machine_seconds,
     )
 
 

@@ -136,6 +136,8 @@ class Experiment:
         warning: What a person should know although it goes on, in words; empty: nothing.
         snapshot_bytes: What its snapshots take.
         hops: How they moved between machines; of a group those of all its experiments.
+        machine_seconds: Time of machines that is billed to it: of its own runs, and its part of what it wants together with others of
+            its group.
         note: What its policy says of its terms, such as that there are too few jobs for its rungs; only as `create` answers it. Empty:
             nothing.
     """
@@ -160,6 +162,7 @@ class Experiment:
     warning: str = ""
     snapshot_bytes: int = 0
     hops: Hops = Hops()
+    machine_seconds: float = 0.0
     note: str = ""
 
 

@@ -12,6 +12,7 @@ from hopyard.policy.vocabulary import (
     AmendRun,
     AnswerJob,
     Ask,
+    BillRun,
     Command,
     CreateJob,
     Data,
@@ -306,6 +307,10 @@ class Cluster(abc.ABC):
         if not reason.strip():
             raise CommandError("end_experiment: say why; the reason is what people see")
         self.submit(EndExperiment(reason, winner, experiment))
+
+    def bill_run(self, job: str, wanted: Iterable[tuple[str, int]]) -> None:
+        """Says which experiments of a group want what a job's run trains, each up to a position; see `BillRun`."""
+        self.submit(BillRun(job, tuple(wanted)))
 
     def wake_at(self, at: float) -> str:
         """Asks for `on_timer` at a time; returns the ticket it will carry."""

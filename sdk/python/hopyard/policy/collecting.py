@@ -13,6 +13,7 @@ from hopyard.policy.views import CommandError
 from hopyard.policy.vocabulary import (
     AmendRun,
     AnswerJob,
+    BillRun,
     Command,
     EndExperiment,
     ForkJob,
@@ -109,7 +110,7 @@ class CollectingView(Cluster):
                 self._know_job(name, command.job)
                 if command.source not in self._sources:
                     self._know_job(name, command.source)
-            case AmendRun() | SuspendJob() | LabelJob() | Predict():
+            case AmendRun() | SuspendJob() | LabelJob() | Predict() | BillRun():
                 self._know_job(name, command.job)
             case EndExperiment() if command.winner:
                 self._know_job(name, command.winner)

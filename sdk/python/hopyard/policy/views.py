@@ -80,6 +80,8 @@ class ExperimentView:
         space: What its configurations are taken from, with its constraints, for policies that change hyperparameters; None: not
             known here, as in a simulation of recorded curves.
         partitions: How many partitions of its data there are to train on: so many units are an epoch over them. 0: it names no data.
+        plan: Experiments with the same one train equal configurations alike: the root of their search plan. Empty: it is not known,
+            as for policies without `shares`.
     """
 
     metric: str
@@ -95,6 +97,7 @@ class ExperimentView:
     running: bool = True
     space: Space | None = None
     partitions: int = 0
+    plan: str = ""
 
     def better(self, a: float, b: float) -> bool:
         """Whether `a` is better than `b`; NaN is worst, two NaNs are equal."""

@@ -488,6 +488,20 @@ class EndExperiment:
     experiment: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class BillRun:
+    """Say who wants what a job's run trains: its machine time is theirs from its next report on, in equal parts.
+
+    Attributes:
+        job: A job with a run.
+        wanted: Experiments of the group, each with the position up to which it wants it. Beyond all of them the time is that of the
+            job's own experiment, which also has all of it while nobody says anything.
+    """
+
+    job: str
+    wanted: tuple[tuple[str, int], ...] = ()
+
+
 Command = (
     ReserveMachine
     | ReleaseMachine
@@ -503,6 +517,7 @@ Command = (
     | Ask
     | WakeAt
     | EndExperiment
+    | BillRun
 )
 
 

@@ -12,6 +12,7 @@ from hopyard.policy.vocabulary import (
     Answer,
     AnswerJob,
     Ask,
+    BillRun,
     Command,
     CreateJob,
     Decision,
@@ -96,6 +97,9 @@ def command_to_proto(command: Command) -> pb.Command:
         case EndExperiment():
             end = pb.EndExperimentCommand(reason=command.reason, winner=command.winner, experiment=command.experiment)
             return pb.Command(end_experiment=end)
+        case BillRun():
+            parts = [pb.BillRunCommand.Wanted(experiment=name, until=until) for name, until in command.wanted]
+            return pb.Command(bill_run=pb.BillRunCommand(job=command.job, wanted=parts))
 
 
 def _start(command: StartJob) -> pb.StartJobCommand:
@@ -163,6 +167,9 @@ def command_from_proto(message: pb.Command) -> Command:
         case "end_experiment":
             end = message.end_experiment
             return EndExperiment(end.reason, end.winner, end.experiment)
+        case "bill_run":
+            bill = message.bill_run
+            return BillRun(bill.job, tuple((part.experiment, part.until) for part in bill.wanted))
     raise InvalidInput("command: none is set, or one that this version does not know")
 
 

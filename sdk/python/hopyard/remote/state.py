@@ -161,6 +161,7 @@ class State:
             running=not message.paused,
             space=self._space(message),
             partitions=message.partitions,
+            plan=message.plan,
         )
         (self.over.add if message.over else self.over.discard)(message.id)
 
@@ -189,7 +190,7 @@ class State:
             hyperparameters_from_proto(message.hyperparameters),
             position=reached,
             high_water=reached,
-            experiment=next(iter(self.experiments), ""),
+            experiment=message.experiment or next(iter(self.experiments), ""),
             max_position=reached,
         )
         self.earlier[message.id] = Earlier(job, points, tuple(message.snapshots))

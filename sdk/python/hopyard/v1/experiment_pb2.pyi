@@ -102,6 +102,7 @@ class Experiment(google.protobuf.message.Message):
     WARNING_FIELD_NUMBER: builtins.int
     SNAPSHOT_BYTES_FIELD_NUMBER: builtins.int
     HOPS_FIELD_NUMBER: builtins.int
+    MACHINE_SECONDS_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     """The name in the experiment file."""
@@ -137,6 +138,10 @@ class Experiment(google.protobuf.message.Message):
     """What a person should know although it goes on, in words; empty: nothing."""
     snapshot_bytes: builtins.int
     """Bytes that its snapshots take; equal contents count once."""
+    machine_seconds: builtins.float
+    """Seconds of machines that are billed to it, up to what its runs said last: of those of its own jobs, and of others of its group as far
+    as it wants what they train. Of what several want at a time each has an equal part.
+    """
     @property
     def metric(self) -> hopyard.v1.common_pb2.Metric: ...
     @property
@@ -170,9 +175,10 @@ class Experiment(google.protobuf.message.Message):
         warning: builtins.str = ...,
         snapshot_bytes: builtins.int = ...,
         hops: Global___Hops | None = ...,
+        machine_seconds: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_value", b"best_value", "hops", b"hops", "metric", b"metric"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "hops", b"hops", "id", b"id", "jobs", b"jobs", "machines", b"machines", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "snapshot_bytes", b"snapshot_bytes", "spec_json", b"spec_json", "state", b"state", "warning", b"warning"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "hops", b"hops", "id", b"id", "jobs", b"jobs", "machine_seconds", b"machine_seconds", "machines", b"machines", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "snapshot_bytes", b"snapshot_bytes", "spec_json", b"spec_json", "state", b"state", "warning", b"warning"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
 
 Global___Experiment: typing_extensions.TypeAlias = Experiment

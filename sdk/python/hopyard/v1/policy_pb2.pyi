@@ -922,8 +922,11 @@ class PolicyEarlier(google.protobuf.message.Message):
     HYPERPARAMETERS_FIELD_NUMBER: builtins.int
     POINTS_FIELD_NUMBER: builtins.int
     SNAPSHOTS_FIELD_NUMBER: builtins.int
+    EXPERIMENT_FIELD_NUMBER: builtins.int
     id: builtins.str
     """"EXPERIMENT/JOB"."""
+    experiment: builtins.str
+    """The experiment of the group that brought it; empty: the one that the group began with."""
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     @property
@@ -941,9 +944,10 @@ class PolicyEarlier(google.protobuf.message.Message):
         hyperparameters: hopyard.v1.common_pb2.Hyperparameters | None = ...,
         points: collections.abc.Iterable[Global___PolicyPoint] | None = ...,
         snapshots: collections.abc.Iterable[builtins.int] | None = ...,
+        experiment: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "id", b"id", "points", b"points", "snapshots", b"snapshots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "hyperparameters", b"hyperparameters", "id", b"id", "points", b"points", "snapshots", b"snapshots"]) -> None: ...
 
 Global___PolicyEarlier: typing_extensions.TypeAlias = PolicyEarlier
 
@@ -965,6 +969,7 @@ class PolicyExperiment(google.protobuf.message.Message):
     SPACE_JSON_FIELD_NUMBER: builtins.int
     CONSTRAINTS_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    PLAN_FIELD_NUMBER: builtins.int
     max_position: builtins.int
     """A job that reaches it is complete."""
     jobs_left: builtins.int
@@ -985,6 +990,8 @@ class PolicyExperiment(google.protobuf.message.Message):
     """The search space as an experiment file says it, as JSON; empty: not known."""
     partitions: builtins.int
     """How many partitions of its data there are to train on: so many units are an epoch over them. 0: it names no data."""
+    plan: builtins.str
+    """Experiments with the same one train equal configurations alike: the root of their search plan. Empty: not known."""
     @property
     def metric(self) -> hopyard.v1.common_pb2.Metric:
         """With its target and its kill threshold, as they are now."""
@@ -1008,9 +1015,10 @@ class PolicyExperiment(google.protobuf.message.Message):
         space_json: builtins.str = ...,
         constraints: collections.abc.Iterable[builtins.str] | None = ...,
         partitions: builtins.int = ...,
+        plan: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_end_at", b"_end_at", "end_at", b"end_at", "metric", b"metric"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_end_at", b"_end_at", "constraints", b"constraints", "end_at", b"end_at", "id", b"id", "jobs_left", b"jobs_left", "max_position", b"max_position", "metric", b"metric", "over", b"over", "partitions", b"partitions", "paused", b"paused", "seed", b"seed", "space_json", b"space_json", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_end_at", b"_end_at", "constraints", b"constraints", "end_at", b"end_at", "id", b"id", "jobs_left", b"jobs_left", "max_position", b"max_position", "metric", b"metric", "over", b"over", "partitions", b"partitions", "paused", b"paused", "plan", b"plan", "seed", b"seed", "space_json", b"space_json", "weight", b"weight"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_end_at", b"_end_at"]) -> typing.Literal["end_at"] | None: ...
 
 Global___PolicyExperiment: typing_extensions.TypeAlias = PolicyExperiment
@@ -1239,6 +1247,7 @@ class Command(google.protobuf.message.Message):
     ASK_FIELD_NUMBER: builtins.int
     WAKE_AT_FIELD_NUMBER: builtins.int
     END_EXPERIMENT_FIELD_NUMBER: builtins.int
+    BILL_RUN_FIELD_NUMBER: builtins.int
     @property
     def reserve_machine(self) -> Global___ReserveMachineCommand: ...
     @property
@@ -1267,6 +1276,8 @@ class Command(google.protobuf.message.Message):
     def wake_at(self) -> Global___WakeAtCommand: ...
     @property
     def end_experiment(self) -> Global___EndExperimentCommand: ...
+    @property
+    def bill_run(self) -> Global___BillRunCommand: ...
     def __init__(
         self,
         *,
@@ -1284,10 +1295,11 @@ class Command(google.protobuf.message.Message):
         ask: Global___AskCommand | None = ...,
         wake_at: Global___WakeAtCommand | None = ...,
         end_experiment: Global___EndExperimentCommand | None = ...,
+        bill_run: Global___BillRunCommand | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["reserve_machine", "release_machine", "create_job", "start_job", "amend_run", "suspend_job", "terminate_job", "fork_job", "answer_job", "label_job", "predict", "ask", "wake_at", "end_experiment"] | None: ...
+    def HasField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "bill_run", b"bill_run", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "bill_run", b"bill_run", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["reserve_machine", "release_machine", "create_job", "start_job", "amend_run", "suspend_job", "terminate_job", "fork_job", "answer_job", "label_job", "predict", "ask", "wake_at", "end_experiment", "bill_run"] | None: ...
 
 Global___Command: typing_extensions.TypeAlias = Command
 
@@ -1673,3 +1685,45 @@ class EndExperimentCommand(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "reason", b"reason", "winner", b"winner"]) -> None: ...
 
 Global___EndExperimentCommand: typing_extensions.TypeAlias = EndExperimentCommand
+
+@typing.final
+class BillRunCommand(google.protobuf.message.Message):
+    """Says who wants what a job's run trains: its machine time is theirs from its next report on, in equal parts."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Wanted(google.protobuf.message.Message):
+        """An experiment of the group, and the position up to which it wants it."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        EXPERIMENT_FIELD_NUMBER: builtins.int
+        UNTIL_FIELD_NUMBER: builtins.int
+        experiment: builtins.str
+        until: builtins.int
+        def __init__(
+            self,
+            *,
+            experiment: builtins.str = ...,
+            until: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "until", b"until"]) -> None: ...
+
+    JOB_FIELD_NUMBER: builtins.int
+    WANTED_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    """A job with a run."""
+    @property
+    def wanted(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BillRunCommand.Wanted]:
+        """Beyond all of them the time is that of the job's own experiment."""
+
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        wanted: collections.abc.Iterable[Global___BillRunCommand.Wanted] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "wanted", b"wanted"]) -> None: ...
+
+Global___BillRunCommand: typing_extensions.TypeAlias = BillRunCommand

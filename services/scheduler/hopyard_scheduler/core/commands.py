@@ -10,6 +10,7 @@ from hopyard.policy.vocabulary import (
     AmendRun,
     AnswerJob,
     Ask,
+    BillRun,
     Command,
     CreateJob,
     ForkJob,
@@ -25,7 +26,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
-from hopyard_scheduler.core import checks, earlier, predicting, running
+from hopyard_scheduler.core import billing, checks, earlier, predicting, running, siblings
 from hopyard_scheduler.core.checks import RefusedError
 from hopyard_scheduler.core.events import Requested
 from hopyard_scheduler.core.experiment import Experiment
@@ -69,6 +70,8 @@ def carry_out(x: Experiment, command: Command, at: float) -> None:
             _ask(x, command)
         case WakeAt():
             _wake_at(x, command)
+        case BillRun():
+            billing.bill(x, command)
 
 
 def _wake_at(x: Experiment, command: WakeAt) -> None:
@@ -189,6 +192,9 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
     if isinstance(source, Earlier):
         _answer_from_earlier(x, job, source, command)
         return
+    if source.member is not job.member:
+        _answer_from_sibling(x, job, source, command)
+        return
     if not command.completes:
         if job.high_water < command.position:
             x.set_origin(job, (source.id, command.position))
@@ -216,13 +222,24 @@ def _complete_with_its_own(x: Experiment, job: Job, command: AnswerJob) -> bool:
 
 def _answer_from_earlier(x: Experiment, job: Job, source: Earlier, command: AnswerJob) -> None:
     if not command.completes:
-        earlier.adopt(x, job, source, command.position)
+        earlier.adopt(x, job, source.reports, command.position)
         x.changed(job)
         return
     earlier.take_over(x, job, (command.source, command.position))
     x.unpin_fork(job)
     job.position = job.high_water = command.position
     x.move(job, JobState.COMPLETED, f"answered from {command.source} at {command.position}, which was trained earlier")
+
+
+def _answer_from_sibling(x: Experiment, job: Job, source: Job, command: AnswerJob) -> None:
+    if not command.completes:
+        siblings.adopt(x, job, source, command.position)
+        x.changed(job)
+        return
+    siblings.take_over(x, job, (source.id, command.position))
+    x.unpin_fork(job)
+    job.position = job.high_water = command.position
+    x.move(job, JobState.COMPLETED, f"answered from job {source.id} of {source.member.id} at {command.position}")
 
 
 def _rate(x: Experiment, job: Job) -> None:
@@ -233,8 +250,11 @@ def _rate(x: Experiment, job: Job) -> None:
 
 
 def terminate(x: Experiment, job: Job, why: str) -> None:
-    """Ends a job: a running one at its next boundary, an idle one at once, an ended one stays as it is."""
+    """Ends a job: a running one at its next boundary, an idle one at once, an ended one stays as it is and lends nothing any more."""
     if job.state.ended:
+        if job.lends:
+            job.lends = False
+            x.collect(job)
         return
     if job.run is not None and job.run.ended is None:
         running.end_run(x, job.run, RunEndReason.TERMINATED)

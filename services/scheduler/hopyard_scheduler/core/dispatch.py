@@ -32,6 +32,7 @@ from hopyard_scheduler.core import (
     preemption,
     running,
     shipping,
+    siblings,
 )
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_scheduler.core.events import (
@@ -245,10 +246,9 @@ def _policy_failed(x: Experiment, event: PolicyFailed) -> None:
 
 
 def _adopts(x: Experiment, command: AnswerJob | StartJob) -> bool:
-    """Whether a job has an earlier experiment's results by a command."""
-    if isinstance(command, AnswerJob):
-        return command.source in x.earlier
-    return command.from_snapshot is not None and command.from_snapshot[0] in x.earlier
+    """Whether a job has another experiment's results by a command."""
+    source = command.source if isinstance(command, AnswerJob) else (command.from_snapshot or ("",))[0]
+    return source in x.earlier or siblings.is_one(x, x.jobs[command.job], source)
 
 
 def _distrust(x: Experiment, at: float, error: str) -> None:

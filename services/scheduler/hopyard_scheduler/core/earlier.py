@@ -7,19 +7,20 @@ experiment beside their own one, which may end or give them up meanwhile; no lon
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from hopyard.policy.vocabulary import Report
 from hopyard_scheduler.core import learning
 from hopyard_scheduler.core.effects import ReportAccepted
 from hopyard_scheduler.core.entries import SnapshotId
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.judging import judge
-from hopyard_scheduler.core.model import Earlier, Job
+from hopyard_scheduler.core.model import Job
 
 
-def adopt(x: Experiment, job: Job, source: Earlier, position: int) -> None:
+def adopt(x: Experiment, job: Job, reports: Iterable[Report], position: int) -> None:
     """A job has an earlier training's results up to a position; those that it has itself stay as they are."""
-    for report in source.reports:
+    for report in reports:
         if job.high_water < report.position <= position:
             point = job.curve.add(report)
             value = point.metrics.get(x.settings.metric)
@@ -36,7 +37,7 @@ def take_over(x: Experiment, job: Job, source: SnapshotId) -> SnapshotId:
     """
     name, position = source
     trial = x.earlier[name]
-    adopt(x, job, trial, position)
+    adopt(x, job, trial.reports, position)
     job.high_water = max(job.high_water, position)
     if position in trial.snapshots:
         x.snapshots.take_over(job.id, trial.snapshots[position])

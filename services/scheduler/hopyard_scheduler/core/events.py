@@ -98,6 +98,7 @@ class MemberJoined:
         member: The experiment that joins.
         settings: Its own terms.
         payload: As with `ExperimentCreated`.
+        earlier: Likewise; what the group has from earlier experiments already may be among it.
     """
 
     at: float
@@ -105,6 +106,7 @@ class MemberJoined:
     member: str
     settings: Settings
     payload: Any = None
+    earlier: tuple[EarlierTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

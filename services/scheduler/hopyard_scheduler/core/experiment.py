@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import takewhile
 
 from hopyard.policy.vocabulary import (
@@ -59,7 +60,7 @@ class Experiment:
         self.now = created.at
         self.data = Catalog(created.data) if created.data is not None else None
 
-        self.earlier = earlier_of(created.earlier)
+        self.earlier = earlier_of(created.earlier, created.experiment)
         self.jobs: dict[str, Job] = {}
         self.touched = Recent()  # Jobs; live ones change without being named here.
         self.states: dict[JobState, int] = {}
@@ -238,7 +239,14 @@ class Experiment:
     # ------------------------------------------------------------------------------------------------------ operations
 
     def add(self, event: MemberJoined) -> Member:
-        """Another experiment joins."""
+        """Another experiment joins, and brings what earlier ones have trained that it shares."""
+        for name, trial in earlier_of(event.earlier, event.member).items():
+            known = self.earlier.get(name)
+            if known is None or known.high_water <= trial.high_water:
+                self.earlier[name] = (
+                    trial if known is None else replace(trial, snapshots={**known.snapshots, **trial.snapshots})
+                )
+                self.snapshots.lend(info.sha256 for info in trial.snapshots.values())
         member = self.members[event.member] = Member(event.member, event.settings, event.payload, event.at)
         return member
 
@@ -334,11 +342,21 @@ class Experiment:
     def asked(self, job: Job) -> set[int]:
         """Positions of a job that the policy may still fork from: it asked for them, and has not terminated the job."""
         over = (self.phase is Phase.ENDING or self.phase.over) and not job.member.out_of_time
-        if over or job.state is JobState.TERMINATED:
+        if over or (job.state is JobState.TERMINATED and not self.lends(job)):
             return set()
         if self.settings.forks_newest:
             return set([position for position in self.snapshots.positions(job.id) if position in job.asked][-1:])
         return job.asked
+
+    def lends(self, job: Job) -> bool:
+        """Whether others of the group may still go on from what a job has saved whose experiment has ended."""
+        return job.lends and bool(self.alike(job.member))
+
+    def alike(self, member: Member) -> list[Member]:
+        """The other experiments of the group that train alike and have not come to their ends."""
+        plan = member.settings.plan
+        others = (m for m in self.members.values() if m is not member and m.settings.plan == plan)
+        return [m for m in others if plan and not (m.phase.over or m.phase is Phase.ENDING)]
 
     def _spared(self, job: Job) -> set[int]:
         """Positions at which a job's snapshots are kept beside what its terms say.
@@ -351,6 +369,7 @@ class Experiment:
     def collect(self, job: Job) -> None:
         """Drops the snapshots of a job that nobody needs."""
         wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.member.best or ("",))[0] == job.id
+        wanted = wanted or self.lends(job)
         self.tidied = True
         if self.snapshots.least(job.id) and wanted:
             return

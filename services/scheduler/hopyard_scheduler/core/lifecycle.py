@@ -211,15 +211,24 @@ def _enter_end(x: Experiment, member: Member, phase: Phase, reason: str, at: flo
 
 
 def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
-    """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone."""
+    """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone.
+
+    What they have trained is saved first if others of the group train alike: they may go on from there.
+    """
+    alike = x.alike(member)
     _enter_end(x, member, phase, reason, at, winner.id if winner is not None else "")
     for run in runs_of(x, member):
         keep = winner is not None and run.job == winner.id
         if keep and run.mode is not RunMode.TRAIN:
             continue  # It ends by itself, and has nothing to save.
-        running.end_run(x, run, RunEndReason.SUSPENDED if keep else RunEndReason.TERMINATED)
+        lends = bool(alike) and run.mode is RunMode.TRAIN
+        x.jobs[run.job].lends = lends
+        running.end_run(x, run, RunEndReason.SUSPENDED if keep or lends else RunEndReason.TERMINATED)
+        if lends and running.kill_timer(run) not in x.timers:
+            x.set_timer(running.kill_timer(run), at + x.settings.kill_after)
     for job in list(x.open.values()):
         if job.member is member and job.run is None and job is not winner:
+            job.lends = bool(alike)
             x.move(job, JobState.TERMINATED, reason)
 
 
@@ -323,13 +332,14 @@ def _wind_up(x: Experiment, member: Member) -> None:
             job.position = job.high_water  # Also where a program without snapshots would begin again.
             x.move(job, JobState.COMPLETED, "reached the target" if reached else reason)
     for job in jobs:
-        if phase is not Phase.COMPLETED and not job.state.ended:
+        if (phase is not Phase.COMPLETED or job.lends) and not job.state.ended:
             x.move(job, JobState.TERMINATED, reason)
         elif member.out_of_time:  # Nobody will answer.
             predicting.withdraw(x, job)
-    # The last one of a group leaves nobody who may fork from the others' jobs. Only what was asked for is needed no more by that.
-    for job in x.jobs.values() if x.phase is Phase.ENDING else jobs:
-        if job.asked:
+    # The last one of a group, or of those that train alike, leaves nobody who may go on from the others' jobs. Only what was asked
+    # for, and what was lent, is needed no more by that.
+    for job in x.jobs.values() if x.phase is Phase.ENDING or member.settings.plan else jobs:
+        if job.asked or job.lends:
             x.collect(job)
     for job in jobs:
         if x.for_others(job):  # What was dropped before them makes them dearer.

@@ -59,6 +59,7 @@ class Member:
         deferred: Changes of its terms that wait for its end.
         withheld: Idle jobs that wait for it to be resumed, in the order in which they waited.
         states: Its jobs by state.
+        machine_seconds: Time of machines that was billed to it, up to what its runs said last.
     """
 
     id: str
@@ -83,6 +84,7 @@ class Member:
     deferred: list[Updated] = field(default_factory=list)
     withheld: dict[str, None] = field(default_factory=dict)
     states: dict[JobState, int] = field(default_factory=dict)
+    machine_seconds: float = 0.0
 
     @property
     def running(self) -> bool:

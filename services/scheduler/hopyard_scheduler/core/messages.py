@@ -14,7 +14,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import hops, learning, lifecycle, losses, running
+from hopyard_scheduler.core import billing, hops, learning, lifecycle, losses, running
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -72,6 +72,7 @@ def take(x: Experiment, event: RunMessage) -> None:
         case _ if event.rank != 0:
             pass  # Only rank 0 speaks for the run.
         case Reports():
+            billing.reported(x, run, body.reports, event.at)
             for report in body.reports:
                 _report(x, job, run, report, event.at)
         case Amended():
@@ -281,6 +282,7 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
     """All processes are gone: the lease ends, the job goes where the end leads it, the policy is told."""
     ended = run.ended
     assert ended is not None
+    billing.over(x, run, at)
     del x.live[job.id]
     job.run = None
     x.set_timer(running.kill_timer(run), None)

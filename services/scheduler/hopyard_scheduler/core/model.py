@@ -89,6 +89,8 @@ class Run:
         ending: Why it shall end; None while it shall go on.
         ended: Rank 0's last word.
         amends: Amendments under way: ticket to (until, save points).
+        accounted: Up to when its machines' time was billed.
+        wanted: Experiments that want what it trains, each up to a position; none: its own.
     """
 
     job: str
@@ -111,6 +113,8 @@ class Run:
     ending: RunEndReason | None = None
     ended: Ended | None = None
     amends: dict[str, tuple[int | None, tuple[int, ...]]] = field(default_factory=dict)
+    accounted: float = 0.0
+    wanted: tuple[tuple[str, int], ...] = ()
 
     @property
     def holder(self) -> str:
@@ -154,6 +158,7 @@ class Job:
         predictions: Tickets of questions about its curve that are not answered.
         asked: Positions at which the policy asked for a snapshot: it may want to fork there.
         held: Whether a person has paused it: it is HELD, or will be when its run has left.
+        lends: Whether it ended with its experiment only, while others of the group train alike: they may go on from what it saved.
         limit: Where it is complete if that is its own; None: where all jobs of its experiment are.
     """
 
@@ -179,6 +184,7 @@ class Job:
     predictions: dict[str, None] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     held: bool = False
+    lends: bool = False
     limit: int | None = None
     failures: int = 0
     losses: int = 0
@@ -214,12 +220,13 @@ class Job:
 class Earlier:
     """What an earlier experiment has trained of a configuration: all its reports, by position, one at the least.
 
-    `snapshots` are those that jobs may start from, by position.
+    `snapshots` are those that jobs may start from, by position; `member` is the experiment that brought it.
     """
 
     hyperparameters: Hyperparameters
     reports: tuple[Report, ...]
     snapshots: dict[int, SnapshotInfo] = field(default_factory=dict)
+    member: str = ""
 
     @property
     def high_water(self) -> int:
@@ -227,15 +234,15 @@ class Earlier:
         return self.reports[-1].position
 
 
-def earlier_of(trials: Iterable[EarlierTrial]) -> dict[str, Earlier]:
-    """By name, each with the reports that it has in common with one before it."""
+def earlier_of(trials: Iterable[EarlierTrial], member: str = "") -> dict[str, Earlier]:
+    """What an experiment brings, by name, each with the reports that it has in common with one before it."""
     found: dict[str, Earlier] = {}
     for trial in trials:
         before = found[trial.after[0]].reports if trial.after is not None else ()
         until = trial.after[1] if trial.after is not None else 0
         reports = (*(report for report in before if report.position <= until), *trial.reports)
         saved = {snapshot.position: snapshot for snapshot in trial.snapshots}
-        found[trial.name] = Earlier(trial.hyperparameters, reports, saved)
+        found[trial.name] = Earlier(trial.hyperparameters, reports, saved, member)
     return found
 
 

@@ -14,7 +14,7 @@ from hopyard.policy.vocabulary import (
     RunMode,
     StartJob,
 )
-from hopyard_scheduler.core import checks, earlier
+from hopyard_scheduler.core import checks, earlier, siblings
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.checks import NotYetError, RefusedError
 from hopyard_scheduler.core.curve import same_metrics
@@ -55,6 +55,10 @@ def start(x: Experiment, command: StartJob) -> None:
         why += f" from position {source[1]}, to which {source[0]} was trained earlier"
         source = earlier.take_over(x, job, source)
         entry = x.snapshots.get(*source)
+    elif source is not None and siblings.is_one(x, job, source[0]) and not job.copied:
+        why += f" from position {source[1]}, which job {source[0]} has saved"
+        source = siblings.take_over(x, job, source)
+        entry = x.snapshots.get(*source)
     job.attempt += 1
     ranks = []
     for index, machine in enumerate(machines):
@@ -76,6 +80,7 @@ def start(x: Experiment, command: StartJob) -> None:
         completes=training and not job.terms.ends_jobs and until == job.max_position,
         parts=command.parts,
         model=entry.info.sha256 if entry is not None else "",
+        accounted=x.now,
     )
     run.position = start
     job.run = x.live[job.id] = run

@@ -154,6 +154,28 @@ class SnapshotBook:
             pins = self._lost_pins.pop((job, info.position), set())
             self._add(Entry(job, info, stored=True, pins=pins))
 
+    def copy(self, job: str, source: Entry) -> Entry | None:
+        """A job has another's snapshot as its own, too, unless it has one there that can be loaded.
+
+        Answers its own if it is new and neither in the store nor held back: somebody must bring it there.
+        """
+        known = self.get(job, source.info.position)
+        if known is not None and known.available:
+            return None
+        if known is not None:
+            self.remove(known)
+            self.released(known)
+        pins = self._lost_pins.pop((job, source.info.position), set())
+        own = self._add(Entry(job, source.info, set(source.nodes), source.stored, pins, by_order=source.by_order))
+        own.held_back = own.by_order and not own.stored
+        self._note(own)
+        return own if own.settled and not own.stored and not own.held_back else None
+
+    def lend(self, hashes: Iterable[str]) -> None:
+        """Further snapshots of earlier experiments are lent."""
+        for sha256 in hashes:
+            self._lent.setdefault(sha256, set())
+
     def end_loans(self, hashes: Iterable[str]) -> list[Dropped]:
         """These are lent no more. What jobs have taken over of them stays theirs."""
         ended = [(sha256, self._lent.pop(sha256)) for sha256 in dict.fromkeys(hashes) if sha256 in self._lent]

@@ -88,6 +88,7 @@ class JobViews:
             running=running,
             space=self.space(member),
             partitions=partitions,
+            plan=settings.plan,
         )
         self._terms[member.id] = (settings, view)
         return view
@@ -206,7 +207,6 @@ class CoreView(CollectingView):
     @property
     @override
     def earlier(self) -> Mapping[str, JobView]:
-        founder = self._x.founder.id
         return {
             name: JobView(
                 name,
@@ -214,7 +214,7 @@ class CoreView(CollectingView):
                 one.hyperparameters,
                 position=one.high_water,
                 high_water=one.high_water,
-                experiment=founder,
+                experiment=one.member,
                 max_position=one.high_water,
             )
             for name, one in self._x.earlier.items()

@@ -137,7 +137,9 @@ class Changes:
                     pb.PolicyPoint(position=r.position, metrics=r.metrics, seconds=r.seconds) for r in one.reports
                 ]
                 values = hyperparameters_to_proto(one.hyperparameters)
-                told = pb.PolicyEarlier(id=name, hyperparameters=values, points=points, snapshots=saved)
+                told = pb.PolicyEarlier(
+                    id=name, hyperparameters=values, points=points, snapshots=saved, experiment=one.member
+                )
                 yield pb.StateChange(earlier=told)
 
     def _candidates(self, x: Experiment) -> list[str]:
@@ -196,6 +198,7 @@ def terms_to_proto(terms: ExperimentView, *, over: bool = False) -> pb.PolicyExp
         end_at=terms.end_at,
         over=over,
         partitions=terms.partitions,
+        plan=terms.plan,
     )
 
 
@@ -214,6 +217,7 @@ def _terms_of(member: Member, partitions: int) -> ExperimentView:
         weight=settings.weight,
         running=member.running,
         partitions=partitions,
+        plan=settings.plan,
     )
 
 

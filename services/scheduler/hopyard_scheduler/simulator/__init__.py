@@ -2,6 +2,7 @@
 
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
 from hopyard_scheduler.simulator.foresight import Foreseen
+from hopyard_scheduler.simulator.group import Joining, MemberResult
 from hopyard_scheduler.simulator.measuring import Result, RunInterval
 from hopyard_scheduler.simulator.partitions import Partitions
 from hopyard_scheduler.simulator.simulate import simulate
@@ -14,7 +15,9 @@ __all__ = [
     "Faults",
     "Fleet",
     "Foreseen",
+    "Joining",
     "Lesson",
+    "MemberResult",
     "Partitions",
     "Result",
     "RunInterval",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,10 +26,11 @@ from hopyard_scheduler.core.values import PlacedData, Settings
 from hopyard_scheduler.policies import new_policy, policy_class, review
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
 from hopyard_scheduler.simulator.foresight import Foreseen, Predictions
+from hopyard_scheduler.simulator.group import Joining, arrivals, results
 from hopyard_scheduler.simulator.measuring import POOLS, Result
 from hopyard_scheduler.simulator.partitions import PartitionedWorkload, Partitions
 from hopyard_scheduler.simulator.workload import Workload
-from hopyard_scheduler.simulator.world import World
+from hopyard_scheduler.simulator.world import NAME, World
 
 TERMS: Final[Mapping[str, tuple[type, float]]] = {
     "kill_threshold": (float, -math.inf),
@@ -72,6 +74,7 @@ def simulate(
     data: Partitions | None = None,
     details: bool = False,
     speedup: Callable[[int], float] = float,
+    group: Sequence[Joining] = (),
     watch: Callable[[World], None] | None = None,
 ) -> Result:
     """Runs a whole search in virtual time, with the core and the policy of a live one. The same arguments give the same result.
@@ -100,6 +103,7 @@ def simulate(
             and jobs are complete after as many times as many.
         details: Keep every run, report and label in the result, and what the policy thought of jobs.
         speedup: How many times as fast as one machine so many together train a job (> 0); by default as many.
+        group: Further experiments, which join this one: one policy, one set of machines (not with a generator).
         watch: Called now and then while it goes on.
 
     Raises:
@@ -124,6 +128,8 @@ def simulate(
         workload = PartitionedWorkload(workload, data.train)
     configurations = workload.configurations(order_seed) if generator is None else ()
     most = jobs if jobs is not None else len(configurations)
+    if group and generator is not None:
+        raise InvalidInput("group: its experiments have the configurations that are given, so leave out the generator")
     if jobs is None and generator is not None:
         raise InvalidInput("how many jobs: with a generator, `jobs` must be given")
     if most < 1:
@@ -151,6 +157,7 @@ def simulate(
         whole=True,
         evaluates=made.evaluates,
         ship_every=made.ship_every,
+        plan=NAME if made.shares else "",
         requests=serves_requests(made),
         generator_reads=generator.reads if generator is not None else "nothing",
         space=space.to_dict() if space is not None else None,
@@ -159,7 +166,8 @@ def simulate(
     settings = replace(settings, **terms)
     note = _reviewed(policy, name, given, settings, space, placed)
     seen = foreseen if foreseen is not None else Foreseen()
-    questions = _Questions(configurations, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))
+    proposed = {NAME: configurations, **{f"{NAME}-{number}": one.configurations for number, one in enumerate(group, 2)}}
+    questions = _Questions(proposed, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))
     world = World(
         workload,
         made,
@@ -173,6 +181,7 @@ def simulate(
         details=details,
         data=placed,
         speedup=speedup,
+        arrivals=list(arrivals(NAME, settings, group)),
     )
     questions.world = world
     for _ in world.run():
@@ -246,18 +255,24 @@ def _result(
         curves=measure.curves if measure.details else None,
         labels=measure.labels if measure.details else None,
         confidences=measure.confidences if measure.details else None,
+        experiments=results(x) if len(x.members) > 1 else None,
     )
 
 
 class _Questions:
     """Answers what the core asks of the outside: configurations, predictions, what solvers are for."""
 
-    def __init__(self, configurations: Any, generator: Generator | None, predictions: Predictions) -> None:
+    def __init__(
+        self,
+        configurations: Mapping[str, Sequence[Mapping[str, Any]]],
+        generator: Generator | None,
+        predictions: Predictions,
+    ) -> None:
         self._configurations = configurations
         self._predictions = predictions
         self._generator = generator
         self._solvers: dict[str, Solver] = {}
-        self._proposed = 0
+        self._proposed: Counter[str] = Counter()
         self._told = 0
         self.asked = 0
         self.failed = 0
@@ -288,9 +303,11 @@ class _Questions:
         return solved(question.kind, self._solvers[question.kind], payload, question.seconds)
 
     def _configuration(self, question: AskOutside) -> Mapping[str, Any] | None:
-        ordinal, self._proposed = self._proposed, self._proposed + 1
+        ordinal = self._proposed[question.member]
+        self._proposed[question.member] += 1
         if self._generator is None:
-            return self._configurations[ordinal] if ordinal < len(self._configurations) else None
+            mine = self._configurations[question.member]
+            return mine[ordinal] if ordinal < len(mine) else None
         assert self.world is not None
         calls = self.world.experiment.members[question.member].generator_calls
         for call in calls[self._told : question.payload["after"]]:

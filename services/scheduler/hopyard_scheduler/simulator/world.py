@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,15 @@ from hopyard_scheduler.core.effects import (
     UpCall,
     Welcome,
 )
-from hopyard_scheduler.core.events import Answered, DataChanged, Event, ExperimentCreated, PolicyFailed, TimerElapsed
+from hopyard_scheduler.core.events import (
+    Answered,
+    DataChanged,
+    Event,
+    ExperimentCreated,
+    MemberJoined,
+    PolicyFailed,
+    TimerElapsed,
+)
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.predicting import PREDICT
@@ -62,6 +70,7 @@ class World:
         details: bool = False,
         data: PlacedData | None = None,
         speedup: Callable[[int], float] = float,
+        arrivals: Sequence[tuple[float, Event]] = (),
     ) -> None:
         self.workload = workload
         self.costs = costs
@@ -76,6 +85,8 @@ class World:
         self.events = 0
         self._settings = settings
         self._data = data
+        self._arrivals = arrivals
+        self._to_join = sum(isinstance(event, MemberJoined) for _, event in arrivals)
         self._host = PolicyHost(policy, recorded=False)
         self._answer = answer
         self._pending: deque[Event] = deque()
@@ -111,13 +122,15 @@ class World:
         """
         self.measure.machines_changed(0.0, sum(agent.machines for agent in self._agents.values()))
         self.handle(ExperimentCreated(0.0, NAME, self._settings, data=self._data))
+        for at, event in self._arrivals:
+            self.timeline.at(at, self._pending.append, event)
         for agent in self._agents.values():
             agent.join()
         step, pending = self.timeline.step, self._pending
         while True:
             while pending:
                 self.handle(pending.popleft())
-            if self.experiment.phase.over:
+            if self.experiment.phase.over and len(self.experiment.members) > self._to_join:
                 return
             if not step():
                 waits = Waiting(self.experiment, self.core.cluster, self.timeline.now).experiment(

@@ -13,6 +13,7 @@ from hopyard.policy.vocabulary import (
     AnswerJob,
     AnswerReady,
     Ask,
+    BillRun,
     Call,
     Command,
     CreateJob,
@@ -103,6 +104,8 @@ class Commands(Running):
             case WakeAt():
                 self._timers.add(command.ticket)
                 self._after(max(command.at - self.now, 0.0), self._fired, command.ticket)
+            case BillRun():
+                pass  # There is one experiment here, and it pays for all.
             case EndExperiment():
                 self.over = command.reason
 

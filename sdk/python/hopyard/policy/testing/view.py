@@ -15,6 +15,7 @@ from hopyard.policy.vocabulary import (
     AmendRun,
     AnswerJob,
     Ask,
+    BillRun,
     Call,
     Command,
     CreateJob,
@@ -201,6 +202,10 @@ class UpCallView(Cluster):
             case EndExperiment(_, winner):
                 won = not winner or self._known(command, winner).high_water > 0
                 self._demand(command, won, f"job {winner!r} has reported nothing, so it cannot have won")
+            case BillRun():
+                self._state(command, command.job, "running", self._states_of(command.job).live)
+                for name, _ in command.wanted:
+                    self._demand(command, name in self.experiments, f"there is no experiment {name!r}")
             case Ask(_, _, _, seconds):
                 self._demand(command, 0 < seconds <= MOST_SECONDS, f"a solver cannot think for {seconds:g} s")
         self.commands.append(command)

@@ -1,0 +1,120 @@
+"""The cluster as one experiment of a group would see it alone: its own terms, jobs and best result."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from typing_extensions import override
+
+from hopyard.policy import Cluster, CurvePoint, ExperimentView, Incumbent, JobState, JobView, MachineView
+from hopyard.policy.vocabulary import Command, CreateJob, EndExperiment, ForkJob
+
+
+class MemberView(Cluster):
+    """What is created and ended on it is its experiment's. Machines are those of the group.
+
+    Args:
+        cluster: The real cluster.
+        member: The experiment.
+        made: Its jobs, in order of creation, and perhaps some that are not there.
+        best: Its best result.
+    """
+
+    def __init__(self, cluster: Cluster, member: str, made: Collection[str], best: Incumbent | None) -> None:
+        self._cluster, self._member, self._best = cluster, member, best
+        self._jobs = _Own(cluster.jobs, made)
+        self._states: Counter[JobState] | None = None
+
+    @property
+    @override
+    def now(self) -> float:
+        return self._cluster.now
+
+    @property
+    @override
+    def rng(self) -> random.Random:
+        return self._cluster.rng
+
+    @property
+    @override
+    def experiment(self) -> ExperimentView:
+        return self._cluster.experiments[self._member]
+
+    @property
+    @override
+    def share(self) -> int:
+        return self._cluster.share
+
+    @property
+    @override
+    def jobs(self) -> Mapping[str, JobView]:
+        return self._jobs
+
+    @property
+    @override
+    def machines(self) -> Mapping[str, MachineView]:
+        return self._cluster.machines
+
+    @override
+    def idle_machines(self) -> Sequence[MachineView]:
+        return self._cluster.idle_machines()
+
+    @override
+    def idle_jobs(self) -> Sequence[JobView]:
+        return [job for job in self._cluster.idle_jobs() if job.id in self._jobs]
+
+    @override
+    def count(self, *states: JobState) -> int:
+        if self._states is None:
+            self._states = Counter(job.state for job in self._jobs.values())
+        return sum(self._states[state] for state in states)
+
+    @override
+    def curve(self, job: str) -> Sequence[CurvePoint]:
+        return self._cluster.curve(job)
+
+    @override
+    def snapshots(self, job: str) -> Sequence[int]:
+        return self._cluster.snapshots(job)
+
+    @property
+    @override
+    def incumbent(self) -> Incumbent | None:
+        return self._best
+
+    @override
+    def new_job_id(self) -> str:
+        return self._cluster.new_job_id()
+
+    @override
+    def new_ticket(self) -> str:
+        return self._cluster.new_ticket()
+
+    @override
+    def submit(self, command: Command) -> None:
+        if isinstance(command, CreateJob | ForkJob | EndExperiment):
+            command = replace(command, experiment=self._member)
+        self._cluster.submit(command)
+
+
+class _Own(Mapping[str, JobView]):
+    def __init__(self, jobs: Mapping[str, JobView], made: Collection[str]) -> None:
+        self._all = jobs
+        self._own = dict.fromkeys(job for job in made if job in jobs)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own)
+
+    def __contains__(self, job: object) -> bool:
+        return job in self._own
+
+    def __getitem__(self, job: str) -> JobView:
+        if job not in self._own:
+            raise KeyError(job)
+        return self._all[job]

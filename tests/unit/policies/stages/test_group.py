@@ -1,0 +1,154 @@
+"""Experiments of a group that search at the same time: what they have in common is trained once, and each decides for itself."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Joining, Result, simulate
+
+from .searches import Configuration, prefix, random_space, steps, value
+
+LENGTH = 10
+FIRST = ({"lr": steps([4], [0.1, 0.2])}, {"lr": steps([6], [0.1, 0.2])})
+SECOND = ({"lr": steps([6], [0.1, 0.2])}, {"lr": steps([8], [0.1, 0.3])})
+"""The first of these is the second of the others; the other one is like it up to 6. Alone they have 16 and 14 positions, together 20."""
+
+A, B = "simulation", "simulation-2"
+
+
+def group(*others: Joining, slots: int = 2, first: tuple[Configuration, ...] = FIRST, **rest: Any) -> Result:
+    """Searches a space together with others."""
+    workload = CurveWorkload(value, first, LENGTH)
+    return simulate(workload, "stage_tree", slots=slots, group=others, details=True, **rest)
+
+
+def bills(result: Result) -> list[float]:
+    """What each experiment pays; together it is what the machines were busy for."""
+    assert result.experiments is not None
+    found = [one.machine_seconds for one in result.experiments.values()]
+    assert sum(found) == pytest.approx(result.job_seconds)
+    return found
+
+
+def test_two_grids_that_overlap_train_the_union_of_their_positions() -> None:
+    result = group(Joining(SECOND))
+    assert result.iterations == 20
+    assert result.states == dict.fromkeys("1234", "COMPLETED")
+
+
+def test_another_bundle_data_set_or_seed_never_matches() -> None:
+    assert group(Joining(SECOND, alike=False)).iterations == 16 + 14
+
+
+def test_who_joins_later_does_not_train_what_is_there() -> None:
+    """At 14 seconds the only machine is at the second trial, which is what the other experiment wants."""
+    result = group(Joining(SECOND[:1], at=14.0), slots=1)
+    assert result.iterations == 16
+    assert result.runs is not None
+    assert {run.job for run in result.runs} == {"1", "2"}
+    assert result.curves is not None
+    assert [position for _, position, _ in result.curves["3"]] == list(range(1, LENGTH + 1))
+
+
+def test_a_shared_stage_is_billed_in_equal_parts_and_the_rest_to_whoever_wants_it() -> None:
+    """0-4 is wanted by both (2 seconds each), 4-10 by the first one, 4-10 of the other trial by both, 6-10 by the second one."""
+    assert bills(group(Joining(SECOND), slots=3)) == pytest.approx([2 + 6 + 3, 2 + 3 + 4])
+
+
+def test_what_was_trained_before_it_joined_costs_it_nothing() -> None:
+    """On one machine the first trial is done at 10, and the other one's way from 4 to 10 at 16."""
+    paid = bills(group(Joining(SECOND[:1], at=12.5), slots=1))
+    assert paid == pytest.approx([10 + 2 + 2, 2])  # The unit under way when it joins is billed when it is reported.
+
+
+@pytest.mark.parametrize("at", [0.5, 2.5, 5.5, 7.5])
+def test_only_what_the_stopped_one_wanted_ceases(at: float) -> None:
+    result = group(Joining(SECOND, stopped=at), slots=3)
+    assert result.states is not None
+    assert [result.states[job] for job in "1234"] == ["COMPLETED", "COMPLETED", "TERMINATED", "TERMINATED"]
+    alone = {(p, prefix(one, p)) for one in FIRST for p in range(1, LENGTH + 1)}
+    assert len(alone) <= result.iterations <= len(alone) + max(0, at - 5)
+    bills(result)
+
+
+@pytest.mark.parametrize("at", [2.5, 5.5, 7.5])
+def test_what_a_stopped_experiments_run_has_trained_is_not_trained_again(at: float) -> None:
+    """The first one is on the only machine with its one trial, which the second one wants, too."""
+    result = group(Joining(FIRST[:1]), Joining(FIRST[1:], at=0.1, stopped=at), slots=1, first=FIRST[1:])
+    assert result.iterations == 16
+    whole = group(Joining(SECOND[1:], stopped=at), slots=1, first=SECOND[1:])
+    assert whole.iterations == LENGTH
+
+
+def test_each_has_its_own_end() -> None:
+    top = max(value(FIRST[1], p) for p in range(1, 11))
+    result = group(Joining(SECOND[:1], target=top), slots=1)
+    assert result.experiments is not None
+    assert "reached the target" in result.experiments[B].reason
+    assert result.experiments[A].reason == "all jobs ended"
+    assert result.experiments[B].best == top
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([None, "sha", "asha", "median"]))
+def test_each_one_decides_as_alone(seed: int, tuner: str | None) -> None:
+    """With a machine for each trial: the same trials come as far, and what any of them has passed is trained once."""
+    rng = random.Random(seed)
+    spaces = [random_space(rng, rng.randint(1, 6), 8) for _ in range(3)]
+    costs = Costs(snapshot=rng.choice((0, 0.01)), resume=rng.choice((0, 0.02)))
+    parameters = {"tuner": tuner} if tuner else {}
+    workload = CurveWorkload(value, spaces[0], 8)
+    together = simulate(
+        workload,
+        "stage_tree",
+        slots=rng.randint(1, 20),
+        group=[Joining(space) for space in spaces[1:]],
+        costs=costs,
+        parameters=parameters,
+        details=True,
+    )
+    assert together.experiments is not None
+    assert together.curves is not None
+    trained: set[object] = set()
+    for space, member in zip(spaces, together.experiments.values(), strict=True):
+        alone = simulate(
+            CurveWorkload(value, space, 8), "stage_tree", slots=20, costs=costs, parameters=parameters, details=True
+        )
+        assert alone.curves is not None
+        if tuner in (None, "sha"):  # Others decide by what has come so far.
+            assert member.best == alone.best
+        for job, configuration in zip(member.jobs, space, strict=False):
+            reports = together.curves.get(job, [])
+            assert all(found == value(configuration, int(p or 0)) for _, p, found in reports)
+            trained |= {(p, prefix(configuration, int(p or 0))) for _, p, _ in reports}
+    assert together.iterations == len(trained)
+    bills(together)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6))
+def test_lost_runs_and_stops_cost_what_was_not_saved(seed: int) -> None:
+    rng = random.Random(seed)
+    spaces = [random_space(rng, 4, 8) for _ in range(2)]
+    result = simulate(
+        CurveWorkload(value, spaces[0], 8),
+        "stage_tree",
+        slots=3,
+        group=[Joining(spaces[1], at=rng.uniform(0, 10), stopped=rng.choice((None, 12.0)))],
+        faults=Faults(drop=0.05),
+        parameters={"max_losses": 1000},
+        seed=seed,
+        details=True,
+    )
+    assert result.runs is not None
+    assert result.experiments is not None
+    assert result.experiments[A].reason == "all jobs ended"
+    lost = sum(run.trained for run in result.runs if run.reason == "LOST")
+    whole = {(p, prefix(one, p)) for space in spaces for one in space for p in range(1, 9)}
+    assert result.iterations <= len(whole) + lost + 8 * 4  # What joins late may have been passed unsaved.
+    bills(result)

@@ -292,8 +292,10 @@ class CoreView(CollectingView):
         if found is None:
             raise CommandError(f"snapshots: there is no job {job!r}")
         own = self._x.snapshots.positions(job)
+        if own:
+            return own
         source = self._x.source_of(found)
-        return own if own or source is None else [source[1]]
+        return [source[1]] if source is not None else []
 
     @property
     @override

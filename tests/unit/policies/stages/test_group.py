@@ -16,7 +16,7 @@ from .searches import Configuration, prefix, random_space, steps, value
 LENGTH = 10
 FIRST = ({"lr": steps([4], [0.1, 0.2])}, {"lr": steps([6], [0.1, 0.2])})
 SECOND = ({"lr": steps([6], [0.1, 0.2])}, {"lr": steps([8], [0.1, 0.3])})
-"""The first of these is the second of the others; the other one is like it up to 6. Alone they have 16 and 14 positions, together 20."""
+"""The first is the second of the others; the other is like it up to 6. Alone they have 16 and 14 positions, together 20."""
 
 A, B = "simulation", "simulation-2"
 

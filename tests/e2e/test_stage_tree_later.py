@@ -39,10 +39,17 @@ async def test_a_trial_that_parts_from_an_earlier_one_half_way_goes_on_from_its_
     data, log = tmp_path / "data", tmp_path / "log"
     file = branching_file(tmp_path / "code", log, space=rates((18, 0.004), (26, 0.004)), snapshot={"every": 100})
     with Client.local(data, slots=2) as client:
-        run(client, file)
+        one = run(client, file)
+        # Where the second one branched off, which the first one passed.
+        passed = next(job for job in client.jobs(one) if not job.parent)
+        times = [s.report.seconds for s in client.statistics(one, passed.id) if s.report.position <= 18]
+        assert len(times) == 18
     first = trained(log)
     assert sorted(run.positions for run in first) == [tuple(range(1, 37)), tuple(range(19, 37))]
-    kills.command("gc", "--older-than", "1s", "--data", str(data))
+    got = json.loads(kills.command("gc", "--older-than", "1s", "--data", str(data), "--json"))
+    assert [(each["experiment"], each["count"], each["given_up"]) for each in got["kept"]] == [(one.id, 1, False)]
+    assert got["seconds_again"] == pytest.approx(sum(times))
+    assert (got["kept_bytes"] > 0, got["given_up_seconds"]) == (True, 0)
     spec = yaml.safe_load(file.read_text())
     second = file.with_name("second.yaml")
     second.write_text(yaml.safe_dump({**spec, "space": rates((18, 0.001), (22, 0.001), (26, 0.004))}))
@@ -62,3 +69,13 @@ async def test_a_trial_that_parts_from_an_earlier_one_half_way_goes_on_from_its_
         (found,) = saved[job.id].glob("**/torch.pt")
         assert differing(read_state(found), read_state(expected)) == [], job.id
     assert json.loads(kills.command("replay", later.id, "--data", str(data), "--json"))["decisions_equal"] is True
+    # What nobody but a third search would go on from can be had back by training again.
+    got = json.loads(kills.command("gc", "--for-later", "--older-than", "0.01", "--data", str(data), "--json"))
+    assert [(each["experiment"], each["count"], each["given_up"]) for each in got["kept"]] == [(one.id, 1, True)]
+    assert got["given_up_seconds"] == got["seconds_again"] == pytest.approx(sum(times))
+    (freed,) = (each for each in got["found"] if "kept for later" in each["kind"])
+    assert 0 < freed["size_bytes"] <= got["kept_bytes"]
+    got = json.loads(
+        kills.command("gc", "--for-later", "--dry-run", "--older-than", "0.01", "--data", str(data), "--json")
+    )
+    assert (got["kept"], got["found"]) == ([], [])

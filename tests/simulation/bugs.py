@@ -13,6 +13,7 @@ from hopyard_scheduler.core import (
     Core,
     checks,
     dispatch,
+    entries,
     learning,
     losses,
     messages,
@@ -21,10 +22,12 @@ from hopyard_scheduler.core import (
     preemption,
     quota,
     running,
+    snapshots,
     thinking,
 )
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.cluster import Cluster, ClusterNode
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.events import (
     Ended,
     ExperimentEvent,
@@ -36,7 +39,7 @@ from hopyard_scheduler.core.events import (
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
-from hopyard_scheduler.core.snapshots import Entry, SnapshotBook
+from hopyard_scheduler.core.snapshots import SnapshotBook
 from hopyard_scheduler.core.thinking import Thinking
 
 ALL = ("predict", "rungs", "tree", "hops")
@@ -122,8 +125,8 @@ def _loaded_snapshot_dropped() -> list[Patch]:
         self: SnapshotBook, job: str, keep: bool, value: Any, how_many: Any = None, asked: Any = ()
     ) -> list[Any]:
         by_position = self._entries.get(job, {})
-        retained = self._retained(by_position, value, how_many) if keep else set()
-        return [d for p in list(by_position) if p not in retained for d in self.released(by_position.pop(p))]
+        kept = entries.retained(by_position, value, how_many) if keep else set()
+        return [d for p in list(by_position) if p not in kept for d in self.released(by_position.pop(p))]
 
     return [(SnapshotBook, "collect", collect)]
 
@@ -179,10 +182,10 @@ def _fork_from_lost_snapshot_starts_anew() -> list[Patch]:
 
 
 def _newest_stored_not_retained() -> list[Patch]:
-    def retained(self: SnapshotBook, by_position: dict[int, Entry], value: Any, how_many: Any) -> set[int]:
+    def retained(by_position: dict[int, Entry], value: Any, how_many: Any) -> set[int]:
         return {p for p, e in by_position.items() if e.available and not e.nodes}
 
-    return [(SnapshotBook, "_retained", retained)]
+    return [(snapshots, "retained", retained)]
 
 
 def _unstorable_snapshot_waited_for() -> list[Patch]:

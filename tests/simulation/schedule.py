@@ -228,6 +228,7 @@ class Schedule:
             evaluates=policy.evaluates,
             forks=policy.forks,
             forks_newest=policy.forks_newest,
+            rebuilds=policy.rebuilds,
             whole=True,
             plan="root" if issubclass(policy, StageTreePolicy) else "",
             lasting=issubclass(policy, StageTreePolicy),

@@ -103,6 +103,8 @@ class StageTreePolicy(Policy):
         self.ends_jobs = False
         self.generator = first.generator
         self._share = self.shares = share
+        # Copies are made of what is there; all else trains from the snapshot before.
+        self.rebuilds = share and not self._tuners.copies
         self._books = Books(self._new_plan(), self._tuners, requests, save_every)
 
     # ---------------------------------------------------------------------------------------------------------- up-calls

@@ -16,6 +16,7 @@ from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 from hopyard_scheduler.core import quota
 from hopyard_scheduler.core.curve import Point
 from hopyard_scheduler.core.effects import Amend, CommandBody, Decide, Kill, ShipmentOrder, Start
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.events import (
     Amended,
     Ended,
@@ -31,7 +32,7 @@ from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.lifecycle import runs_of
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.snapshots import Entry
+from hopyard_scheduler.core.recompute import seconds_again
 from hopyard_scheduler.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
 from hopyard_scheduler.program import Program
 
@@ -307,6 +308,11 @@ def job_to_proto(x: Experiment, job: Job, reason: str | None = None) -> experime
         snapshots=[snapshot_to_proto(entry) for entry in x.snapshots.of(job.id)],
         shared_position=job.shared,
     )
+    kept = {entry.info.position: entry for entry in x.for_others(job)}
+    for snapshot in message.snapshots:
+        if snapshot.position in kept:
+            snapshot.for_others = True
+            snapshot.seconds_again = seconds_again(x, kept[snapshot.position])
     if job.priority is not None:
         message.priority = job.priority
     if job.origin is not None:

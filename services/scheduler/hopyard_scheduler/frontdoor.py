@@ -119,6 +119,7 @@ class FrontDoor:
             ends_jobs=wishes.ends_jobs,
             forks=wishes.forks,
             forks_newest=wishes.forks_newest,
+            rebuilds=wishes.rebuilds,
             evaluates=wishes.evaluates,
             ship_every=wishes.ship_every if spec.snapshot.ship_every is None else settings.ship_every,
             requests=wishes.requests,

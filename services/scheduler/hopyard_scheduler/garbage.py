@@ -22,7 +22,7 @@ from hopyard.v1 import appstat_pb2, resource_manager_pb2
 
 if TYPE_CHECKING:
     from hopyard.serving import Background
-    from hopyard.v1 import appstat_pb2_grpc
+    from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
     from hopyard_scheduler.live import Live
     from hopyard_scheduler.looking import Looking
     from hopyard_scheduler.sessions import Session, Sessions
@@ -35,6 +35,7 @@ DEFAULT_SECONDS = 600.0
 STORE = "store"
 BUNDLES = "code bundles that no experiment refers to"
 UNHELD = "snapshots that their experiment does not hold"
+FOR_OTHERS = "snapshots that finished experiments kept for later ones"
 UNKNOWN = "snapshots of experiments that are not known"
 UNOWNED = "bytes without an owner"
 PARTIALS = "parts of uploads and files that were not finished"
@@ -46,12 +47,23 @@ _SWEEP_SECONDS = 600.0
 
 
 @dataclass(slots=True)
+class Kept:
+    """What an experiment keeps in the store for nothing but that others may go on from it, and what it would take to have it back."""
+
+    count: int = 0
+    size: int = 0
+    seconds: float = 0.0
+    given_up: bool = False
+
+
+@dataclass(slots=True)
 class Report:
     """What was found, by (kind, place): how many and how many bytes; and what people should know beside."""
 
     found: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     unneeded: list[str] = field(default_factory=list)
+    kept: dict[str, Kept] = field(default_factory=dict)
 
     def add(self, kind: str, place: str, count: int, size: int) -> None:
         """Counts things of a kind."""
@@ -61,12 +73,20 @@ class Report:
 
 
 class Needs:
-    """Who needs what: the core's books as they are at each moment, and what is read once of finished experiments."""
+    """Who needs what: the core's books as they are at each moment, and what is read once of finished experiments.
 
-    def __init__(self, live: Live, look: Looking) -> None:
+    Args:
+        live: Whose core has the books.
+        look: Reads finished experiments.
+        for_others: Whether these need what they keep for later ones.
+    """
+
+    def __init__(self, live: Live, look: Looking, *, for_others: bool = True) -> None:
         self._live = live
         self._look = look
+        self._for_others = for_others
         self._finished: dict[str, set[str]] = {}
+        self._prices: dict[str, dict[str, float]] = {}  # Seconds of training again by hash, of what is kept for others.
         self.experiments: dict[str, list[str]] = {}  # By group, since that is what owns snapshots.
         self.bundles: set[str] = set()
 
@@ -82,7 +102,23 @@ class Needs:
         while unread := [n for n in known if n not in self._live.core.experiments and n not in self._finished]:
             for name in unread:
                 jobs = [job for member in self.experiments[name] for job in await self._look.jobs(member)]
-                self._finished[name] = {snapshot.sha256 for job in jobs for snapshot in job.snapshots}
+                self._note(name, jobs)
+
+    async def price(self, owner: str) -> dict[str, float]:
+        """What an experiment keeps for others, by hash: the seconds of training that it would take to have it back."""
+        if owner in self.experiments and owner not in self._prices:
+            jobs = [job for member in self.experiments[owner] for job in await self._look.jobs(member)]
+            self._prices[owner] = _prices(jobs)
+        return self._prices.get(owner, {})
+
+    def gives_up(self, owner: str) -> bool:
+        """Whether that is deleted: it is wanted, and the experiment is finished."""
+        return not self._for_others and owner in self._finished
+
+    def _note(self, name: str, jobs: Sequence[experiment_pb2.Job]) -> None:
+        held = {snapshot.sha256 for job in jobs for snapshot in job.snapshots}
+        self._prices[name] = _prices(jobs)
+        self._finished[name] = held if self._for_others else held - self._prices[name].keys()
 
     def has(self, owner: str, sha256: str) -> bool:
         """Whether an owner of a blob needs it, as far as `read` has read of it. Nobody's blobs are left alone."""
@@ -132,7 +168,13 @@ class Garbage:
         self._asked: dict[str, asyncio.Future[resource_manager_pb2.SnapshotInventory]] = {}
 
     async def collect(
-        self, *, dry_run: bool, older_than: float = DEFAULT_SECONDS, foreign: bool = False, idle: Sequence[str] = ()
+        self,
+        *,
+        dry_run: bool,
+        older_than: float = DEFAULT_SECONDS,
+        foreign: bool = False,
+        idle: Sequence[str] = (),
+        for_others: bool = False,
     ) -> Report:
         """Deletes what nobody needs.
 
@@ -141,12 +183,13 @@ class Garbage:
             older_than: What was written or wanted within so many seconds stays.
             foreign: Delete also what the index of a store given by URL does not know.
             idle: Snapshots on nodes whose agents do not run: only answered which of them nobody needs.
+            for_others: Delete also what finished experiments keep for nothing but that later ones may go on from it.
 
         Raises:
             Unavailable: AppStat is away; what was deleted so far is deleted.
         """
         async with self._one:
-            report, needs = Report(), Needs(self._live, self._look)
+            report, needs = Report(), Needs(self._live, self._look, for_others=not for_others)
             await needs.look()
             await self._owned(report, needs, dry_run, older_than)
             await self._swept(report, dry_run, older_than, foreign)
@@ -194,8 +237,9 @@ class Garbage:
             page = await self._stub.ListBlobs(appstat_pb2.ListBlobsRequest(page_token=token))
             old = [blob for blob in page.blobs if blob.unwanted_seconds >= older_than]
             await needs.read({owner for blob in old for owner in blob.owners})
+            await self._priced(report, needs, page.blobs, older_than)
             garbage = {blob.sha256: blob for blob in old if not all(needs.has(o, blob.sha256) for o in blob.owners)}
-            kinds = {sha256: _kind(needs, blob) for sha256, blob in garbage.items()}
+            kinds = {sha256: await _kind(needs, blob) for sha256, blob in garbage.items()}
             if dry_run:
                 gone = [b.sha256 for b in garbage.values() if not any(needs.has(o, b.sha256) for o in b.owners)]
             else:
@@ -205,6 +249,19 @@ class Garbage:
             token = page.next_page_token
             if not token:
                 return
+
+    async def _priced(
+        self, report: Report, needs: Needs, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float
+    ) -> None:
+        """Counts what experiments keep for others, as long as the store has it."""
+        for blob in blobs:
+            for owner in blob.owners:
+                prices = await needs.price(owner)
+                if blob.sha256 in prices:
+                    kept = report.kept.setdefault(owner, Kept())
+                    kept.count, kept.size = kept.count + 1, kept.size + blob.size_bytes
+                    kept.seconds += prices[blob.sha256]
+                    kept.given_up |= needs.gives_up(owner) and blob.unwanted_seconds >= older_than
 
     async def _delete(self, needs: Needs, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float) -> list[str]:
         """Ends the needs that are none. Answers what was deleted, which is what nobody else needs."""
@@ -278,9 +335,23 @@ class Garbage:
             report.unneeded = [sha256 for sha256 in idle if not needs.held(sha256)]
 
 
-def _kind(needs: Needs, blob: appstat_pb2.BlobInfo) -> str:
+def _prices(jobs: Iterable[experiment_pb2.Job]) -> dict[str, float]:
+    """What jobs keep for others alone: equal bytes count once, and not at all if one needs them for itself."""
+    found: dict[str, float] = {}
+    own = set[str]()
+    for snapshot in (snapshot for job in jobs for snapshot in job.snapshots):
+        if not snapshot.for_others:
+            own.add(snapshot.sha256)
+        else:
+            found[snapshot.sha256] = min(snapshot.seconds_again, found.get(snapshot.sha256, snapshot.seconds_again))
+    return {sha256: seconds for sha256, seconds in found.items() if sha256 not in own}
+
+
+async def _kind(needs: Needs, blob: appstat_pb2.BlobInfo) -> str:
     if BUNDLE_OWNER in blob.owners:
         return BUNDLES
+    if any([blob.sha256 in await needs.price(owner) for owner in blob.owners]):
+        return FOR_OTHERS
     return UNHELD if any(owner in needs.experiments for owner in blob.owners) else UNKNOWN
 
 

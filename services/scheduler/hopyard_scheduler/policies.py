@@ -33,6 +33,7 @@ class Wishes:
     ship_every: int
     needs_data: bool = False
     scales: bool = False
+    rebuilds: bool = False
 
     @classmethod
     def of(cls, policy: Policy) -> Wishes:
@@ -50,6 +51,7 @@ class Wishes:
             ship_every=policy.ship_every,
             needs_data=policy.needs_data,
             scales=policy.scales,
+            rebuilds=policy.rebuilds,
         )
 
 

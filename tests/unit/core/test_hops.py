@@ -8,9 +8,9 @@ import pytest
 
 from hopyard.policy.vocabulary import JobState, RunEndReason, StartJob, TerminateJob
 from hopyard_scheduler.core.effects import OrdersGiven, Start
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.events import NodeDrained, Operated, SnapshotShipped, Started
 from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.snapshots import Entry
 from tests.unit.core.rig import Rig, snapshot
 
 

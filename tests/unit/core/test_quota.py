@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -9,10 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hopyard.policy.vocabulary import AmendRun, ForkJob, JobState, Report, RunEndReason, TerminateJob
 from hopyard_scheduler.core import quota
 from hopyard_scheduler.core.effects import ForgetSnapshot, JobChanged, Noted
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.events import Amended, ExperimentCreated, Operated, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.snapshots import Entry
+from hopyard_scheduler.core.recompute import seconds_again
 from hopyard_scheduler.core.values import SnapshotInfo
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -47,7 +50,7 @@ def test_the_best_of_ended_jobs_go_first_and_what_an_extension_goes_on_from_last
     trained(rig, "1", [0.5, 0.4, 0.3], machine="n1/0")  # The best at 1, the latest at 2, the end at 3.
     trained(rig, "2", [0.1, 0.8, 0.9], machine="n1/1")  # The incumbent: its best is its end.
     assert (has(rig), has(rig, "2")) == ([1, 2, 3], [2, 3])
-    order = [sha for sha, _ in quota._droppable(rig.x)]
+    order = [one.sha256 for one in quota._droppable(rig.x)]
     assert order == ["1@1", "1@2", "2@2", "1@3"]
 
 
@@ -222,6 +225,99 @@ def test_a_lost_snapshot_lowers_what_is_above_the_quota() -> None:
     assert (rig.x.snapshots.size, rig.x.crowded, quota.warning(rig.x)) == (0, 0, "")
 
 
+# ------------------------------------------------------------------------------- policies that train again what is gone
+
+
+def branched(quota_bytes: int) -> Rig:
+    """Job 1 trains 8 positions of 1, 2, ..., 8 seconds and saves at 2, 4 and 6; job 2 goes on from 4, with 10 seconds each."""
+    rig = Rig(machines=2, max_position=8, rebuilds=True, snapshot_quota=quota_bytes)
+    for _ in range(2):
+        rig.create()
+    rig.start("1", "n1/0", snapshot_at=(2, 4, 6))
+    for position in range(1, 8):
+        rig.report(position, 0.1 * position, seconds=float(position))
+        if position in (2, 4, 6):
+            save(rig, position)
+        if position == 4:
+            rig.start("2", "n1/1", from_snapshot=("1", 4), snapshot_at=(6,))
+    return rig
+
+
+def kept(rig: Rig) -> dict[str, list[int]]:
+    return {job: has(rig, job) for job in ("1", "2") if has(rig, job)}
+
+
+def test_what_is_the_quickest_to_train_again_goes_first() -> None:
+    rig = branched(1000)
+    for position in (5, 6):
+        rig.report(position, 0.1, name="2", seconds=10.0)
+    save(rig, 6, "2")
+    again = {f"{e.job}@{e.info.position}": seconds_again(rig.x, e) for e in rig.x.snapshots.entries()}
+    # From nothing: 1 + 2. From 2: 3 + 4. From 4: 5 + 6, and in job 2: 10 + 10.
+    assert again == {"1@2": 3.0, "1@4": 7.0, "1@6": 11.0, "2@6": 20.0}
+    # What the jobs go on from is needed; so are the bytes of no other.
+    assert [one.sha256 for one in quota._droppable(rig.x)] == ["1@2", "1@4"]
+
+
+def test_what_goes_makes_dearer_what_lies_behind_it() -> None:
+    rig = branched(1000)
+    rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=20)
+    quota.keep_within(rig.x)
+    assert kept(rig) == {"1": [4, 6]}
+    entry = rig.x.snapshots.get("1", 4)
+    assert entry is not None
+    assert seconds_again(rig.x, entry) == 1 + 2 + 3 + 4
+
+
+def test_it_is_the_time_as_it_is_after_what_went_before_that_counts() -> None:
+    rig = Rig(machines=1, max_position=9, rebuilds=True, snapshot_quota=1000)
+    rig.create()
+    rig.start("1", "n1/0", snapshot_at=(2, 4, 6, 8))
+    for position, seconds in enumerate((2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 1.0, 1.0), 1):
+        rig.report(position, 0.1 * position, seconds=seconds)
+        if position % 2 == 0:
+            save(rig, position)
+    rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=20)
+    # 2 costs 4 s, 4 costs 5 s, 6 costs 6 s. Without 2, 4 costs 9 s: 6 goes next.
+    quota.keep_within(rig.x)
+    assert kept(rig) == {"1": [4, 8]}
+
+
+def test_of_two_that_take_as_long_the_older_goes() -> None:
+    rig = Rig(machines=2, max_position=9, rebuilds=True, snapshot_quota=1000)
+    for name, machine in (("1", "n1/0"), ("2", "n1/1")):
+        rig.create()
+        rig.start(name, machine, snapshot_at=(3,))
+    for name in ("2", "1"):  # Job 2 is the first to save.
+        for position in range(1, 5):
+            rig.report(position, 0.1, name=name, seconds=1.0)
+            if position >= 3:
+                save(rig, position, name)
+    rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=30)
+    quota.keep_within(rig.x)
+    assert kept(rig) == {"1": [3, 4], "2": [4]}
+
+
+def test_a_snapshot_that_a_run_loads_stays_and_a_policy_that_rebuilds_nothing_keeps_what_it_asked_for() -> None:
+    rig = branched(1000)
+    rig.x.snapshots.pin(("1", 2), "run:3.1")
+    rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=0)
+    quota.keep_within(rig.x)
+    assert kept(rig) == {"1": [2, 6]}
+    rig = branched(1000)
+    rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=0, rebuilds=False)
+    quota.keep_within(rig.x)
+    assert kept(rig) == {"1": [2, 4, 6]}
+
+
+def test_jobs_that_were_answered_from_each_other_have_a_price_all_the_same() -> None:
+    rig = branched(1000)
+    rig.job("1").origin = ("2", 5)
+    entry = rig.x.snapshots.get("1", 6)
+    assert entry is not None
+    assert seconds_again(rig.x, entry) >= 6.0
+
+
 # ------------------------------------------------------------------------------------------------------- whatever happens
 
 JOBS = ("1", "2", "3")
@@ -232,17 +328,21 @@ class Quotas(RuleBasedStateMachine):
     """Snapshots of three jobs come, arrive, are needed, are lost; after each step all that is not needed fits."""
 
     @initialize(
-        latest=st.integers(1, 3), best=st.integers(0, 2), limit=st.integers(0, 60), values=st.lists(st.floats(0, 1))
+        latest=st.integers(1, 3),
+        best=st.integers(0, 2),
+        limit=st.integers(0, 60),
+        values=st.lists(st.floats(0, 1)),
+        rebuilds=st.booleans(),
     )
-    def begin(self, latest: int, best: int, limit: int, values: list[float]) -> None:
-        terms = settings(keep_latest=latest, keep_best=best, snapshot_quota=limit)
+    def begin(self, latest: int, best: int, limit: int, values: list[float], rebuilds: bool) -> None:
+        terms = settings(keep_latest=latest, keep_best=best, snapshot_quota=limit, rebuilds=rebuilds)
         self.x = Experiment(ExperimentCreated(0.0, "x", terms))
         self.limit = limit
         self.there: set[str] = set()  # Contents that were taken, and that nobody was told to delete since.
         for ordinal, name in enumerate(JOBS, 1):
             job = self.x.jobs[name] = self.x.open[name] = Job(name, ordinal, 0.0, self.x.founder, JobState.RUNNING)
             for position, value in enumerate(values[ordinal::3][:5], 1):
-                job.curve.add(Report(position, {"score": value}))
+                job.curve.add(Report(position, {"score": value}, value))
                 job.best = max(job.best or (value, position), (value, position))
                 mine = (name, position, value)
                 self.x.founder.best = max(self.x.founder.best or mine, mine, key=lambda b: b[2])
@@ -311,6 +411,7 @@ class Quotas(RuleBasedStateMachine):
         later = [e for e in self.x.snapshots.of(job.id) if e.info.position > entry.info.position]
         goes_on = not job.state.ended and (not later or (entry.stored and not any(e.stored for e in later)))
         asked = entry.info.position in job.asked and job.state is not JobState.TERMINATED
+        asked = asked and not self.x.settings.rebuilds
         best = self.x.best
         result = False
         if best is not None and best[0] == job.id:

@@ -10,8 +10,9 @@ from hopyard.policy.vocabulary import Report
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import Curve, same_metrics
 from hopyard_scheduler.core.effects import Kill
+from hopyard_scheduler.core.entries import Keep
 from hopyard_scheduler.core.shares import Claim, water_fill
-from hopyard_scheduler.core.snapshots import Keep, SnapshotBook
+from hopyard_scheduler.core.snapshots import SnapshotBook
 from tests.unit.core.rig import snapshot
 
 # -------------------------------------------------------------------------------------------------------------- channels

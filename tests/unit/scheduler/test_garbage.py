@@ -37,3 +37,34 @@ async def test_an_experiment_that_leaves_the_core_while_another_is_read_is_read_
     assert needs.held("of x")
     assert needs.has("y", "of y")
     assert not needs.has("x", "of nobody")
+
+
+class Keeping:
+    """A finished experiment: a result, two branch points, and one of another job that is a result, too."""
+
+    async def show_all(self) -> list[experiment_pb2.Experiment]:
+        return [experiment_pb2.Experiment(id="x", group="x")]
+
+    async def jobs(self, name: str) -> list[experiment_pb2.Job]:
+        def saved(sha256: str, seconds: float | None = None) -> common_pb2.Snapshot:
+            return common_pb2.Snapshot(sha256=sha256, for_others=seconds is not None, seconds_again=seconds or 0.0)
+
+        one = [saved("branch", 4.0), saved("same", 9.0), saved("both", 2.0), saved("end")]
+        return [
+            experiment_pb2.Job(experiment=name, id="1", snapshots=one),
+            experiment_pb2.Job(experiment=name, id="2", snapshots=[saved("same", 5.0), saved("both")]),
+        ]
+
+
+async def test_what_is_kept_for_others_alone_has_a_price_and_is_needed_only_while_it_is_wanted() -> None:
+    door, live = cast("Any", Keeping()), cast("Any", SimpleNamespace(core=Core()))
+    for wanted in (True, False):
+        needs = Needs(live, door, for_others=wanted)
+        await needs.look()
+        await needs.read(["x"])
+        assert await needs.price("x") == {"branch": 4.0, "same": 5.0}
+        assert await needs.price("nobody") == {}
+        assert {s for s in ("branch", "same") if needs.has("x", s)} == ({"branch", "same"} if wanted else set())
+        assert needs.has("x", "both")
+        assert needs.has("x", "end")
+        assert needs.gives_up("x") is not wanted

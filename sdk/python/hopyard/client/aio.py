@@ -404,6 +404,7 @@ class AsyncClient(Looking):
         older_than: float | None = None,
         foreign: bool = False,
         idle: Sequence[str] = (),
+        for_others: bool = False,
     ) -> Garbage:
         """Delete what nobody needs from the store and from the nodes that are connected.
 
@@ -412,10 +413,11 @@ class AsyncClient(Looking):
             older_than: What was written or wanted within so many seconds stays; None: ten minutes.
             foreign: Delete also what the index of a store given by URL does not know, which may be another cluster's.
             idle: Hashes of snapshots on nodes whose agents do not run; the answer says which of them nobody needs.
+            for_others: Delete also what finished experiments keep for nothing but that later ones may go on from it.
         """
         connection = await self._connection()
         request = experiment_pb2.CollectGarbageRequest(
-            dry_run=dry_run, older_than_seconds=older_than, foreign=foreign, sha256=idle
+            dry_run=dry_run, older_than_seconds=older_than, foreign=foreign, sha256=idle, for_others=for_others
         )
         answer = await connection.call(lambda: connection.experiments.CollectGarbage(request, timeout=_GARBAGE_SECONDS))
         return converters.garbage(answer, dry_run=dry_run)

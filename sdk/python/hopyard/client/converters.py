@@ -19,6 +19,7 @@ from hopyard.client.types import (
     Job,
     JobGone,
     JobReport,
+    KeptForOthers,
     Machine,
     Metric,
     Node,
@@ -259,7 +260,11 @@ def _spec(message: experiment_pb2.Experiment) -> dict[str, Any]:
 def garbage(message: experiment_pb2.CollectGarbageResponse, *, dry_run: bool) -> Garbage:
     """What a garbage collection found."""
     found = tuple(GarbageKind(one.kind, one.place, one.count, one.size_bytes) for one in message.garbage)
-    return Garbage(dry_run, found, tuple(message.notes), tuple(message.unneeded))
+    kept = tuple(
+        KeptForOthers(one.experiment, one.count, one.size_bytes, one.seconds_again, one.given_up)
+        for one in message.kept
+    )
+    return Garbage(dry_run, found, tuple(message.notes), tuple(message.unneeded), kept)
 
 
 def data_set(message: data_pb2.DataSet) -> DataSet:

@@ -276,10 +276,13 @@ class Client:
         older_than: float | None = None,
         foreign: bool = False,
         idle: Sequence[str] = (),
+        for_others: bool = False,
     ) -> Garbage:
         """See `AsyncClient.collect_garbage`."""
         return self._loop.run(
-            self._client.collect_garbage(dry_run=dry_run, older_than=older_than, foreign=foreign, idle=idle)
+            self._client.collect_garbage(
+                dry_run=dry_run, older_than=older_than, foreign=foreign, idle=idle, for_others=for_others
+            )
         )
 
     def cluster(self) -> Cluster:

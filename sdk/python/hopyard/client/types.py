@@ -26,6 +26,7 @@ __all__ = [
     "JobGone",
     "JobReport",
     "JobState",
+    "KeptForOthers",
     "LogChunk",
     "Machine",
     "Metric",
@@ -426,6 +427,25 @@ class GarbageKind:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptForOthers:
+    """What an experiment keeps in the store for nothing but that others may go on from it, such as branch points of a stage tree.
+
+    Attributes:
+        experiment: Its id; of a group, that of the experiment which it began with.
+        count: How many snapshots.
+        size_bytes: All their bytes.
+        seconds_again: Seconds of training, as measured, that would have to be done again to have all of it back.
+        given_up: Whether it was deleted, or would be.
+    """
+
+    experiment: str
+    count: int
+    size_bytes: int
+    seconds_again: float
+    given_up: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Garbage:
     """What a garbage collection deleted, or would delete.
 
@@ -434,9 +454,11 @@ class Garbage:
         found: By kind and place; what there is none of is left out.
         notes: What could not be looked at or was left alone.
         unneeded: Those of the hashes that were asked about that nobody needs.
+        kept: What experiments kept for nothing but that others may go on from it.
     """
 
     dry_run: bool
     found: tuple[GarbageKind, ...]
     notes: tuple[str, ...] = ()
     unneeded: tuple[str, ...] = ()
+    kept: tuple[KeptForOthers, ...] = ()

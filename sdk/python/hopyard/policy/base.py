@@ -53,6 +53,8 @@ class Policy(abc.ABC):
         forks: Whether `allocate_jobs` is called also when a snapshot is there that was asked for with `snapshot_at`: another job
             may start from it, while its own trains on.
         forks_newest: Whether it forks from the newest of the snapshots of a job that it asked for alone, so that older ones are let go.
+        rebuilds: Whether it has trained again what it asked to be saved, wants to start from, and finds gone. Then the quota may
+            give up snapshots that it asked for, too: those first that are the quickest to train again.
         copies: Whether, as a tuner of another policy, it goes on with changed copies of jobs (`fork_job`): then these are saved where
             it stops them.
         evaluates: Whether a job that has trained to its end is evaluated there: it waits, SUSPENDED, until the policy completes it by
@@ -75,6 +77,7 @@ class Policy(abc.ABC):
     ends_jobs: bool = False
     forks: bool = False
     forks_newest: bool = False
+    rebuilds: bool = False
     copies: bool = False
     evaluates: bool = False
     shares: bool = False

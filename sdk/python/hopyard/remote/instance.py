@@ -106,6 +106,7 @@ def reviewed(make: Make, message: pb.PolicyReview) -> pb.PolicyReviewed:
         forks=policy.forks,
         forks_newest=policy.forks_newest,
         needs_data=policy.needs_data,
+        rebuilds=policy.rebuilds,
         evaluates=policy.evaluates,
         shares=policy.shares,
         scales=policy.scales,

@@ -438,6 +438,8 @@ class Snapshot(google.protobuf.message.Message):
     PROVIDER_FIELD_NUMBER: builtins.int
     NODES_FIELD_NUMBER: builtins.int
     STORED_FIELD_NUMBER: builtins.int
+    FOR_OTHERS_FIELD_NUMBER: builtins.int
+    SECONDS_AGAIN_FIELD_NUMBER: builtins.int
     job: builtins.str
     """The job whose state it is."""
     position: builtins.int
@@ -450,6 +452,10 @@ class Snapshot(google.protobuf.message.Message):
     """What took it and can load it: "framework", "criu", ..."""
     stored: builtins.bool
     """Whether the snapshot store holds it (STORED): it then survives the loss of its nodes."""
+    for_others: builtins.bool
+    """Whether its experiment keeps it for nothing but that others may go on from it: completed jobs' only."""
+    seconds_again: builtins.float
+    """With `for_others`: seconds of training, as measured, that would have to be done again to have it back."""
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Nodes that hold it on their disk (LOCAL)."""
@@ -464,8 +470,10 @@ class Snapshot(google.protobuf.message.Message):
         provider: builtins.str = ...,
         nodes: collections.abc.Iterable[builtins.str] | None = ...,
         stored: builtins.bool = ...,
+        for_others: builtins.bool = ...,
+        seconds_again: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "nodes", b"nodes", "position", b"position", "provider", b"provider", "sha256", b"sha256", "size_bytes", b"size_bytes", "stored", b"stored"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["for_others", b"for_others", "job", b"job", "nodes", b"nodes", "position", b"position", "provider", b"provider", "seconds_again", b"seconds_again", "sha256", b"sha256", "size_bytes", b"size_bytes", "stored", b"stored"]) -> None: ...
 
 Global___Snapshot: typing_extensions.TypeAlias = Snapshot
 

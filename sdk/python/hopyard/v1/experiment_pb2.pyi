@@ -909,12 +909,15 @@ class CollectGarbageRequest(google.protobuf.message.Message):
     OLDER_THAN_SECONDS_FIELD_NUMBER: builtins.int
     FOREIGN_FIELD_NUMBER: builtins.int
     SHA256_FIELD_NUMBER: builtins.int
+    FOR_OTHERS_FIELD_NUMBER: builtins.int
     dry_run: builtins.bool
     """Whether to change nothing."""
     older_than_seconds: builtins.float
     """What was written or wanted within so many seconds stays: it may be under way. Unset: 600."""
     foreign: builtins.bool
     """Whether to delete also what the index of a store given by URL does not know. Such a store may be another cluster's too."""
+    for_others: builtins.bool
+    """Whether to delete also what finished experiments keep for nothing but that later ones may go on from it."""
     @property
     def sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Hashes of snapshots that lie on nodes whose agents do not run; the answer says which of them nobody needs."""
@@ -926,9 +929,10 @@ class CollectGarbageRequest(google.protobuf.message.Message):
         older_than_seconds: builtins.float | None = ...,
         foreign: builtins.bool = ...,
         sha256: collections.abc.Iterable[builtins.str] | None = ...,
+        for_others: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_older_than_seconds", b"_older_than_seconds", "older_than_seconds", b"older_than_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_older_than_seconds", b"_older_than_seconds", "dry_run", b"dry_run", "foreign", b"foreign", "older_than_seconds", b"older_than_seconds", "sha256", b"sha256"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_older_than_seconds", b"_older_than_seconds", "dry_run", b"dry_run", "for_others", b"for_others", "foreign", b"foreign", "older_than_seconds", b"older_than_seconds", "sha256", b"sha256"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_older_than_seconds", b"_older_than_seconds"]) -> typing.Literal["older_than_seconds"] | None: ...
 
 Global___CollectGarbageRequest: typing_extensions.TypeAlias = CollectGarbageRequest
@@ -940,6 +944,7 @@ class CollectGarbageResponse(google.protobuf.message.Message):
     GARBAGE_FIELD_NUMBER: builtins.int
     NOTES_FIELD_NUMBER: builtins.int
     UNNEEDED_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
     @property
     def garbage(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Garbage]:
         """What was deleted (with `dry_run`: would be), by kind and place; kinds of which there is nothing are left out."""
@@ -952,16 +957,53 @@ class CollectGarbageResponse(google.protobuf.message.Message):
     def unneeded(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Those of the request's hashes that nobody needs."""
 
+    @property
+    def kept(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___KeptForOthers]:
+        """What experiments keep in the store for nothing but that others may go on from it, before anything is deleted."""
+
     def __init__(
         self,
         *,
         garbage: collections.abc.Iterable[Global___Garbage] | None = ...,
         notes: collections.abc.Iterable[builtins.str] | None = ...,
         unneeded: collections.abc.Iterable[builtins.str] | None = ...,
+        kept: collections.abc.Iterable[Global___KeptForOthers] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["garbage", b"garbage", "notes", b"notes", "unneeded", b"unneeded"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["garbage", b"garbage", "kept", b"kept", "notes", b"notes", "unneeded", b"unneeded"]) -> None: ...
 
 Global___CollectGarbageResponse: typing_extensions.TypeAlias = CollectGarbageResponse
+
+@typing.final
+class KeptForOthers(google.protobuf.message.Message):
+    """What an experiment keeps in the store for nothing but that others may go on from it, such as branch points of a stage tree."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    SIZE_BYTES_FIELD_NUMBER: builtins.int
+    SECONDS_AGAIN_FIELD_NUMBER: builtins.int
+    GIVEN_UP_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    """Its id; of a group, that of the experiment which it began with."""
+    count: builtins.int
+    size_bytes: builtins.int
+    seconds_again: builtins.float
+    """Seconds of training, as measured, that would have to be done again to have all of it back."""
+    given_up: builtins.bool
+    """Whether it was deleted (with `dry_run`: would be): it was asked for, and the experiment is finished."""
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        count: builtins.int = ...,
+        size_bytes: builtins.int = ...,
+        seconds_again: builtins.float = ...,
+        given_up: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "experiment", b"experiment", "given_up", b"given_up", "seconds_again", b"seconds_again", "size_bytes", b"size_bytes"]) -> None: ...
+
+Global___KeptForOthers: typing_extensions.TypeAlias = KeptForOthers
 
 @typing.final
 class Garbage(google.protobuf.message.Message):

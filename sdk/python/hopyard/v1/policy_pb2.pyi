@@ -213,6 +213,7 @@ class PolicyReviewed(google.protobuf.message.Message):
     FORKS_NEWEST_FIELD_NUMBER: builtins.int
     NEEDS_DATA_FIELD_NUMBER: builtins.int
     SCALES_FIELD_NUMBER: builtins.int
+    REBUILDS_FIELD_NUMBER: builtins.int
     error: builtins.str
     """Why it cannot serve the experiment, and what to change: the experiment is refused with that. Empty: it can."""
     note: builtins.str
@@ -243,6 +244,10 @@ class PolicyReviewed(google.protobuf.message.Message):
     """It chooses on how many machines a job trains: PolicyScaling comes, what it profiles is kept for later experiments, and its demand
     alone says how many machines as many jobs as may train at a time (PolicyExperiment.concurrency) can use.
     """
+    rebuilds: builtins.bool
+    """It has trained again what it asked to be saved, wants to start from, and finds gone: the quota may give that up, too, the quickest
+    to train again first.
+    """
     def __init__(
         self,
         *,
@@ -260,9 +265,10 @@ class PolicyReviewed(google.protobuf.message.Message):
         forks_newest: builtins.bool = ...,
         needs_data: builtins.bool = ...,
         scales: builtins.bool = ...,
+        rebuilds: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ship_every", b"ship_every"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ends_jobs", b"ends_jobs", "error", b"error", "evaluates", b"evaluates", "every_iteration", b"every_iteration", "forks", b"forks", "forks_newest", b"forks_newest", "generator", b"generator", "needs_data", b"needs_data", "note", b"note", "requests", b"requests", "scales", b"scales", "shares", b"shares", "ship_every", b"ship_every", "statistics", b"statistics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ends_jobs", b"ends_jobs", "error", b"error", "evaluates", b"evaluates", "every_iteration", b"every_iteration", "forks", b"forks", "forks_newest", b"forks_newest", "generator", b"generator", "needs_data", b"needs_data", "note", b"note", "rebuilds", b"rebuilds", "requests", b"requests", "scales", b"scales", "shares", b"shares", "ship_every", b"ship_every", "statistics", b"statistics"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_ship_every", b"_ship_every"]) -> typing.Literal["ship_every"] | None: ...
 
 Global___PolicyReviewed: typing_extensions.TypeAlias = PolicyReviewed

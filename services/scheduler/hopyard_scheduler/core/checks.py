@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hopyard_scheduler.core import losses
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job, Run
-from hopyard_scheduler.core.snapshots import Entry
 
 
 class RefusedError(Exception):

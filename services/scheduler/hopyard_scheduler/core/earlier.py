@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable
 from hopyard.policy.vocabulary import Report
 from hopyard_scheduler.core import learning
 from hopyard_scheduler.core.effects import ReportAccepted
+from hopyard_scheduler.core.entries import SnapshotId
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.judging import judge
 from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.snapshots import SnapshotId
 
 
 def adopt(x: Experiment, job: Job, reports: Iterable[Report], position: int) -> None:

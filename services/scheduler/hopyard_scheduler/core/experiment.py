@@ -10,7 +10,7 @@ share one policy, their machines, jobs and snapshots.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 
@@ -35,13 +35,14 @@ from hopyard_scheduler.core.effects import (
     SetTimer,
     UpCall,
 )
+from hopyard_scheduler.core.entries import Dropped, Entry, Keep
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined
 from hopyard_scheduler.core.hops import Hops
 from hopyard_scheduler.core.idle import IdleQueue
 from hopyard_scheduler.core.member import Member, Phase, foremost
 from hopyard_scheduler.core.model import HOLD, HeldMachine, Job, Run, earlier_of
 from hopyard_scheduler.core.recent import Recent
-from hopyard_scheduler.core.snapshots import Dropped, Keep, SnapshotBook
+from hopyard_scheduler.core.snapshots import SnapshotBook
 from hopyard_scheduler.core.states import change_state
 from hopyard_scheduler.core.values import RunKey, Settings
 
@@ -377,17 +378,26 @@ class Experiment:
         if self.snapshots.least(job.id) and wanted:
             return
         before = self.snapshots.count(job.id)
+        self.drop(self.snapshots.collect(job.id, wanted, self._value_at(job), _keep(job), self._spared(job)))
+        if self.snapshots.count(job.id) != before:
+            self.changed(job)  # Its row says which snapshots it has, also when all is over.
+
+    def for_others(self, job: Job) -> list[Entry]:
+        """Snapshots of a completed job that are kept for nothing but that others may go on from them."""
+        if job.state is not JobState.COMPLETED or not job.asked:
+            return []
+        own = self.snapshots.retained(job.id, self._value_at(job), _keep(job))
+        return [e for e in self.snapshots.of(job.id) if e.info.position in job.asked - own]
+
+    def _value_at(self, job: Job) -> Callable[[int], float | None]:
+        """A job's metric at a position, higher is better; None if it has none there."""
 
         def value(position: int) -> float | None:
             point = job.curve.points.get(position)
             measured = point.metrics.get(self.settings.metric) if point is not None else None
             return None if measured is None else self.sign(measured)
 
-        terms = job.terms
-        keep = Keep(terms.keep_latest, terms.keep_best)
-        self.drop(self.snapshots.collect(job.id, wanted, value, keep, self._spared(job)))
-        if self.snapshots.count(job.id) != before:
-            self.changed(job)  # Its row says which snapshots it has, also when all is over.
+        return value
 
     def drop(self, dropped: list[Dropped]) -> None:
         """Lets the outside delete what nobody refers to."""
@@ -475,6 +485,10 @@ class Experiment:
         self.verdicts = []
         seed = (self.settings.seed * _GOLDEN + self.call_number * 0xBF58476D1CE4E5B9) & _MASK
         self.emit(UpCall(self.id, self.call_number, at, seed, call, verdicts))
+
+
+def _keep(job: Job) -> Keep:
+    return Keep(job.terms.keep_latest, job.terms.keep_best)
 
 
 def _sum(limits: Iterable[int | None]) -> int | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hopyard_scheduler.core.effects import OrdersGiven
-from hopyard_scheduler.core.snapshots import SnapshotId
+from hopyard_scheduler.core.entries import SnapshotId
 
 if TYPE_CHECKING:
     from hopyard_scheduler.core.experiment import Experiment

@@ -362,6 +362,9 @@ def _wind_up(x: Experiment, member: Member) -> None:
     for job in x.jobs.values() if x.phase is Phase.ENDING or member.settings.plan else jobs:
         if job.asked or job.lends:
             x.collect(job)
+    for job in jobs:
+        if x.for_others(job):  # What was dropped before them makes them dearer.
+            x.changed(job)
 
 
 def _finish(x: Experiment, member: Member, at: float) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
 from hopyard_scheduler.core import earlier
+from hopyard_scheduler.core.entries import Entry, SnapshotId
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, Job
-from hopyard_scheduler.core.snapshots import Entry, SnapshotId
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0

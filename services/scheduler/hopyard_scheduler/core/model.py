@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, Report, RunEndReason, RunMode
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.curve import Curve, Point
+from hopyard_scheduler.core.entries import SnapshotId
 from hopyard_scheduler.core.events import Ended
-from hopyard_scheduler.core.snapshots import SnapshotId
 from hopyard_scheduler.core.values import EarlierTrial, MachineSpec, SnapshotInfo
 
 if TYPE_CHECKING:

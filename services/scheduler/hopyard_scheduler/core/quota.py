@@ -4,24 +4,31 @@ Never dropped, however many bytes they take:
 
 * what is pinned: a run loads it, or a forked job starts from it;
 * the newest snapshot and the newest STORED one of every job that has not ended;
-* those at positions that the policy asked for (`snapshot_at`), while it may still fork from them;
+* those at positions that the policy asked for (`snapshot_at`), while it may still fork from them, unless it `rebuilds` them;
 * the result: the best job's snapshot at its best position, or its newest one if it has none there.
 
 All else is dropped in this order until the rest fits: the best of ended jobs (those kept by `keep_best` alone, or for later
 experiments), the latest of ended jobs, the best and then the latest of jobs that have not ended, and last what a COMPLETED job
 would go on from if the experiment were extended. Within each of these groups the jobs with the worst results come first, and of a
-job the lowest positions. Equal contents count once: they are dropped together, when the last of them may be, or not at all.
+job the lowest positions. Of a policy that `rebuilds` what is gone, those that are the quickest to train again go first (`recompute`),
+and of two that take as long the one that is known for longer; what an extension goes on from is last there, too.
+
+Equal contents count once: they are dropped together, when the last of them may be, or not at all.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from hopyard.policy.vocabulary import JobState
 from hopyard_scheduler.core.effects import ExperimentChanged, Noted
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.snapshots import Entry
+from hopyard_scheduler.core.recompute import seconds_again
 
 Worth = tuple[int, float, int, int]
 """Orders snapshots: group, the job's best value, position, the job's ordinal. Least valuable first."""
@@ -43,9 +50,9 @@ def keep_within(x: Experiment) -> None:
         return
     changed: dict[str, None] = {}
     if x.snapshots.size > limit:
-        for sha256, jobs in _droppable(x):
-            x.drop(x.snapshots.drop_bytes(sha256))
-            changed.update(dict.fromkeys(jobs))
+        for one in _droppable(x):
+            x.drop(x.snapshots.drop_bytes(one.sha256))
+            changed.update(dict.fromkeys(entry.job for entry in one.entries))
             if x.snapshots.size <= limit:
                 break
     for job in changed:
@@ -59,30 +66,80 @@ def needed(x: Experiment, job: Job, entry: Entry) -> bool:
     return bool(
         entry.pins
         or (not job.state.ended and position in x.snapshots.vital(job.id))
-        or position in x.asked(job)
+        or (not x.settings.rebuilds and position in x.asked(job))
         or position == _result(x, job)
     )
 
 
-def _droppable(x: Experiment) -> list[tuple[str, list[str]]]:
-    """Contents that nobody needs, the least valuable first, each with the jobs that have it."""
-    worth: dict[str, Worth] = {}
-    jobs: dict[str, list[str]] = {}
+class Spare(NamedTuple):
+    """Bytes that may be given up, and whose snapshots they are."""
+
+    sha256: str
+    entries: list[Entry]
+
+    @property
+    def size(self) -> int:
+        """How many bytes."""
+        return self.entries[0].info.size
+
+    def seconds(self, x: Experiment) -> float:
+        """Of training to have them back: the snapshot that is the quickest to train again has all of them."""
+        return min(seconds_again(x, entry) for entry in self.entries)
+
+
+def spare(x: Experiment) -> list[Spare]:
+    """All contents that nobody needs now, in no special order."""
+    found: dict[str, list[Entry]] = {}
     kept: set[str] = set()
     for entry in x.snapshots.entries():
-        job, sha256 = x.jobs[entry.job], entry.info.sha256
-        if needed(x, job, entry):
-            kept.add(sha256)
+        if needed(x, x.jobs[entry.job], entry):
+            kept.add(entry.info.sha256)
         else:
-            mine = _worth(x, job, entry.info.position)
-            worth[sha256] = max(worth.get(sha256, mine), mine)
-            jobs.setdefault(sha256, []).append(job.id)
-    return [(sha256, jobs[sha256]) for sha256 in sorted(worth, key=lambda s: (worth[s], s)) if sha256 not in kept]
+            found.setdefault(entry.info.sha256, []).append(entry)
+    return [Spare(sha256, entries) for sha256, entries in found.items() if sha256 not in kept]
 
 
-def _worth(x: Experiment, job: Job, position: int) -> Worth:
+def _droppable(x: Experiment) -> Iterator[Spare]:
+    """Contents that nobody needs, the least valuable first. Each is dropped before the next is asked for."""
+    if x.settings.rebuilds:
+        yield from _quickest_again(x)
+        return
+    found = [(max(_worth(x, entry) for entry in one.entries), one.sha256, one) for one in spare(x)]
+    for *_, one in sorted(found):
+        yield one
+
+
+def _quickest_again(x: Experiment) -> Iterator[Spare]:
+    """Those first that take the least training to have back, as it is after all before them were dropped.
+
+    That takes ever longer the fewer others there are, so that only the first of the heap need be looked at again.
+    """
+    waiting = [(_price(x, one), one.sha256, one) for one in spare(x)]
+    heapify(waiting)
+    while waiting:
+        price, sha256, one = heappop(waiting)
+        now = _price(x, one)
+        if now > price and waiting:
+            heappush(waiting, (now, sha256, one))
+        else:
+            yield one
+
+
+def _price(x: Experiment, one: Spare) -> tuple[bool, float, int]:
+    """What an extension goes on from comes last, then by time, then by age."""
+    goes_on = any(_ends(x, x.jobs[entry.job], entry.info.position) for entry in one.entries)
+    return goes_on, one.seconds(x), max(entry.number for entry in one.entries)
+
+
+def _ends(x: Experiment, job: Job, position: int) -> bool:
+    """Whether an extension would go on from there."""
+    return job.state is JobState.COMPLETED and position in x.snapshots.vital(job.id)
+
+
+def _worth(x: Experiment, entry: Entry) -> Worth:
+    job, position = x.jobs[entry.job], entry.info.position
     latest = position in x.snapshots.latest(job.id, max(job.terms.keep_latest, 1))
-    if job.state is JobState.COMPLETED and position in x.snapshots.vital(job.id):
+    if _ends(x, job, position):
         group = _END_OF_COMPLETED
     elif job.state.ended:
         group = _LATEST_OF_ENDED if latest else _BEST_OF_ENDED

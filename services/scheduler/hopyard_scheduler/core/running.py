@@ -20,9 +20,9 @@ from hopyard_scheduler.core.checks import NotYetError, RefusedError
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.data import Place
 from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
+from hopyard_scheduler.core.entries import Entry
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
-from hopyard_scheduler.core.snapshots import Entry
 
 KILL = "core/kill/"
 

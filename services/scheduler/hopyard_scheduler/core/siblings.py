@@ -11,9 +11,9 @@ from itertools import takewhile
 from hopyard.policy.vocabulary import Report
 from hopyard_scheduler.core import earlier
 from hopyard_scheduler.core.effects import OrdersGiven
+from hopyard_scheduler.core.entries import SnapshotId
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.snapshots import SnapshotId
 
 
 def is_one(x: Experiment, job: Job, source: str) -> bool:

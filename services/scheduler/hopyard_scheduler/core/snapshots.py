@@ -9,70 +9,12 @@ job has them, but jobs may start from them (`earlier`), so the store keeps them 
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from hopyard_scheduler.core.entries import Dropped, Entry, Keep, Shipper, SnapshotId, reserve, retained
 from hopyard_scheduler.core.recent import Recent
 from hopyard_scheduler.core.values import SnapshotInfo
-
-SnapshotId = tuple[str, int]
-
-
-class Shipper(NamedTuple):
-    """Who brings a snapshot to the store: the channel of an attempt, or, with an `order` above 0, the node by that order."""
-
-    node: str
-    attempt: int = 0
-    order: int = 0
-
-
-@dataclass(slots=True)
-class Entry:
-    """A snapshot of a job at a position: LOCAL on `nodes`, STORED once the store has it.
-
-    `attempts` have taken it since it is known: only their word that it is STORED counts, since what an older one stored may have
-    been deleted meanwhile. `shipper` will bring it to the store; None: nobody does (any more). One `by_order` is brought there
-    when somebody is asked to, and `held_back` until then (see `hops`).
-    """
-
-    job: str
-    info: SnapshotInfo
-    nodes: set[str] = field(default_factory=set)
-    stored: bool = False
-    pins: set[str] = field(default_factory=set)
-    misses: int = 0
-    attempts: set[int] = field(default_factory=set)
-    shipper: Shipper | None = None
-    by_order: bool = False
-    held_back: bool = False
-
-    @property
-    def available(self) -> bool:
-        """Whether a run can load it now."""
-        return self.stored or bool(self.nodes)
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is in the store, or will never get there."""
-        return self.stored or self.shipper is None
-
-
-@dataclass(slots=True)
-class Dropped:
-    """Bytes that no entry refers to any more. They may be in the store even if nobody said so: their agent may have died."""
-
-    sha256: str
-    nodes: tuple[str, ...]
-
-
-class Keep(NamedTuple):
-    """How many snapshots of a job its experiment keeps: the newest `latest` (>= 1) and the best `best` (>= 0)."""
-
-    latest: int = 1
-    best: int = 0
 
 
 class SnapshotBook:
@@ -95,6 +37,7 @@ class SnapshotBook:
         self._unsettled: dict[SnapshotId, Entry] = {}
         self._held_back: dict[SnapshotId, Entry] = {}
         self._orders = 0
+        self._added = 0
         self._lost_pins: dict[SnapshotId, set[str]] = {}  # Who still needs what is lost: it may be taken again.
         self._own: dict[
             str, set[str]
@@ -123,7 +66,7 @@ class SnapshotBook:
         return [
             (job, position)
             for (job, position), entry in self._held_back.items()
-            if entry.nodes and belongs(job) and position not in _reserve(self._entries[job], self.positions(job))
+            if entry.nodes and belongs(job) and position not in reserve(self._entries[job], self.positions(job))
         ]
 
     def positions(self, job: str) -> list[int]:
@@ -155,7 +98,7 @@ class SnapshotBook:
         available = self.positions(job)
         newest = {available[-1]} if available else set[int]()
         stored = [p for p in available if by_position[p].stored]
-        return newest | set(stored[-1:]) | _reserve(by_position, available)
+        return newest | set(stored[-1:]) | reserve(by_position, available)
 
     def latest(self, job: str, how_many: int) -> set[int]:
         """Positions of a job's newest snapshots, `how_many` (>= 1) at most."""
@@ -252,6 +195,8 @@ class SnapshotBook:
 
     def _add(self, entry: Entry) -> Entry:
         self.touched.touch(entry.job)
+        self._added += 1
+        entry.number = self._added
         self._entries.setdefault(entry.job, {})[entry.info.position] = entry
         self._copies[entry.info.sha256] += 1
         if self._copies[entry.info.sha256] == 1:
@@ -480,23 +425,16 @@ class SnapshotBook:
         by_position = self._entries.get(job, {})
         kept = {p for p, e in by_position.items() if e.pins or p in asked}
         if keep:
-            kept |= self._retained(by_position, value, how_many)
+            kept |= retained(by_position, value, how_many)
         dropped: list[Dropped] = []
         for position in [p for p in by_position if p not in kept]:
             self.touched.touch(job)
             dropped += self.released(by_position.pop(position))
         return dropped
 
-    def _retained(
-        self, by_position: dict[int, Entry], value: Callable[[int], float | None], how_many: Keep
-    ) -> set[int]:
-        available = sorted((p for p, e in by_position.items() if e.available), reverse=True)
-        kept = set(available[: max(how_many.latest, 1)])
-        kept |= {max(stored)} if (stored := [p for p in available if by_position[p].stored]) else set()
-        kept |= _reserve(by_position, available[::-1])
-        scored = [(v, p) for p in available if (v := value(p)) is not None and v == v]
-        kept |= {p for _, p in sorted(scored, key=lambda item: (-item[0], item[1]))[: how_many.best]}
-        return kept
+    def retained(self, job: str, value: Callable[[int], float | None], how_many: Keep) -> set[int]:
+        """Positions of the snapshots that a job retains by itself, whatever its policy asked for; arguments as for `collect`."""
+        return retained(self._entries.get(job, {}), value, how_many)
 
     def drop_bytes(self, sha256: str) -> list[Dropped]:
         """Drops all snapshots with these bytes, whoever retains them."""
@@ -512,15 +450,3 @@ class SnapshotBook:
         if entry.info.sha256 in self._lent:
             self._lent[entry.info.sha256] |= entry.nodes
         return [Dropped(entry.info.sha256, tuple(sorted(entry.nodes)))] if self._forget(entry.info.sha256) else []
-
-
-def _reserve(by_position: dict[int, Entry], available: list[int]) -> set[int]:
-    """The position that a job would fall back to if the only node with its newest snapshot died before the store has that.
-
-    `available` ascends.
-    """
-    newest = by_position[available[-1]] if available else None
-    if newest is None or not newest.by_order or newest.stored or len(newest.nodes) > 1:
-        return set()
-    older = (p for p in reversed(available[:-1]) if by_position[p].stored or by_position[p].nodes - newest.nodes)
-    return set(itertools.islice(older, 1))

@@ -76,6 +76,7 @@ class Settings:
         ship_every: Units between two snapshots that go to the store by themselves; 0: only what is left when jobs end.
         forks: Whether its policy is told that machines are idle also when a snapshot that it asked for is there (`AllocateJobs`).
         forks_newest: Whether its policy forks from the newest of the snapshots that it asked for alone: older ones of a job are let go.
+        rebuilds: Whether its policy has trained again what it asked to be saved and finds gone: the quota may give that up, too.
         evaluates: Whether a job that has trained to its end waits for its policy to evaluate and complete it.
         requests: Whether its policy serves what clients ask for: each gets a job.
         generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
@@ -135,6 +136,7 @@ class Settings:
     scales: bool = False
     training: str = ""
     idle: float | None = None
+    rebuilds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

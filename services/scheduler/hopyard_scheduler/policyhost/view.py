@@ -19,10 +19,10 @@ from hopyard.policy.collecting import CollectingView
 from hopyard.policy.vocabulary import CreateJob, Data, JobState
 from hopyard.space import Space
 from hopyard_scheduler.core.effects import UpCall
+from hopyard_scheduler.core.entries import SnapshotId
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
 from hopyard_scheduler.core.model import HeldMachine, Job, Run
-from hopyard_scheduler.core.snapshots import SnapshotId
 from hopyard_scheduler.core.values import Settings
 
 
@@ -303,8 +303,10 @@ class CoreView(CollectingView):
         if found is None:
             raise CommandError(f"snapshots: there is no job {job!r}")
         own = self._x.snapshots.positions(job)
+        if own:
+            return own
         source = self._x.source_of(found)
-        return own if own or source is None else [source[1]]
+        return [source[1]] if source is not None else []
 
     @property
     @override

@@ -140,6 +140,7 @@ class Remotes:
             ship_every=found.ship_every if found.HasField("ship_every") else 1,
             needs_data=found.needs_data,
             scales=found.scales,
+            rebuilds=found.rebuilds,
         )
         need_fit(spec, wishes)
         return wishes, f"policy {label}: {brief(found.note)}" if found.note else ""

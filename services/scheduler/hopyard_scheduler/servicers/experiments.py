@@ -168,13 +168,23 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         if not 0 <= older_than < math.inf:
             raise InvalidInput(f"older_than_seconds: found {older_than}, allowed are 0 or more")
         report = await self._garbage.collect(
-            dry_run=request.dry_run, older_than=older_than, foreign=request.foreign, idle=list(request.sha256)
+            dry_run=request.dry_run,
+            older_than=older_than,
+            foreign=request.foreign,
+            idle=list(request.sha256),
+            for_others=request.for_others,
         )
         garbage = [
             pb.Garbage(kind=kind, place=place, count=count, size_bytes=size)
             for (kind, place), (count, size) in report.found.items()
         ]
-        return pb.CollectGarbageResponse(garbage=garbage, notes=report.notes, unneeded=report.unneeded)
+        kept = [
+            pb.KeptForOthers(
+                experiment=name, count=one.count, size_bytes=one.size, seconds_again=one.seconds, given_up=one.given_up
+            )
+            for name, one in report.kept.items()
+        ]
+        return pb.CollectGarbageResponse(garbage=garbage, notes=report.notes, unneeded=report.unneeded, kept=kept)
 
     async def ImportExperiment(
         self,

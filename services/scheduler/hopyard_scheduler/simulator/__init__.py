@@ -5,6 +5,7 @@ from hopyard_scheduler.simulator.foresight import Foreseen
 from hopyard_scheduler.simulator.group import Joining, MemberResult
 from hopyard_scheduler.simulator.measuring import Result, RunInterval
 from hopyard_scheduler.simulator.partitions import Partitions
+from hopyard_scheduler.simulator.past import named
 from hopyard_scheduler.simulator.simulate import simulate
 from hopyard_scheduler.simulator.workload import CurveWorkload, Lesson, TraceWorkload, Workload
 from hopyard_scheduler.simulator.world import SimulationError, World
@@ -25,5 +26,6 @@ __all__ = [
     "TraceWorkload",
     "Workload",
     "World",
+    "named",
     "simulate",
 ]

@@ -64,8 +64,8 @@ class Agent:
         )
 
     def save(self, key: RunKey, position: int) -> SnapshotInfo:
-        """A snapshot of a run."""
-        return SnapshotInfo(position, f"{key.job}.{key.attempt}@{position}", provider="simulated")
+        """A snapshot of a run: a byte, so that a quota of bytes is one of snapshots."""
+        return SnapshotInfo(position, f"{key.job}.{key.attempt}@{position}", 1, "simulated")
 
     def left(self, run: SimulatedRun, reason: RunEndReason) -> None:
         """A run is over; the other ranks of a gang follow the first, and it them when one is lost."""

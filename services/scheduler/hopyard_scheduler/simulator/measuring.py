@@ -12,7 +12,7 @@ from hopyard_scheduler.core.effects import Start
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.values import RunKey
+from hopyard_scheduler.core.values import EarlierTrial, RunKey
 from hopyard_scheduler.simulator.group import MemberResult
 
 POOLS: Final = ("promising", "opportunistic", "suspended", "pending")
@@ -73,6 +73,7 @@ class Result:
         labels: [time, priority] of every label that the policy gave, by job, when details are wanted.
         confidences: [time, machines, chances in falling order] of jobs that the policy had an idea of, as often as `pools`, when
             details are wanted.
+        trained: What it has trained, for searches that come later (`simulate(..., earlier=...)`), when details are wanted.
         experiments: Of a group, what came of each of its experiments by its id.
     """
 
@@ -110,11 +111,12 @@ class Result:
     curves: Mapping[str, list[list[float | int | None]]] | None = None
     labels: Mapping[str, list[list[float]]] | None = None
     confidences: list[tuple[float, int, list[float]]] | None = None
+    trained: tuple[EarlierTrial, ...] | None = None
     experiments: Mapping[str, MemberResult] | None = None
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it; without the details if they were not wanted."""
-        details = ("runs", "states", "curves", "labels", "confidences", "experiments")
+        details = ("runs", "states", "curves", "labels", "confidences", "trained", "experiments")
         return {name: value for name, value in asdict(self).items() if value is not None or name not in details}
 
 

@@ -22,13 +22,14 @@ from hopyard.space import Space
 from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.predicting import PREDICT
-from hopyard_scheduler.core.values import PlacedData, Settings
+from hopyard_scheduler.core.values import EarlierTrial, PlacedData, Settings
 from hopyard_scheduler.policies import new_policy, policy_class, review
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
 from hopyard_scheduler.simulator.foresight import Foreseen, Predictions
 from hopyard_scheduler.simulator.group import Joining, arrivals, results
 from hopyard_scheduler.simulator.measuring import POOLS, Result
 from hopyard_scheduler.simulator.partitions import PartitionedWorkload, Partitions
+from hopyard_scheduler.simulator.past import trained
 from hopyard_scheduler.simulator.workload import Workload
 from hopyard_scheduler.simulator.world import NAME, World
 
@@ -75,6 +76,7 @@ def simulate(
     details: bool = False,
     speedup: Callable[[int], float] = float,
     group: Sequence[Joining] = (),
+    earlier: Sequence[EarlierTrial] = (),
     watch: Callable[[World], None] | None = None,
 ) -> Result:
     """Runs a whole search in virtual time, with the core and the policy of a live one. The same arguments give the same result.
@@ -104,6 +106,7 @@ def simulate(
         details: Keep every run, report and label in the result, and what the policy thought of jobs.
         speedup: How many times as fast as one machine so many together train a job (> 0); by default as many.
         group: Further experiments, which join this one: one policy, one set of machines (not with a generator).
+        earlier: What earlier searches have trained of the same (`Result.trained`): under policies that share, it is not trained again.
         watch: Called now and then while it goes on.
 
     Raises:
@@ -154,10 +157,12 @@ def simulate(
         forks=made.forks,
         forks_newest=made.forks_newest,
         scales=made.scales,
+        rebuilds=made.rebuilds,
         whole=True,
         evaluates=made.evaluates,
         ship_every=made.ship_every,
         plan=NAME if made.shares else "",
+        lasting=made.shares,
         requests=serves_requests(made),
         generator_reads=generator.reads if generator is not None else "nothing",
         space=space.to_dict() if space is not None else None,
@@ -182,6 +187,7 @@ def simulate(
         data=placed,
         speedup=speedup,
         arrivals=list(arrivals(NAME, settings, group)),
+        earlier=tuple(earlier),
     )
     questions.world = world
     for _ in world.run():
@@ -255,6 +261,7 @@ def _result(
         curves=measure.curves if measure.details else None,
         labels=measure.labels if measure.details else None,
         confidences=measure.confidences if measure.details else None,
+        trained=trained(x) if measure.details else None,
         experiments=results(x) if len(x.members) > 1 else None,
     )
 

@@ -36,7 +36,7 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.predicting import PREDICT
-from hopyard_scheduler.core.values import PlacedData, RunKey, Settings
+from hopyard_scheduler.core.values import EarlierTrial, PlacedData, RunKey, Settings
 from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.policyhost import PolicyHost
 from hopyard_scheduler.simulator.agents import Agent
@@ -71,6 +71,7 @@ class World:
         data: PlacedData | None = None,
         speedup: Callable[[int], float] = float,
         arrivals: Sequence[tuple[float, Event]] = (),
+        earlier: tuple[EarlierTrial, ...] = (),
     ) -> None:
         self.workload = workload
         self.costs = costs
@@ -86,6 +87,7 @@ class World:
         self._settings = settings
         self._data = data
         self._arrivals = arrivals
+        self._earlier = earlier
         self._to_join = sum(isinstance(event, MemberJoined) for _, event in arrivals)
         self._host = PolicyHost(policy, recorded=False)
         self._answer = answer
@@ -121,7 +123,7 @@ class World:
             InvalidInput: The policy trains what the workload does not know.
         """
         self.measure.machines_changed(0.0, sum(agent.machines for agent in self._agents.values()))
-        self.handle(ExperimentCreated(0.0, NAME, self._settings, data=self._data))
+        self.handle(ExperimentCreated(0.0, NAME, self._settings, data=self._data, earlier=self._earlier))
         for at, event in self._arrivals:
             self.timeline.at(at, self._pending.append, event)
         for agent in self._agents.values():

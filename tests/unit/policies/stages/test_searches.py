@@ -52,6 +52,23 @@ def test_a_grid_trains_each_state_once_and_all_of_them(seed: int) -> None:
     assert found.result.iterations == len(found.whole)
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 6))
+def test_without_room_for_all_snapshots_some_states_are_trained_again_and_all_are_trained(seed: int, room: int) -> None:
+    found = simulated(seed, snapshot_quota=room)
+    assert found.result.reason == "all jobs ended"
+    assert found.trained == found.whole
+    assert found.result.iterations >= len(found.whole)
+
+
+def test_the_more_room_the_less_is_trained_again() -> None:
+    """Three ways part from one at 4, 8 and 12 of 16: a machine trains the first; the others find what there was room for."""
+    space = [{"lr": steps([at], [0.1, 0.2])} for at in (4, 8, 12)] + [{"lr": 0.1}]
+    trained = [search(space, 16, slots=1, snapshot_quota=room).result.iterations for room in (1, 2, 3, 100)]
+    assert trained == sorted(trained, reverse=True)
+    assert trained[0] > trained[-1] == 16 + 12 + 8 + 4
+
+
 @pytest.mark.parametrize("tuner", TUNERS, ids=lambda tuner: str(tuner["name"]))
 def test_under_a_tuner_no_state_is_trained_twice(tuner: dict[str, Any]) -> None:
     for seed in range(8):

@@ -15,7 +15,7 @@ from hopyard.cli.options import Data, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
-    from hopyard.client.types import Garbage, GarbageKind
+    from hopyard.client.types import Garbage, GarbageKind, KeptForOthers
 
 _COPIES: Final = "snapshots that no experiment holds"
 _PARTIALS: Final = "parts of uploads and files that were not finished"
@@ -39,6 +39,12 @@ def gc(
             help="Delete also what the index of a store given by URL does not know: only if no other cluster uses it.",
         ),
     ] = False,
+    for_later: Annotated[
+        bool,
+        typer.Option(
+            "--for-later", help="Delete also what finished experiments keep only for later ones to go on from."
+        ),
+    ] = False,
     server: Server = None,
     data: Data = None,
     json: Json = False,
@@ -47,6 +53,7 @@ def gc(
 
     That are blobs without a use, unused code, parts of uploads, and left-over snapshots on the nodes.
     What an experiment, a fork or a resume still needs stays, whether it runs or has ended; so it may be called at any time.
+    It also says what is kept only so that others may go on from it, and the training that it would take to have that back.
 
     **Examples:** `hopyard gc --dry-run`, `hopyard gc --older-than 1d --json`
     """
@@ -60,14 +67,27 @@ def gc(
         age = seconds(float(older_than) if older_than.replace(".", "", 1).isdecimal() else older_than)
     except ValueError as error:
         raise WrongUse(f"--older-than {error}") from error
-    got = asyncio.run(_collect(server, data, dry_run, age, foreign))
+    got = asyncio.run(_collect(server, data, dry_run, age, foreign, for_later))
     if json:
-        emit_json({"dry_run": got.dry_run, "found": got.found, "notes": got.notes, "bytes": _bytes(got.found)})
+        emit_json(
+            {
+                "dry_run": got.dry_run,
+                "found": got.found,
+                "notes": got.notes,
+                "bytes": _bytes(got.found),
+                "kept": got.kept,
+                "kept_bytes": _bytes(got.kept),
+                "seconds_again": sum(one.seconds_again for one in got.kept),
+                "given_up_seconds": sum(one.seconds_again for one in got.kept if one.given_up),
+            }
+        )
     else:
         _show(got)
 
 
-async def _collect(server: str | None, data: Path | None, dry_run: bool, age: float, foreign: bool) -> Garbage:
+async def _collect(
+    server: str | None, data: Path | None, dry_run: bool, age: float, foreign: bool, for_later: bool
+) -> Garbage:
     from hopyard.cli.connect import connected, resting
 
     idle = await resting(server, data)
@@ -75,17 +95,19 @@ async def _collect(server: str | None, data: Path | None, dry_run: bool, age: fl
     files = _idle_files(idle, age) if idle is not None else []
 
     async with connected(server, data, purpose="hopyard gc") as client:
-        got = await _ask(client, files, dry_run, age, foreign)
+        got = await _ask(client, files, dry_run, age, foreign, for_later)
         unneeded = set(got.unneeded)
         chosen = [(place, path) for place, path in files if not _is_hash(path.name) or path.name in unneeded]
         return replace(got, found=(*got.found, *_deleted(chosen, dry_run)))
 
 
 async def _ask(
-    client: AsyncClient, files: Sequence[tuple[str, Path]], dry_run: bool, age: float, foreign: bool
+    client: AsyncClient, files: Sequence[tuple[str, Path]], dry_run: bool, age: float, foreign: bool, for_later: bool
 ) -> Garbage:
     hashes = sorted({path.name for _, path in files if _is_hash(path.name)})
-    return await client.collect_garbage(dry_run=dry_run, older_than=age, foreign=foreign, idle=hashes)
+    return await client.collect_garbage(
+        dry_run=dry_run, older_than=age, foreign=foreign, idle=hashes, for_others=for_later
+    )
 
 
 def _idle_files(data: Path, age: float) -> list[tuple[str, Path]]:
@@ -120,7 +142,7 @@ def _deleted(files: Sequence[tuple[str, Path]], dry_run: bool) -> list[GarbageKi
     return [GarbageKind(kind, place, count, size) for (kind, place), (count, size) in counted.items()]
 
 
-def _bytes(found: Sequence[GarbageKind]) -> int:
+def _bytes(found: Sequence[GarbageKind] | Sequence[KeptForOthers]) -> int:
     return sum(one.size_bytes for one in found)
 
 
@@ -132,6 +154,7 @@ def _show(got: Garbage) -> None:
 
     for note in got.notes:
         say(note)
+    _show_kept(got.kept)
     if not got.found:
         emit("there is nothing that nobody needs")
         return
@@ -143,3 +166,23 @@ def _show(got: Garbage) -> None:
     emit(table)
     total = text.size(_bytes(got.found))
     emit(f"{total} would be freed; nothing was changed" if got.dry_run else f"{total} freed")
+
+
+def _show_kept(kept: Sequence[KeptForOthers]) -> None:
+    """What is kept only for others, and what it would cost to have it back."""
+    from rich.table import Table
+
+    from hopyard.cli import text
+    from hopyard.cli.output import emit
+
+    if not kept:
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("kept for others by", "number", "size", "training to have it back", ""):
+        table.add_column(column, justify="left" if column in ("kept for others by", "") else "right")
+    for one in kept:
+        size, seconds = text.size(one.size_bytes), text.short_time(one.seconds_again)
+        table.add_row(one.experiment, str(one.count), size, seconds, "given up" if one.given_up else "")
+    total = sum(one.seconds_again for one in kept)
+    table.add_row("in all", str(sum(one.count for one in kept)), text.size(_bytes(kept)), text.short_time(total), "")
+    emit(table)

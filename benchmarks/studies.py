@@ -1,0 +1,272 @@
+"""How much do studies that overlap save by training together what they have in common? The multi-study part of the Hippo paper.
+
+    python benchmarks/studies.py [--families high,low] [--studies 1,2,4,8] [--modes later,once] [--output FILE] [--plot FILE]
+
+Eight studies of 144 trials each (12 sequences of the learning rate x 12 of the batch size) in two families, one that merges well and
+one that does not (Hippo, section 6.2). `q` is the k-wise merge rate of the first K of them: all their positions by those that are
+different, from the configurations alone. They are simulated with the core and the policies of the live cluster:
+
+* `trials`: the baseline, all K at the same time, trial by trial (policy `default`);
+* `later`: one study after another, each is told what those before it have trained, as in a data directory that is opened again;
+* `once`: all K at the same time, as a group with one search plan.
+
+`hours` are machine-hours and `time` virtual time, both in epochs; a position is five of them. A snapshot, and a start from one, take
+a part of an epoch. `executed` is what was trained, and `unique` what there is to train, in positions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from hopyard.sequences import PrefixTree, Request
+from hopyard_scheduler.core.values import EarlierTrial
+from hopyard_scheduler.simulator import Costs, CurveWorkload, Joining, Result, named, simulate
+
+EPOCHS: Final = 5
+"""Epochs in a position."""
+
+END: Final = 24
+SIDE: Final = 12
+RATES: Final = (
+    *(0.3, 0.25, 0.2, 0.16, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.025, 0.02, 0.016, 0.012, 0.01),
+    *(0.4, 0.5, 0.008, 0.006, 0.005, 0.6, 0.7, 0.8),
+)
+
+Configuration = Mapping[str, Any]
+
+
+class Family(NamedTuple):
+    """From what the studies draw: how many rates there are, first batch sizes, the positions where either changes.
+
+    `shapes` are of each study: how many rates and how many first batch sizes it has; 12 sequences come of each.
+    """
+
+    rates: int
+    steps: range
+    batches: tuple[int, ...]
+    switches: range
+    shapes: tuple[tuple[int, int], ...]
+    seed: int
+
+
+FAMILIES: Final = {
+    "high": Family(
+        10, range(8, 23, 2), (32, 64, 128), range(6, 24), ((4, 3), (3, 2), (6, 2), (4, 2), (6, 3), (4, 2), (3, 3), (6, 2)), 1
+    ),
+    "low": Family(
+        24, range(2, 21, 2), (32, 64, 128, 256), range(2, 21), ((6, 2), (4, 2), (6, 3), (12, 2), (4, 3), (6, 2), (12, 2), (6, 2)), 0
+    ),
+}  # fmt: skip
+
+
+def studies(name: str) -> list[list[Configuration]]:
+    """The eight studies of a family, each its 144 configurations."""
+    family = FAMILIES[name]
+    found: list[list[Configuration]] = []
+    for number, (rates, batches) in enumerate(family.shapes):
+        rng = random.Random(f"{name}/{family.seed}/{number}")
+        steps = sorted(rng.sample(family.steps, SIDE // rates))
+        switches = sorted(rng.sample(family.switches, SIDE // batches))
+        learning = [_changing(lr, lr / 10, at) for lr in rng.sample(RATES[: family.rates], rates) for at in steps]
+        sizes = [_changing(size, 2 * size, at) for size in rng.sample(family.batches, batches) for at in switches]
+        found.append([{"lr": lr, "batch_size": size} for lr in learning for size in sizes])
+    return found
+
+
+def _changing(before: float, after: float, at: int) -> Mapping[str, Any]:
+    return {"sequence": {"multi_step": {"milestones": [at], "values": [before, after]}}}
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Positions of the first studies: all of them, and how many are different."""
+
+    total: int
+    unique: int
+
+    @property
+    def rate(self) -> float:
+        """The k-wise merge rate."""
+        return self.total / self.unique
+
+
+def merge(given: Sequence[Sequence[Configuration]]) -> Merge:
+    """Of studies together."""
+    tree = PrefixTree(Request(each, END) for study in given for each in study)
+    return Merge(tree.total, tree.unique)
+
+
+@dataclass
+class Row:
+    """What came of K studies in a mode."""
+
+    family: str
+    studies: int
+    mode: str
+    q: float
+    unique: int
+    executed: int
+    hours: float
+    time: float
+    simulated_in: float
+
+
+def workload(configurations: Sequence[Configuration]) -> CurveWorkload:
+    """Something to train; what it measures decides nothing in a grid."""
+    return CurveWorkload(lambda _given, position: position / END, configurations, END, seconds=float(EPOCHS))
+
+
+def measure(family: str, counts: Sequence[int], mode: str, slots: int, costs: Costs) -> Iterator[Row]:
+    """The first K studies of a family, for each K."""
+    given = studies(family)
+    runs = _later if mode == "later" else _each
+    begun = time.process_time()
+    for count, executed, hours, elapsed in runs(given, counts, mode, slots, costs):
+        found = merge(given[:count])
+        yield Row(family, count, mode, found.rate, found.unique, executed, hours, elapsed, time.process_time() - begun)
+
+
+def _later(
+    given: Sequence[Sequence[Configuration]], counts: Sequence[int], mode: str, slots: int, costs: Costs
+) -> Iterator[tuple[int, int, float, float]]:
+    """One after another. It is saved at every position: where later studies branch off is not known yet."""
+    past: tuple[EarlierTrial, ...] = ()
+    executed, hours, elapsed = 0, 0.0, 0.0
+    for number, study in enumerate(given[: max(counts)], 1):
+        terms = {"save_every": 1}
+        found = simulate(
+            workload(study), "stage_tree", slots=slots, costs=costs, parameters=terms, earlier=past, details=True
+        )
+        past += named(found.trained or (), f"study-{number}")
+        executed, hours, elapsed = executed + found.iterations, hours + found.job_seconds, elapsed + found.time
+        if number in counts:
+            yield number, executed, hours, elapsed
+
+
+def _each(
+    given: Sequence[Sequence[Configuration]], counts: Sequence[int], mode: str, slots: int, costs: Costs
+) -> Iterator[tuple[int, int, float, float]]:
+    """All at once: as a group with one search plan, or trial by trial."""
+    for count in counts:
+        if mode == "once":
+            group = [Joining(study) for study in given[1:count]]
+            found = simulate(workload(given[0]), "stage_tree", slots=slots, costs=costs, group=group)
+        else:
+            found = _alone([each for study in given[:count] for each in study], slots, costs)
+        yield count, found.iterations, found.job_seconds, found.time
+
+
+def _alone(configurations: Sequence[Configuration], slots: int, costs: Costs) -> Result:
+    return simulate(workload(configurations), "default", slots=slots, costs=costs)
+
+
+HEAD: Final = "family  studies mode      q  unique executed again    hours  saved  /q     time faster\n"
+
+
+def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows beside the baseline: how many times less hours and time, and how near that of the hours comes to q."""
+    alone = {(row.family, row.studies): row for row in rows if row.mode == "trials"}
+    found = []
+    for row in rows:
+        base = alone[row.family, row.studies]
+        if row is base:
+            found.append({**asdict(row), "again": None, "saved": 1.0, "saved_by_q": None, "faster": 1.0})
+            continue
+        saved = base.hours / row.hours
+        more = {"again": row.executed - row.unique, "saved": saved, "saved_by_q": saved / row.q}
+        found.append({**asdict(row), **more, "faster": base.time / row.time})
+    return found
+
+
+def show(found: Sequence[Mapping[str, Any]]) -> None:
+    """As a table."""
+    sys.stdout.write(HEAD)
+    for row in found:
+        again, near = ("", "") if row["mode"] == "trials" else (row["again"], f"{row['saved_by_q']:.3f}")
+        sys.stdout.write(
+            "{family:<7} {studies:>7} {mode:<6} {q:>4.2f} {unique:>7} {executed:>8} {0:>5} {hours:>8.0f} {saved:>6.2f} {1:>5} "
+            "{time:>7.0f} {faster:>6.2f}\n".format(again, near, **row)
+        )
+
+
+def plot(found: Sequence[Mapping[str, Any]], output: Path) -> None:
+    """As the paper's Figures 13 and 14: machine-hours above, end-to-end time below, a column for each family."""
+    from matplotlib.figure import Figure
+
+    names = {"trials": "trial by trial", "later": "one after another", "once": "at once"}
+    colours = {"trials": "#9aa5b1", "later": "#f0a04b", "once": "#2a78b8"}
+    families = sorted({row["family"] for row in found})
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axes = figure.subplots(2, len(families), squeeze=False)
+    counts = sorted({row["studies"] for row in found})
+    for column, family in enumerate(families):
+        for axis, key, title in (
+            (axes[0][column], "hours", "machine-hours"),
+            (axes[1][column], "time", "end-to-end time"),
+        ):
+            for index, mode in enumerate(names):
+                bars = [row for row in found if row["family"] == family and row["mode"] == mode]
+                places = [counts.index(row["studies"]) + (index - 1) * 0.27 for row in bars]
+                drawn = axis.bar(places, [row[key] for row in bars], 0.25, color=colours[mode], label=names[mode])
+                ratio = "saved" if key == "hours" else "faster"
+                if mode != "trials":
+                    axis.bar_label(drawn, [f"{row[ratio]:.2f}" for row in bars], fontsize=8)
+            rates = {row["studies"]: row["q"] for row in found if row["family"] == family}
+            axis.set_xticks(range(len(counts)), [f"S{count}\nq {rates[count]:.2f}" for count in counts])
+            axis.set_ylabel(f"{title}, in epochs")
+            axis.spines[["top", "right"]].set_visible(False)
+        axes[0][column].set_title(f"{family} merge rate")
+    axes[0][0].legend(frameon=False)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(output, dpi=120, metadata={"Software": None})
+
+
+def main() -> int:
+    """Prints a table, or JSON; with `--output` what is measured there already is not measured again."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--studies", default="1,2,4,8")
+    parser.add_argument("--modes", default="later,once")
+    parser.add_argument("--slots", type=int, default=40)
+    parser.add_argument(
+        "--snapshot", type=float, default=0.02, help="cost of a snapshot, and of a start from one, in epochs"
+    )
+    parser.add_argument("--output", type=Path, help="keep the rows there, and go on from them")
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    costs = Costs(snapshot=given.snapshot, resume=given.snapshot)
+    counts = [int(count) for count in given.studies.split(",")]
+    kept = json.loads(given.output.read_text(encoding="utf-8")) if given.output and given.output.exists() else []
+    rows = [Row(**row) for row in kept]
+    for family in given.families.split(","):
+        for mode in ("trials", *given.modes.split(",")):
+            known = {row.studies for row in rows if (row.family, row.mode) == (family, mode)}
+            left = [count for count in counts if count not in known]
+            for row in measure(family, left, mode, given.slots, costs) if left else ():
+                rows.append(row)
+                if given.output:
+                    given.output.write_text(
+                        json.dumps([asdict(each) for each in rows], indent=1) + "\n", encoding="utf-8"
+                    )
+    order = {mode: index for index, mode in enumerate(("trials", "later", "once"))}
+    found = compared(sorted(rows, key=lambda row: (row.family, row.studies, order[row.mode])))
+    if given.json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        show(found)
+    if given.plot:
+        plot(found, given.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

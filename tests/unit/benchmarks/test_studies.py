@@ -1,0 +1,38 @@
+"""The benchmark of studies that overlap: its spaces are what it says, and it counts what it says."""
+
+from __future__ import annotations
+
+import pytest
+import studies
+
+from hopyard_scheduler.simulator import Costs
+
+
+def test_the_merge_rate_of_two_studies_by_hand() -> None:
+    def trial(at: int) -> studies.Configuration:
+        return {"lr": studies._changing(0.1, 0.01, at), "batch_size": 32}
+
+    found = studies.merge([[trial(4), trial(12)], [trial(12), trial(20)]])
+    # One trains all 24; 4 parts at 4, and 12 at 12 from the one that goes on up to 20.
+    assert (found.total, found.unique) == (4 * 24, 24 + 20 + 12)
+    assert found.rate == 96 / 56
+
+
+@pytest.mark.parametrize(("family", "least", "most"), [("high", 1.5, 2.73), ("low", 1.2, 2.1)])
+def test_eight_studies_of_144_trials_whose_rates_are_in_the_papers_range(
+    family: str, least: float, most: float
+) -> None:
+    given = studies.studies(family)
+    assert [len(study) for study in given] == [144] * 8
+    assert all(least <= studies.merge([study]).rate <= most for study in given)
+
+
+@pytest.mark.parametrize("mode", ["later", "once"])
+def test_two_small_studies_train_each_position_once(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = studies.studies("high")[:2]
+    monkeypatch.setattr(studies, "studies", lambda family: [study[:6] for study in whole])
+    (row,) = studies.measure("high", [2], mode, 4, Costs())
+    (alone,) = studies.measure("high", [2], "trials", 4, Costs())
+    assert (row.executed, alone.executed) == (row.unique, 2 * 6 * 24)
+    assert alone.hours / row.hours == pytest.approx(row.q)
+    assert studies.compared([alone, row])[1]["saved_by_q"] == pytest.approx(1.0)

@@ -242,7 +242,7 @@ class Schedule:
         name = f"x{self.created + 1}"
         core = self.scheduler.core
         live = [x for x in core.experiments.values() if not x.phase.over and not core.thinks(x.id)]
-        if live and rng.random() < 0.4:
+        if live and self.joins(rng.random()):
             group = rng.choice(live)
             self.world.fault("joined a group", name)
             own = replace(settings, metric=group.settings.metric, mode=group.settings.mode)
@@ -275,6 +275,10 @@ class Schedule:
     def adapted(self, settings: Settings) -> Settings:
         """The terms of an experiment that is about to be created: as they were drawn."""
         return settings
+
+    def joins(self, drawn: float) -> bool:
+        """Whether an experiment joins one that is there."""
+        return drawn < 0.4
 
     def _announce(self) -> None:
         """Says which nodes hold what: all that are there hold what they always did."""

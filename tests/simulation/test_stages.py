@@ -10,7 +10,7 @@ from itertools import takewhile
 
 import pytest
 
-from hopyard_scheduler.core.events import Requested
+from hopyard_scheduler.core.events import Operated, Requested
 from hopyard_scheduler.core.values import Settings
 from tests.simulation import training
 from tests.simulation.faults import Rates
@@ -18,19 +18,23 @@ from tests.simulation.schedule import MAX_POSITION, Schedule
 
 SAVE_EVERY = 2
 State = tuple[str, int]
-"""A state that runs of an experiment came to."""
+"""A state that runs of an experiment came to, or of a group of them."""
 
 
 class Counting(Schedule):
     """Runners and schedulers die and messages are lost, while clients ask for more; nodes keep what they have, nobody else interferes.
 
-    All that is trained is counted.
+    With `together` others join the first experiment, and some are stopped. All that is trained is counted.
     """
 
-    def __init__(self, seed: int, events: int = 200) -> None:
-        self.requests = 0
+    def __init__(self, seed: int, events: int = 200, *, together: bool = False) -> None:
+        self.requests = self.stopped = 0
         self._chance = random.Random(f"requests {seed}")
+        self._together = together
         super().__init__("stages", seed, events)
+        if together:
+            self.world.later(self._chance.uniform(1.0, 8.0), self._create)
+            self.world.later(self._chance.uniform(6.0, 25.0), self._stop_one)
 
     def tempered(self, rates: Rates) -> Rates:
         """Faults that lose nothing but what a runner has not saved."""
@@ -58,6 +62,21 @@ class Counting(Schedule):
             max_losses=1000,
         )
 
+    def joins(self, drawn: float) -> bool:
+        """Together they always do."""
+        return self._together or super().joins(drawn)
+
+    def _stop_one(self) -> None:
+        """A person stops one of several."""
+        core = self.scheduler.core
+        groups = [x for x in core.experiments.values() if len(x.running) > 1] if core is not None else []
+        if not groups or (core is not None and core.thinks(groups[0].id)):
+            self.world.later(1.0, self._stop_one)
+            return
+        self.stopped += 1
+        member = self._chance.choice(groups[0].running)
+        self.scheduler.handle(Operated(self.world.now, groups[0].id, "stop", member.id))
+
     def _hold_again(self) -> None:
         """Nobody pauses or ends a job."""
 
@@ -84,21 +103,19 @@ class Counting(Schedule):
 
     def check(self) -> tuple[int, int]:
         """Nothing was trained again without a reason. Answers how much was lost, and how much was trained again."""
-        members: dict[tuple[str, str], str] = {}
         paths: dict[str, dict[str, list[int]]] = {}
         assert self.scheduler.core is not None
         for x in self.invariants.streams(self.scheduler.core).values():
             for job in x.jobs.values():
-                members[x.id, job.id] = job.member.id
                 if job.hyperparameters is not None:
-                    paths.setdefault(job.member.id, {})[job.id] = path(job.hyperparameters)
-        trained, lost = by_member(self.world.trained, members), by_member(self.world.lost, members)
+                    paths.setdefault(x.id, {})[job.id] = path(job.hyperparameters)
+        trained, lost = by_group(self.world.trained), by_group(self.world.lost)
         late = Counter[State]()
-        for member, own in paths.items():
+        for group, own in paths.items():
             for name, states in own.items():
                 parts = {common(states, other) for job, other in own.items() if job != name}
                 passed = {p for part in parts for p in range(max(part - SAVE_EVERY, 0), part)}
-                late.update((member, states[p]) for p in passed)
+                late.update((group, states[p]) for p in passed)
         for state, times in trained.items():
             allowed = 1 + lost[state] + late[state]
             assert times <= allowed, f"{state} was trained {times} times, {lost[state]} were lost, {late[state]} late"
@@ -120,11 +137,11 @@ def common(one: list[int], other: list[int]) -> int:
     return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True))))
 
 
-def by_member(counts: Mapping[tuple[str, str, int], int], members: Mapping[tuple[str, str], str]) -> Counter[State]:
-    """How often trials of an experiment came to a state."""
+def by_group(counts: Mapping[tuple[str, str, int], int]) -> Counter[State]:
+    """How often trials of an experiment, or of a group of them, came to a state."""
     found = Counter[State]()
-    for (stream, job, state), times in counts.items():
-        found[members[stream, job], state] += times
+    for (stream, _, state), times in counts.items():
+        found[stream, state] += times
     return found
 
 
@@ -143,3 +160,20 @@ def test_only_what_a_killed_runner_had_not_saved_or_what_was_passed_unknown_is_t
     assert again > 5
     assert requests > 100
     assert crashes > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_experiments_together_train_no_state_twice_either_also_when_one_of_them_is_stopped() -> None:
+    joined = stopped = lost = crashes = 0
+    for seed in range(24):
+        schedule = Counting(seed, together=True)
+        outcome = schedule.run()
+        assert outcome.error == "", outcome.seed
+        lost += schedule.check()[0]
+        joined, stopped = joined + outcome.faults["joined a group"], stopped + schedule.stopped
+        crashes += outcome.faults["scheduler crash"]
+    assert joined > 10
+    assert stopped > 5
+    assert lost > 2
+    assert crashes > 5

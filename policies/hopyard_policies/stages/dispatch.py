@@ -89,7 +89,7 @@ class Dispatch:
         for _, start in matched:
             self._submit(start, decisions)
         if len(self._cluster.experiments) > 1:
-            self._bill()
+            self._bill({start.trial for _, start in matched})
         going = sum(not run.leaving for run in self._books.runs.values())
         self._books.could_use = going + len(self._tree.ready()) - len(matched) + self._tuners.coming(self._cluster)
         if self._event is None:
@@ -107,9 +107,12 @@ class Dispatch:
             job = self._jobs[run.trial]
             if not job.state.live:
                 continue
+            called_off = job.state is JobState.SUSPENDING and not (run.leaving or job.parked)
             stands = run.leaving or job.state is JobState.SUSPENDING or (self._is_event(run) and self._at_until)
             until = job.position if stands else max(run.until, job.position)
-            found[run.trial] = Running(run.trial, job.position, until, job.position in run.saves)
+            if called_off:  # Not by this policy: it saves here or at its next report, and some may want that as before.
+                until = min(job.position + 1, self._plan[run.trial].limit)
+            found[run.trial] = Running(run.trial, job.position, until, called_off or job.position in run.saves)
         return found
 
     @property
@@ -169,7 +172,9 @@ class Dispatch:
         if state.errand is not None:
             if self._targets.get(job.experiment) is None:
                 return
-            position = self._plan.known(state.id, job.max_position)[0]
+            position, by = self._plan.known(state.id, job.max_position)
+            if by in self._jobs and self._jobs[by].experiment == job.experiment:
+                return
         if position > job.high_water:
             reached, by = self._plan.known(state.id, position)
             if by != state.id and reached >= position:
@@ -188,10 +193,12 @@ class Dispatch:
 
     # ------------------------------------------------------------------------------------------------------------ bills
 
-    def _bill(self) -> None:
-        """Says of each run who wants what it trains, if that has changed."""
+    def _bill(self, begun: set[str]) -> None:
+        """Says of each run who wants what it trains, if that has changed. Some begin just now."""
         for trial, wanted in self._wanted().items():
             run, job = self._books.runs[trial], self._jobs[trial]
+            if not job.state.live and trial not in begun:
+                continue
             position = job.position if job.state.live else run.start
             ahead = tuple(sorted((name, until) for name, until in wanted.items() if until > position))
             if ahead != tuple((name, until) for name, until in run.wanted if until > position):

@@ -71,15 +71,15 @@ class _Showing:
         reached, by = self._known(node)
         run = next(((run, at) for run, at in self._runs.get(id(node), ()) if at <= start < run.until), None)
         known = self._books.states
-        reused = 0
+        reusing: tuple[str, ...] = ()
         if run is not None:
             state, by = StageState.RUNNING, run[0].trial
         elif end <= reached:
             state = StageState.DONE
-            reused = sum(
-                job != by and known[job].position >= end and not self._trained(job, start, end)
+            reusing = tuple(
+                job
                 for job in trials
-                if job in known
+                if job in known and job != by and known[job].position >= end and not self._trained(job, start, end)
             )
         else:
             wanted = any(until >= end for until in self._wanted.get(id(node), ()))
@@ -92,11 +92,12 @@ class _Showing:
             state=state,
             trials=tuple(trials),
             ends=tuple(job for job in trials if self._plan[job].limit == end),
-            reused=reused,
+            reused=len(reusing),
             by=by,
             machine=run[0].machine if run is not None else self._last_machine(by),
             seconds=self._seconds(state, by or node.member, start, end),
             saved=bool(self._owners(node, end)),
+            reusing=reusing,
         )
 
     def _trained(self, trial: str, start: int, end: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 
 from hopyard.policy import Cluster, ExperimentChange, JobCreated, Policy, Verdict
 from hopyard.policy.rungs import Rung
@@ -74,8 +75,14 @@ class Tuners:
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
         """Who stands where in their eyes; None: they have no rungs."""
-        found = [self._all[name].rungs(self._view(cluster, name)) for name in self._known(cluster)]
-        return None if None in found else tuple(rung for rungs in found for rung in rungs or ())
+        found: list[Rung] = []
+        for name in self._known(cluster):
+            rungs = self._all[name].rungs(self._view(cluster, name))
+            if rungs is None:
+                return None
+            before = found[-1].bracket + 1 if found else 0
+            found += [replace(rung, bracket=before + rung.bracket) for rung in rungs]
+        return tuple(found)
 
     # ------------------------------------------------------------------------------------------------------- up-calls
 

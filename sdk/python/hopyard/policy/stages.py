@@ -33,6 +33,7 @@ class StageView:
         machine: Where it is being trained; of one that is done, where `by` ran last. Empty: nowhere, or it is not known.
         seconds: What it took; of one that is not done, what it is expected to take. None: nothing is known of that yet.
         saved: Whether its end is saved, so that others can start there.
+        reusing: The trials that `reused` counts.
     """
 
     number: int
@@ -47,6 +48,7 @@ class StageView:
     machine: str = ""
     seconds: float | None = None
     saved: bool = False
+    reusing: tuple[str, ...] = ()
 
     @property
     def length(self) -> int:

@@ -109,8 +109,18 @@ async def show(
     elif not json:
         from hopyard_scheduler.commands.treetext import shown
 
-        emit(shown(tree, found.title, None if everything else _LINES, job, width()))
+        emit(shown(tree, _title(found), None if everything else _LINES, job, width()))
     return tree is not None
+
+
+def _title(found: Moment) -> str:
+    """Which moment it is, and in a group what the experiment pays."""
+    from hopyard.cli.text import short_time
+
+    x = found.driven.experiment
+    if x is None or len(x.members) == 1:
+        return found.title
+    return f"{found.title}; {short_time(x.members[found.name].machine_seconds)} of machines billed to {found.name}"
 
 
 def tree_at(found: Moment) -> Tree | None:
@@ -142,6 +152,7 @@ def document(found: Moment, tree: Tree | None) -> dict[str, Any]:
     from hopyard.cli.output import plain
     from hopyard.plots.data.stages import totals
 
+    x = found.driven.experiment
     return {
         "experiment": found.name,
         "policy": found.policy,
@@ -150,6 +161,7 @@ def document(found: Moment, tree: Tree | None) -> dict[str, Any]:
         "decisions_equal": found.driven.first is None,
         "unit": tree.unit if tree is not None else None,
         "totals": totals(tree.stages) if tree is not None else None,
+        "machine_seconds": x.members[found.name].machine_seconds if x is not None else 0.0,
         "stages": [{**plain(stage), "values": tree.values.get(stage.number, {})} for stage in tree.stages]
         if tree is not None
         else None,

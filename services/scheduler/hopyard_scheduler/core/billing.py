@@ -1,7 +1,8 @@
 """Who pays for machines: the time of a run, from its start to its end, is its experiment's.
 
 In a group a policy may say who else wants what a run trains (`BillRun`). Then those who want it at a position have equal parts of the
-time up to there. What is there already costs nobody anything. So the bills of a group add up to the time of its runs.
+time up to there; whoever is over pays for nothing more but its own runs. What is there already costs nobody anything. So the bills of a
+group add up to the time of its runs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from hopyard.policy.vocabulary import BillRun, Report
 from hopyard_scheduler.core import checks
+from hopyard_scheduler.core.effects import ExperimentChanged
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import Run
 
@@ -46,6 +48,10 @@ def over(x: Experiment, run: Run, at: float) -> None:
 
 
 def _charge(x: Experiment, run: Run, position: int, seconds: float) -> None:
-    payers = [name for name, until in run.wanted if until >= position] or [x.jobs[run.job].member.id]
-    for name in payers:
-        x.members[name].machine_seconds += seconds * len(run.ranks) / len(payers)
+    own = x.jobs[run.job].member
+    payers = [x.members[name] for name, until in run.wanted if until >= position]
+    payers = [member for member in payers if not member.phase.over] or [own]
+    for member in payers:
+        member.machine_seconds += seconds * len(run.ranks) / len(payers)
+        if member is not own:
+            x.emit(ExperimentChanged(member.id))

@@ -74,7 +74,12 @@ def tree_of(
             numbers[stage.number] = len(own) + 1
             parent = None if stage.parent is None else numbers[stage.parent]
             ends = tuple(trial for trial in stage.ends if trial in configurations)
-            own.append(replace(stage, number=len(own) + 1, parent=parent, trials=trials, ends=ends))
+            reusing = tuple(trial for trial in stage.reusing if trial in configurations)
+            reused = len(reusing) if stage.reusing else stage.reused
+            number = len(own) + 1
+            own.append(
+                replace(stage, number=number, parent=parent, trials=trials, ends=ends, reused=reused, reusing=reusing)
+            )
     tree = Tree(unit, tuple(own), {})
     values: dict[int, dict[str, Any]] = {}
     for siblings in tree.children().values():

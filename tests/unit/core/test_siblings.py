@@ -1,0 +1,189 @@
+"""Experiments of a group that train alike: what one takes over from another, what a stopped one leaves, who pays for what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hopyard.policy.vocabulary import (
+    AnswerJob,
+    BillRun,
+    CreateJob,
+    DecisionKind,
+    JobState,
+    Report,
+    RunEndReason,
+    StartJob,
+    TerminateJob,
+)
+from hopyard_scheduler.core.effects import Decide, ForgetSnapshot, OrdersGiven, ReportAccepted, Start
+from hopyard_scheduler.core.events import MemberJoined, Operated, Reports, SnapshotShipped
+from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.values import EarlierTrial
+from tests.unit.core.rig import Rig, settings, snapshot
+
+GIVEN = {"lr": 0.1}
+
+
+def group(plan: str = "p", machines: int = 2, earlier: tuple[EarlierTrial, ...] = (), **terms: Any) -> Rig:
+    """Job 1 of x and job 2 of y, which may train alike."""
+    rig = Rig(plan="p", machines=machines)
+    rig.feed(MemberJoined(rig.now, "x", "y", settings(plan=plan, **terms), earlier=earlier))
+    rig.command(CreateJob("1", GIVEN, "x"))
+    rig.command(CreateJob("2", GIVEN, "y"))
+    return rig
+
+
+def train(rig: Rig, until: int, name: str = "1") -> None:
+    """A job trains from its beginning, and saves at the end of that; the store has not got it yet."""
+    rig.start(name, until=10, allowed=10, snapshot_at=(until,))
+    for position in range(1, until + 1):
+        rig.now += 1
+        rig.report(position, position / 10, name, seconds=1.0)
+    rig.taken(until, name)
+
+
+def standing(rig: Rig) -> list[Phase]:
+    return [member.phase for member in rig.x.members.values()]
+
+
+def stop(rig: Rig, member: str) -> None:
+    rig.feed(Operated(rig.now, "x", "stop", member))
+
+
+def test_who_goes_on_from_anothers_snapshot_has_it_and_the_results_as_its_own() -> None:
+    rig = group()
+    train(rig, 4)
+    effects = rig.start("2", "n1/1", from_snapshot=("1", 4))
+    assert [p.position for p in rig.x.curve(rig.job("2"))] == [1, 2, 3, 4]
+    assert rig.job("2").origin is None
+    assert rig.run("2").source is None  # It has loaded its own.
+    assert rig.x.members["y"].best == ("2", 4, 0.4)
+    told = [e for e in effects if isinstance(e, ReportAccepted)]
+    assert [(e.experiment, e.job, e.report.position) for e in told] == [("y", "2", p) for p in range(1, 5)]
+    starts = [e.body for e in effects if hasattr(e, "body") and isinstance(e.body, Start)]
+    assert [start.snapshot for start in starts] == [snapshot(4)]
+
+
+def test_its_copy_comes_to_the_store_whatever_becomes_of_the_other_one() -> None:
+    rig = group()
+    train(rig, 4)
+    effects = rig.start("2", "n1/1", from_snapshot=("1", 4))
+    assert [e.node for e in effects if isinstance(e, OrdersGiven)] == ["n1"]
+    (order,) = rig.core.orders("n1")
+    rig.feed(SnapshotShipped(rig.now, "x", "n1", order.number, "2", 4, order.sha256))
+    entry = rig.x.snapshots.get("2", 4)
+    assert entry is not None
+    assert entry.stored
+
+
+def test_an_answer_from_anothers_results_is_judged_by_its_own_target() -> None:
+    rig = group(target=0.4)
+    train(rig, 5)
+    rig.command(AnswerJob("2", "1", 3, completes=False))
+    assert standing(rig) == [Phase.RUNNING, Phase.RUNNING]
+    rig.command(AnswerJob("2", "1", 5, completes=False))
+    assert standing(rig) == [Phase.RUNNING, Phase.COMPLETED]
+    assert "reached the target 0.4" in rig.x.members["y"].reason
+
+
+def test_a_completed_answer_has_the_snapshot_of_its_end() -> None:
+    rig = group(max_position=4)
+    train(rig, 4)
+    rig.command(AnswerJob("2", "1", 4))
+    assert (rig.job("2").state, rig.job("2").position) == (JobState.COMPLETED, 4)
+    assert rig.x.snapshots.positions("2") == [4]
+
+
+@pytest.mark.parametrize(("plan", "kind"), [("p", DecisionKind.SUSPEND), ("q", DecisionKind.TERMINATE)])
+def test_a_stopped_run_is_saved_only_for_those_who_train_alike(plan: str, kind: DecisionKind) -> None:
+    rig = group(plan)
+    train(rig, 4)
+    stop(rig, "x")
+    assert [body.kind for body in rig.sent(Decide) if isinstance(body, Decide)] == [kind]
+
+
+def test_what_a_stopped_experiment_has_saved_is_there_until_nobody_trains_alike() -> None:
+    rig = group()
+    train(rig, 4)
+    stop(rig, "x")
+    rig.ended(RunEndReason.SUSPENDED, 6, snapshot(6))
+    rig.stored(4)
+    rig.stored(6)
+    assert rig.job("1").state is JobState.TERMINATED
+    assert rig.x.members["x"].phase is Phase.STOPPED
+    assert rig.x.snapshots.positions("1") == [4, 6]
+    rig.start("2", "n1/1", from_snapshot=("1", 6))
+    assert rig.run("2").start == 6
+    stop(rig, "y")
+    rig.ended(RunEndReason.TERMINATED, 6, name="2")
+    assert rig.x.snapshots.positions("1") == [6]  # The result of x.
+    assert [e.sha256 for e in rig.of(ForgetSnapshot)] == ["s4"]
+
+
+def test_its_policy_may_let_it_go_before() -> None:
+    rig = group()
+    train(rig, 4)
+    stop(rig, "x")
+    rig.ended(RunEndReason.SUSPENDED, 6, snapshot(6))
+    rig.command(TerminateJob("1"))
+    assert rig.x.snapshots.positions("1") == [6]
+
+
+def test_a_run_that_never_comes_to_a_boundary_is_killed_as_any_stopped_one() -> None:
+    rig = group()
+    train(rig, 4)
+    stop(rig, "x")
+    assert rig.x.timers["core/kill/1.1"] == rig.now + rig.x.settings.kill_after
+
+
+def test_who_joins_brings_what_earlier_experiments_have_trained() -> None:
+    earlier = EarlierTrial("old/1", {"lr": 0.5}, (Report(1, {"score": 0.7}),), None, (snapshot(1, "old"),))
+    rig = group(earlier=(earlier,))
+    assert rig.x.earlier["old/1"].member == "y"
+    assert rig.x.snapshots.holds("old")
+    rig.command(StartJob("2", ("n1/0",), from_snapshot=("old/1", 1)))
+    assert rig.x.members["y"].best == ("2", 1, 0.7)
+    assert rig.x.members["x"].best is None
+
+
+def paid(rig: Rig) -> tuple[float, float]:
+    return rig.x.members["x"].machine_seconds, rig.x.members["y"].machine_seconds
+
+
+def test_a_run_is_its_experiments_from_its_start_to_its_end() -> None:
+    rig = group()
+    train(rig, 3, "2")
+    rig.now += 2.5
+    rig.ended(RunEndReason.LOST, 3, name="2")
+    assert paid(rig) == pytest.approx((0, 5.5), abs=0.01)
+
+
+def test_those_who_want_what_is_trained_have_equal_parts_of_it_up_to_there() -> None:
+    """Two seconds are x's alone, then y wants it up to 5; both get half of three seconds, and x what comes behind."""
+    rig = group()
+    train(rig, 2)
+    rig.command(BillRun("1", (("x", 8), ("y", 5))))
+    batch = tuple(Report(p, {"score": 0.1}, seconds=1.0) for p in range(3, 9))
+    rig.now += 6
+    rig.say(rig.key("1"), Reports(batch))
+    assert paid(rig) == pytest.approx((2 + 1.5 + 3, 1.5), abs=0.01)
+
+
+def test_a_gang_costs_as_many_machines_as_it_has() -> None:
+    rig = group()
+    rig.command(StartJob("1", ("n1/0", "n1/1"), allowed=10))
+    rig.now += 3
+    rig.report(1, seconds=0.0)
+    assert paid(rig) == pytest.approx((6, 0), abs=0.01)
+
+
+def test_only_experiments_of_the_group_pay() -> None:
+    rig = group()
+    train(rig, 2)
+    rig.command(BillRun("1", (("z", 5),)))
+    assert "there is no experiment 'z' in this group; there are: x, y" in rig.x.refusal
+    rig.now += 1
+    rig.report(3, seconds=1.0)
+    assert paid(rig) == pytest.approx((3, 0), abs=0.01)

@@ -182,7 +182,7 @@ async def test_requests_that_arrive_while_processes_are_killed_train_nothing_twi
     """What had been passed before anybody asked for it is counted apart, and is less than what lies between two snapshots."""
     data, log = tmp_path / "data", tmp_path / "log"
     policy = {"name": "stage_tree", "save_every": SAVE_EVERY}
-    terms = {"generator": {"name": "random", "seed": 3}, "stop": {"jobs": 3, "max_iterations": LENGTH}}
+    terms = {"generator": {"name": "random", "seed": 3}, "stop": {"jobs": 3, "max_iterations": LENGTH, "idle": "10s"}}
     file = branching_file(tmp_path / "e", log, pace=0.06, space=DRAWN, policy=policy, snapshot={"every": 100}, **terms)
     with cluster(data) as (up, server), Client(server=server, patience=90) as client:
         experiment = client.create(file)

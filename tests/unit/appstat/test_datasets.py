@@ -95,6 +95,7 @@ def test_a_database_of_the_version_before_gets_the_tables_and_keeps_its_rows(dat
             "plan_nodes",
             "plan_stretches",
             "plan_snapshots",
+            "scaling",
         ):
             connection.execute(text(f"drop table {table}"))
         connection.execute(text("update alembic_version set version_num = '0001'"))

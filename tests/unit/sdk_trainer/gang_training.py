@@ -76,8 +76,7 @@ def train(folder: Path, number: int, rank: int, size: int, port: int, until: int
 
 
 def main(folder: Path, rank: int, stages: list[str]) -> None:
-    """All stages that have this rank, which is `ready-RANK` for them when all is imported."""
-    (folder / f"ready-{rank}").touch()
+    """All stages that have this rank."""
     for stage in stages:
         number, size, port, until = map(int, stage.split(":"))
         while number and not (folder / f"reports-{number - 1}.json").exists():

@@ -193,5 +193,5 @@ def test_the_same_again_with_and_without_details(found: list[Trace], search: Map
     result = run(found, search, faults=wrong)
     assert repr(run(found, search, faults=wrong)) == repr(result)
     assert run(found, search, faults=wrong, details=False) == replace(
-        result, runs=None, states=None, curves=None, labels=None, confidences=None
+        result, runs=None, states=None, curves=None, labels=None, confidences=None, trained=None
     )

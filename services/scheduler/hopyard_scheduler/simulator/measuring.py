@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason
@@ -115,9 +115,11 @@ class Result:
     experiments: Mapping[str, MemberResult] | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it; without the details if they were not wanted."""
-        details = ("runs", "states", "curves", "labels", "confidences", "trained", "experiments")
-        return {name: value for name, value in asdict(self).items() if value is not None or name not in details}
+        """As JSON has it; without the details if they were not wanted, and without what it has trained, which its curves say."""
+        details = ("runs", "states", "curves", "labels", "confidences", "experiments")
+        found = asdict(replace(self, trained=None))
+        del found["trained"]
+        return {name: value for name, value in found.items() if value is not None or name not in details}
 
 
 @dataclass(slots=True)

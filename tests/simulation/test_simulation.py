@@ -7,7 +7,7 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.probes import PROBES
 from tests.simulation.schedule import run
 
-SCHEDULES = 80
+SCHEDULES = 60
 
 
 @pytest.mark.slow

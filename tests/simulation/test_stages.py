@@ -168,7 +168,7 @@ def test_only_what_a_killed_runner_had_not_saved_or_what_was_passed_unknown_is_t
 @pytest.mark.timeout(240)
 def test_experiments_together_train_no_state_twice_either_also_when_one_of_them_is_stopped() -> None:
     joined = stopped = lost = crashes = 0
-    for seed in range(24):
+    for seed in range(16):
         schedule = Counting(seed, together=True)
         outcome = schedule.run()
         assert outcome.error == "", outcome.seed

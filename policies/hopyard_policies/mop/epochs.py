@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,10 +16,10 @@ from hopyard.policy import (
     Incumbent,
     JobState,
     JobView,
-    MachineView,
     PredictionReady,
 )
 from hopyard.policy.vocabulary import Command, CreateJob, ForkJob, Predict
+from hopyard_policies.passing import PassingCluster
 
 
 def terms_in_epochs(terms: ExperimentView, epoch: int) -> ExperimentView:
@@ -29,7 +28,7 @@ def terms_in_epochs(terms: ExperimentView, epoch: int) -> ExperimentView:
     return terms if endless else replace(terms, max_position=-(-terms.max_position // epoch))
 
 
-class InEpochs(Cluster):
+class InEpochs(PassingCluster):
     """A cluster whose positions are epochs. What is asked of it is asked of the real one, in units.
 
     Args:
@@ -38,20 +37,11 @@ class InEpochs(Cluster):
     """
 
     def __init__(self, cluster: Cluster, epoch: int) -> None:
-        self._cluster, self._epoch = cluster, epoch
+        super().__init__(cluster)
+        self._epoch = epoch
         self._jobs = _Jobs(cluster.jobs, epoch)
 
     # ------------------------------------------------------------------------------------------------------------- view
-
-    @property
-    @override
-    def now(self) -> float:
-        return self._cluster.now
-
-    @property
-    @override
-    def rng(self) -> random.Random:
-        return self._cluster.rng
 
     @property
     @override
@@ -65,22 +55,8 @@ class InEpochs(Cluster):
 
     @property
     @override
-    def share(self) -> int:
-        return self._cluster.share
-
-    @property
-    @override
     def jobs(self) -> Mapping[str, JobView]:
         return self._jobs
-
-    @property
-    @override
-    def machines(self) -> Mapping[str, MachineView]:
-        return self._cluster.machines
-
-    @override
-    def idle_machines(self) -> Sequence[MachineView]:
-        return self._cluster.idle_machines()
 
     @override
     def idle_jobs(self) -> Sequence[JobView]:
@@ -113,14 +89,6 @@ class InEpochs(Cluster):
         return found and replace(found, position=-(-found.position // self._epoch))
 
     # ------------------------------------------------------------------------------------------------------- down-calls
-
-    @override
-    def new_job_id(self) -> str:
-        return self._cluster.new_job_id()
-
-    @override
-    def new_ticket(self) -> str:
-        return self._cluster.new_ticket()
 
     @override
     def submit(self, command: Command) -> None:

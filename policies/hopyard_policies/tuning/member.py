@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from typing_extensions import override
 
-from hopyard.policy import Cluster, CurvePoint, ExperimentView, Incumbent, JobState, JobView, MachineView
+from hopyard.policy import Cluster, CurvePoint, ExperimentView, Incumbent, JobState, JobView
 from hopyard.policy.vocabulary import Command, CreateJob, EndExperiment, ForkJob
+from hopyard_policies.passing import PassingCluster
 
 
-class MemberView(Cluster):
+class MemberView(PassingCluster):
     """What is created and ended on it is its experiment's. Machines are those of the group.
 
     Args:
@@ -24,20 +24,11 @@ class MemberView(Cluster):
     """
 
     def __init__(self, cluster: Cluster, member: str, made: Collection[str], best: Incumbent | None) -> None:
-        self._cluster, self._member, self._best = cluster, member, best
+        super().__init__(cluster)
+        self._member, self._best = member, best
         self._terms = cluster.experiments[member]
         self._jobs = _Own(cluster.jobs, made)
         self._states: Counter[JobState] | None = None
-
-    @property
-    @override
-    def now(self) -> float:
-        return self._cluster.now
-
-    @property
-    @override
-    def rng(self) -> random.Random:
-        return self._cluster.rng
 
     @property
     @override
@@ -46,22 +37,8 @@ class MemberView(Cluster):
 
     @property
     @override
-    def share(self) -> int:
-        return self._cluster.share
-
-    @property
-    @override
     def jobs(self) -> Mapping[str, JobView]:
         return self._jobs
-
-    @property
-    @override
-    def machines(self) -> Mapping[str, MachineView]:
-        return self._cluster.machines
-
-    @override
-    def idle_machines(self) -> Sequence[MachineView]:
-        return self._cluster.idle_machines()
 
     @override
     def idle_jobs(self) -> Sequence[JobView]:
@@ -85,14 +62,6 @@ class MemberView(Cluster):
     @override
     def incumbent(self) -> Incumbent | None:
         return self._best
-
-    @override
-    def new_job_id(self) -> str:
-        return self._cluster.new_job_id()
-
-    @override
-    def new_ticket(self) -> str:
-        return self._cluster.new_ticket()
 
     @override
     def submit(self, command: Command) -> None:

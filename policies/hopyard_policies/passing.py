@@ -1,0 +1,54 @@
+"""A cluster seen through another: what tuners inside of policies look at."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC
+from collections.abc import Mapping, Sequence
+
+from typing_extensions import override
+
+from hopyard.policy import Cluster, MachineView
+
+
+class PassingCluster(Cluster, ABC):
+    """A cluster that has time, chance, share, machines and names from the real one; what else there is to see subclasses say.
+
+    Args:
+        cluster: The real one.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @property
+    @override
+    def now(self) -> float:
+        return self._cluster.now
+
+    @property
+    @override
+    def rng(self) -> random.Random:
+        return self._cluster.rng
+
+    @property
+    @override
+    def share(self) -> int:
+        return self._cluster.share
+
+    @property
+    @override
+    def machines(self) -> Mapping[str, MachineView]:
+        return self._cluster.machines
+
+    @override
+    def idle_machines(self) -> Sequence[MachineView]:
+        return self._cluster.idle_machines()
+
+    @override
+    def new_job_id(self) -> str:
+        return self._cluster.new_job_id()
+
+    @override
+    def new_ticket(self) -> str:
+        return self._cluster.new_ticket()

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -195,6 +196,15 @@ def test_numpy_values_become_plain(tmp_path: Path) -> None:
     state = read_state(tmp_path / "torch.pt")
     assert (state["f"], state["i"], state["a"].tolist(), state["t"]) == (0.5, 3, [0, 1, 2], (1, "x"))
     assert (type(state["f"]), type(state["i"])) == (float, int)
+
+
+def test_a_program_s_own_files_keep_their_checksums(tmp_path: Path) -> None:
+    write_state(tmp_path / "torch.pt", {"w": torch.ones(3)})
+    torch.save({"w": torch.ones(3)}, tmp_path / "own.pt")
+    found = {name: {one.CRC for one in ZipFile(tmp_path / name).infolist()} for name in ("torch.pt", "own.pt")}
+    assert found["torch.pt"] == {0}
+    assert 0 not in found["own.pt"]
+    assert read_state(tmp_path / "torch.pt")["w"].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_all_random_states_come_back() -> None:

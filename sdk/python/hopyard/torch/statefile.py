@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,26 @@ def plain(value: object, where: str) -> Any:
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write `state` to `path`; equal states give equal bytes."""
-    torch.save(plain(state, "state"), path)
+    """Write `state` to `path`; equal states give equal bytes.
+
+    Without the checksums of the archive's parts, which take about as long as the writing: a snapshot has its hash.
+    """
+    state = plain(state, "state")
+    with _no_checksums():
+        torch.save(state, path)
+
+
+@contextmanager
+def _no_checksums() -> Iterator[None]:
+    if not hasattr(torch.serialization, "set_crc32_options"):  # before 2.6
+        yield
+        return
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        yield
+    finally:
+        torch.serialization.set_crc32_options(before)
 
 
 def read_state(path: Path, *, mapped: bool = False) -> dict[str, Any]:

@@ -86,12 +86,13 @@ async def test_a_wrong_one_costs_nobody_else() -> None:
     assert [one.id if isinstance(one, Job) else type(one) for one in found] == ["job-a", InvalidInput, "job-c", "job-d"]
 
 
-async def test_an_error_of_the_call_is_everybodys_and_the_next_call_is_made() -> None:
+@pytest.mark.parametrize("error", [Unavailable("gone"), KeyError("a mistake of ours")])
+async def test_an_error_of_the_call_is_everybodys_and_the_next_call_is_made(error: Exception) -> None:
     transport = Transport()
-    transport.error = Unavailable("gone")
+    transport.error = error
     batcher = Batcher(transport.send)
     found = await asyncio.gather(*(batcher.job(wish(name)) for name in "ab"), return_exceptions=True)
-    assert [str(one) for one in found] == ["gone", "gone"]
+    assert found == [error, error]
     transport.error = None
     assert (await batcher.job(wish("a"))).id == "job-a"
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hopyard.client.types import Job
-from hopyard.errors import Conflict, HopyardError, InvalidInput
+from hopyard.errors import Conflict, InvalidInput
 
 MOST: Final = 1000
 """Requests in one call."""
@@ -45,7 +45,7 @@ class Batcher:
         """The job of a request. A caller that is cancelled before the call is made is left out of it.
 
         Raises:
-            HopyardError: What was answered to it; what is wrong with others of the same call is theirs alone.
+            Exception: What was answered to it; what is wrong with others of the same call is theirs alone.
         """
         future: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._waiting.append((wish, future))
@@ -90,7 +90,7 @@ class Batcher:
             middle = len(batch) // 2
             await self._ask(batch[:middle])
             await self._ask(batch[middle:])
-        except HopyardError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, they are told
             for _, future in batch:
                 _fail(future, error)
         else:
@@ -99,6 +99,6 @@ class Batcher:
                     future.set_result(job)
 
 
-def _fail(future: asyncio.Future[Job], error: HopyardError) -> None:
+def _fail(future: asyncio.Future[Job], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)

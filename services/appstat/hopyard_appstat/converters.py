@@ -166,11 +166,6 @@ def _plan_node(node: PlanNode) -> appstat_pb2.PlanNode:
     return appstat_pb2.PlanNode(**{name: getattr(node, name) for name in PlanNode.__slots__})
 
 
-def statistic_from_proto(message: appstat_pb2.Statistic, place: str = "statistic") -> Statistic:
-    """A statistic."""
-    return _statistic(message.experiment, message.job, message.attempt, message.report, place)
-
-
 def _statistic(experiment: str, job: str, attempt: int, message: common_pb2.Report, place: str) -> Statistic:
     try:
         report = report_from_proto(message)

@@ -13,6 +13,8 @@ from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc, resource
 from hopyard_nodeagent.keys import RunKey
 
 _BACKOFF: Final = Backoff(first=0.05, most=0.5)
+_ANSWER_SECONDS: Final = 10.0
+"""How long one answer of rank 0's agent may take before it is asked again."""
 
 
 async def gang_of(key: RunKey, start: resource_manager_pb2.StartRun, seconds: float) -> wire.Gang | None:
@@ -46,8 +48,8 @@ async def _place(address: str, leader: RunKey, seconds: float) -> common_pb2.Gan
             while True:
                 try:
                     request = node_agent_pb2.JoinGangRequest(run=leader.to_proto())
-                    return (await stub.JoinGang(request)).place
-                except (NotFound, Unavailable) as error:
+                    return (await stub.JoinGang(request, timeout=_ANSWER_SECONDS)).place
+                except (NotFound, TimedOut, Unavailable) as error:
                     said, failures = str(error), failures + 1
                 await asyncio.sleep(_BACKOFF.wait(failures, rng))
     except TimeoutError as error:

@@ -118,6 +118,13 @@ def test_who_is_missing_is_named() -> None:
         leader.close()
 
 
+def test_who_comes_when_rank_0_has_left_is_told_at_once(trio: Trio) -> None:
+    """Its place may be open for a moment still."""
+    trio.leader.close()
+    with pytest.raises(GangBrokenError, match=r"^rank 0 (is gone|cannot be reached)"):
+        trio.followers[1].join(3.0)
+
+
 def test_a_place_that_nobody_is_at_is_named(trio: Trio) -> None:
     trio.leader.close()
     with socket.create_server(("127.0.0.1", 0)) as server:

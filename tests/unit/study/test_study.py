@@ -11,7 +11,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobState, Metric, Report, Statistic
-from hopyard.errors import Conflict, InvalidInput, NotFound, TimedOut, Unavailable
+from hopyard.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TimedOut, Unavailable
 from hopyard.study import AsyncStudy, Evaluation, EvaluationFailed
 from hopyard.study.terms import request_of, terms_of
 
@@ -30,6 +30,7 @@ class Scripted(AsyncClient):
         self.kept: asyncio.Queue[str] = asyncio.Queue()
         self.closed: list[str] = []
         self.slow = 0
+        self.keeps: Exception | None = None
         self.grows = asyncio.Condition()
 
     async def create(self, *given: Any, **named: Any) -> Experiment:
@@ -78,6 +79,8 @@ class Scripted(AsyncClient):
 
     async def keep_experiment(self, experiment: str | Experiment) -> None:
         self.kept.put_nowait("kept")
+        if self.keeps is not None:
+            raise self.keeps
 
     async def close_experiment(self, experiment: str | Experiment) -> Experiment:
         self.closed.append("closed")
@@ -108,7 +111,7 @@ async def test_equal_evaluations_are_one_request_and_both_are_answered() -> None
     study = await begun(client)
     tasks = [study.start({"x": 0.5}, 3), study.start({"x": 0.5}, 3), study.start({"x": 0.25}, 3)]
     await asked(client, 2)
-    assert client.calls == [[request_of({"x": x}, 3) for x in (0.5, 0.5, 0.25)]]
+    assert client.calls == [[request_of({"x": x}, 3) for x in (0.5, 0.25)]]
     client.becomes("1", JobState.RUNNING)
     client.becomes("1", JobState.COMPLETED, position=3)
     done, waiting = await study.wait_any(tasks)
@@ -210,6 +213,18 @@ async def test_when_nothing_more_is_heard_those_who_wait_are_told_and_the_next_o
     await study.close()
 
 
+async def test_a_mistake_in_what_listens_is_told_to_those_who_wait() -> None:
+    client = Scripted()
+    study = await begun(client)
+    task = study.start({"x": 0.5}, 3)
+    await asked(client, 1)
+    client.changes.put_nowait(KeyError("a state that this version does not know"))
+    async with asyncio.timeout(10):
+        with pytest.raises(KeyError, match="a state that this version does not know"):
+            await task
+    await study.close()
+
+
 async def test_it_is_kept_open_while_it_is_open_and_left_open_by_who_only_joined() -> None:
     client, slept = Scripted(), list[float]()
 
@@ -228,6 +243,19 @@ async def test_it_is_kept_open_while_it_is_open_and_left_open_by_who_only_joined
     assert not client.closed
     with pytest.raises(NotFound):
         await AsyncStudy(client, sleep=sleep).open("nothing")
+
+
+async def test_a_study_that_may_not_be_kept_open_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    client = Scripted()
+    client.keeps = PermissionDenied("keep: needs the role submit")
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    study = await AsyncStudy(client, sleep=sleep).open("s")
+    await client.kept.get()
+    assert "experiment s-1 is not kept open any more: keep: needs the role submit" in caplog.text
+    await study.close()
 
 
 async def test_closing_tells_those_who_wait() -> None:

@@ -35,7 +35,7 @@ class PyTorch(Handler):
         Args:
             find_unused_parameters: Look in every step for parameters that got no gradient. Needed only where the loss leaves out
                 some; it takes time.
-            exchange_timeout: Seconds (> 0) that a rank waits for another one, before the run fails.
+            exchange_timeout: Seconds (> 0) that a rank waits for another one, before the run is lost.
         """
         self._find_unused, self._timeout = find_unused_parameters, exchange_timeout
 

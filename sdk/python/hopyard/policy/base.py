@@ -101,7 +101,10 @@ class Policy(abc.ABC):
         """A job reported statistics at a position above its high-water mark. Called only for policies that override it."""
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """A run with mode PROFILE reported how long an iteration would take, as the metric `seconds`; its end follows."""
+        """A run with mode PROFILE reported how long an iteration would take, as the metric `seconds`; its end follows.
+
+        A program whose ranks each train on a partition of their own, as one, reports `partitions`, too: on how many it trained at once.
+        """
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """A job finished an iteration: what shall its run do? By default it trains on to its `until`, and ends there."""
@@ -132,7 +135,7 @@ class Policy(abc.ABC):
         """Machines of the experiment came or went."""
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """The experiment was extended, retargeted, paused or resumed."""
+        """The experiment was extended, retargeted, paused or resumed; in a group one of them was, or joined or ended."""
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
         """The time of a `wake_at` has come."""

@@ -124,7 +124,8 @@ class Leader(Gang):
         return ended
 
     def close(self) -> None:  # noqa: D102
-        self._leaving = True
+        with self._changed:
+            self._leaving = True  # Nobody is let in any more.
         self._kept.close()
         for link in list(self._links.values()):
             link.close()
@@ -148,6 +149,7 @@ class Leader(Gang):
         rank, secret = hello.get("rank"), str(hello.get("secret", ""))
         known = secrets.compare_digest(secret.encode(), self.place.secret.encode())
         with self._changed:
+            known = known and not self._leaving
             if not known or not isinstance(rank, int) or not 0 < rank < self._size or rank in self._links:
                 link.close()
                 return

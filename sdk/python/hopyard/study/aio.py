@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -21,6 +22,8 @@ from hopyard.study.waiting import Waiting
 if TYPE_CHECKING:
     from hopyard.client.submission import SpecLike
     from hopyard.space import Space
+
+_log = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 600.0
 """How long a study stays open that nobody has open, unless it is created with another time."""
@@ -323,7 +326,7 @@ class AsyncStudy:
                     elif isinstance(change, Experiment):
                         newest = change
             self._waiting.fail(Conflict(f"experiment {newest.id} is {newest.state.value} ({newest.reason})"))
-        except HopyardError as error:
+        except Exception as error:  # noqa: BLE001 - nobody else would tell those who wait
             self._waiting.fail(error)
 
     async def _keep(self, experiment: Experiment, every: float) -> None:
@@ -334,6 +337,9 @@ class AsyncStudy:
             except (Unavailable, TimedOut):
                 continue  # A cluster that comes back gives it its full time.
             except Conflict:
+                return
+            except HopyardError as error:
+                _log.warning("experiment %s is not kept open any more: %s", experiment.id, error)
                 return
 
 

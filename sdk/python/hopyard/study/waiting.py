@@ -6,7 +6,6 @@ import asyncio
 from typing import Final
 
 from hopyard.client.types import Job
-from hopyard.errors import HopyardError
 
 _MOST: Final = 10_000
 """Ends that are remembered: of more jobs than are under way in one call."""
@@ -23,7 +22,7 @@ class Waiting:
         """The job as it has ended, which may have been heard before it was asked for.
 
         Raises:
-            HopyardError: What kept the end from being heard.
+            Exception: What kept the end from being heard.
         """
         if job.id in self._ended:
             return self._ended[job.id]
@@ -50,7 +49,7 @@ class Waiting:
             if not future.done():
                 future.set_result(job)
 
-    def fail(self, error: HopyardError) -> None:
+    def fail(self, error: Exception) -> None:
         """Nothing more will be heard."""
         waiting, self._futures = self._futures, {}
         self._ended.clear()

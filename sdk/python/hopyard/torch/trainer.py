@@ -86,7 +86,7 @@ class TorchTrainer(Trainer):
     """On a gang: look in every step for parameters that got no gradient. Needed only where the loss leaves out some; it takes time."""
 
     exchange_timeout: float = 600.0
-    """On a gang: seconds that a rank waits for another one in an exchange, before the run fails."""
+    """On a gang: seconds that a rank waits for another one in an exchange, before the run is lost."""
 
     model: torch.nn.Module
     """The model; on a gang, in `train_batch`, the DistributedDataParallel around it: gradients are exchanged where that is called."""

@@ -311,8 +311,11 @@ class Scaling(google.protobuf.message.Message):
     training: builtins.str
     """What trainings that take equally long have in common: a hash over code, program, search space and what a machine gives."""
     hardware: builtins.str
+    """The kind of host, as agents announce it. Not empty."""
     machines: builtins.int
+    """At least 1."""
     seconds: builtins.float
+    """Above 0."""
     experiment: builtins.str
     """Who measured it, and when."""
     job: builtins.str
@@ -727,6 +730,7 @@ class QueryScalingRequest(google.protobuf.message.Message):
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     training: builtins.str
+    """As rows have it; one that nobody measured has none."""
     page_size: builtins.int
     """0: 1000. At most 10000."""
     page_token: builtins.str

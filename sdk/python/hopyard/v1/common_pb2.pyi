@@ -117,7 +117,9 @@ class _RunModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     RUN_MODE_EVALUATE: _RunMode.ValueType  # 2
     """Evaluates a snapshot on its input, changes no state and no position."""
     RUN_MODE_PROFILE: _RunMode.ValueType  # 3
-    """Trains a copy that is thrown away, on as much of its input as tells how long an iteration takes: reports the metric "seconds"."""
+    """Trains a copy that is thrown away, on as much of its input as tells how long an iteration takes: reports the metric "seconds".
+    A program whose ranks each train on a partition of their own, as one, reports "partitions", too: how many it trained on at once.
+    """
 
 class RunMode(_RunMode, metaclass=_RunModeEnumTypeWrapper):
     """What a run does."""
@@ -129,7 +131,9 @@ RUN_MODE_TRAIN: RunMode.ValueType  # 1
 RUN_MODE_EVALUATE: RunMode.ValueType  # 2
 """Evaluates a snapshot on its input, changes no state and no position."""
 RUN_MODE_PROFILE: RunMode.ValueType  # 3
-"""Trains a copy that is thrown away, on as much of its input as tells how long an iteration takes: reports the metric "seconds"."""
+"""Trains a copy that is thrown away, on as much of its input as tells how long an iteration takes: reports the metric "seconds".
+A program whose ranks each train on a partition of their own, as one, reports "partitions", too: how many it trained on at once.
+"""
 Global___RunMode: typing_extensions.TypeAlias = RunMode
 
 class _RunEndReason:

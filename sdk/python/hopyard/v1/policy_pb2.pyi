@@ -229,7 +229,7 @@ class PolicyReviewed(google.protobuf.message.Message):
     shares: builtins.bool
     """It has jobs go on from what others trained where their trainings are the same: they are noted in the search plan."""
     statistics: builtins.bool
-    """ApplicationStat comes."""
+    """ApplicationStat comes for each report. False: only for what runs with mode PROFILE found out."""
     requests: builtins.bool
     """Clients may ask for configurations: RequestMade comes. False: requests are refused."""
     generator: builtins.str
@@ -403,7 +403,7 @@ Global___AllocateJobs: typing_extensions.TypeAlias = AllocateJobs
 
 @typing.final
 class ApplicationStat(google.protobuf.message.Message):
-    """What a job reported, above the highest position that it had reported before."""
+    """What a job reported, above the highest position that it had reported before; or, with mode PROFILE, what it found out."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -784,8 +784,11 @@ class PolicyScaling(google.protobuf.message.Message):
     MACHINES_FIELD_NUMBER: builtins.int
     SECONDS_FIELD_NUMBER: builtins.int
     hardware: builtins.str
+    """The kind of host, as in PolicyMachine."""
     machines: builtins.int
+    """At least 1."""
     seconds: builtins.float
+    """Above 0."""
     def __init__(
         self,
         *,

@@ -106,7 +106,7 @@ class Machine(google.protobuf.message.Message):
     """With a job on several machines: which rank runs here, and of how many (`world` 1: it is on this machine alone)."""
     world: builtins.int
     hardware: builtins.str
-    """The kind of host that it is of, such as "AMD EPYC 7763, 128 CPUs, NVIDIA A100": what was measured on a machine holds for others
+    """The kind of host that it is of, such as "AMD EPYC 7763, 128 CPUs, 1 x NVIDIA A100": what was measured on a machine holds for others
     of the same kind. Empty: not known.
     """
     @property

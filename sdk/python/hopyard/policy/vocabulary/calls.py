@@ -15,7 +15,7 @@ class AllocateJobs:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationStat:
-    """A job reported statistics at a position above its high-water mark."""
+    """A job reported statistics at a position above its high-water mark; or, with mode PROFILE, what it found out."""
 
     job: str
     report: Report

@@ -21,8 +21,8 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.lifecycle import IDLE_TIMER
 from hopyard_scheduler.core.member import Member, Phase
+from hopyard_scheduler.core.phases import IDLE_TIMER
 from hopyard_scheduler.core.values import EarlierTrial, PlacedData, Settings
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.loading import PlanReader, hash_of_code

@@ -8,6 +8,7 @@ from typing import Any
 
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, JobState, JobView
 from hopyard_policies.default import DefaultPolicy
+from hopyard_policies.parameters import need_whole
 
 
 class BanditPolicy(DefaultPolicy):
@@ -54,12 +55,8 @@ class BanditPolicy(DefaultPolicy):
         ahead: int = 2,
         elastic: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(evaluation_boundary, int) or evaluation_boundary < 1:
-            raise ValueError(
-                f"evaluation_boundary is {evaluation_boundary!r}; it must be a whole number of at least 1, "
-                "counted in the experiment's unit"
-            )
-        if not isinstance(epsilon, int | float) or not (0 <= epsilon < math.inf):
+        need_whole("evaluation_boundary", evaluation_boundary)
+        if type(epsilon) not in (int, float) or not 0 <= epsilon < math.inf:
             raise ValueError(f"epsilon is {epsilon!r}; it must be a finite number of at least 0")
         super().__init__(ahead=ahead, elastic=elastic)
         self._every = evaluation_boundary

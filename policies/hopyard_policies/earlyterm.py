@@ -18,6 +18,7 @@ from hopyard.policy import (
 )
 from hopyard.policy.vocabulary import Predict
 from hopyard_policies.default import DefaultPolicy
+from hopyard_policies.parameters import need_part, need_whole
 
 
 class EarlyTermPolicy(DefaultPolicy):
@@ -49,13 +50,8 @@ class EarlyTermPolicy(DefaultPolicy):
         ahead: int = 2,
         elastic: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(evaluation_boundary, int) or isinstance(evaluation_boundary, bool) or evaluation_boundary < 1:
-            raise ValueError(
-                f"evaluation_boundary is {evaluation_boundary!r}; it must be a whole number of at least 1, "
-                "counted in the experiment's unit"
-            )
-        if not isinstance(delta, int | float) or not 0 <= delta <= 1:
-            raise ValueError(f"delta is {delta!r}; it must be a chance in 0..1")
+        need_whole("evaluation_boundary", evaluation_boundary)
+        need_part("delta", delta)
         super().__init__(ahead=ahead, elastic=elastic)
         self._every = evaluation_boundary
         self._delta = delta

@@ -7,7 +7,7 @@ from typing import Any
 
 from hopyard.policy import Cluster, JobState, JobView
 from hopyard.predictor import Prediction
-from hopyard_policies.parameters import need_whole
+from hopyard_policies.parameters import need_part, need_whole
 from hopyard_policies.pop.looking import FRACTION, LookingPolicy, left, longest, never_above, trained
 from hopyard_policies.pop.outlook import Outlook, outlook_of
 from hopyard_policies.pop.slots import divide
@@ -63,8 +63,7 @@ class PopPolicy(LookingPolicy):
         super().__init__(step, ahead, elastic)
         need_whole("evaluation_boundary", evaluation_boundary if evaluation_boundary is not None else 1)
         need_whole("slots_per_job", slots_per_job)
-        if not isinstance(least_confidence, int | float) or not 0 <= least_confidence <= 1:
-            raise ValueError(f"least_confidence is {least_confidence!r}; it must be a chance in 0..1")
+        need_part("least_confidence", least_confidence)
         self._every = evaluation_boundary
         self._least = least_confidence
         self._per_job = slots_per_job

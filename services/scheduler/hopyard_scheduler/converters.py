@@ -29,9 +29,9 @@ from hopyard_scheduler.core.events import (
     Started,
 )
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.lifecycle import runs_of
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.core.phases import runs_of
 from hopyard_scheduler.core.recompute import seconds_again
 from hopyard_scheduler.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
 from hopyard_scheduler.program import Program

@@ -21,8 +21,8 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.lifecycle import IDLE_TIMER
 from hopyard_scheduler.core.member import Member, Phase
+from hopyard_scheduler.core.phases import IDLE_TIMER
 from hopyard_scheduler.core.values import EarlierTrial, PlacedData, Settings
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.loading import PlanReader, hash_of_code
@@ -112,20 +112,9 @@ class FrontDoor:
         spec = spec.with_generator(wishes.generator)
         if "predictor" in spec.model_fields_set:
             await self._predictors.check(spec.predictor)
-        settings = replace(
-            settings,
-            statistics=wishes.statistics,
-            every_iteration=wishes.every_iteration,
-            ends_jobs=wishes.ends_jobs,
-            forks=wishes.forks,
-            forks_newest=wishes.forks_newest,
-            rebuilds=wishes.rebuilds,
-            evaluates=wishes.evaluates,
-            ship_every=wishes.ship_every if spec.snapshot.ship_every is None else settings.ship_every,
-            requests=wishes.requests,
-            scales=wishes.scales,
-            whole=True,
-        )
+        settings = replace(wishes.on(settings), whole=True)
+        if spec.snapshot.ship_every is not None:
+            settings = replace(settings, ship_every=spec.snapshot.ship_every)
         payload = _payload(spec, bundle, interpreter, request)
         if wishes.shares or wishes.scales:
             settings = _known_by(settings, wishes, program_of(payload), await hash_of_code(self._stub, bundle))

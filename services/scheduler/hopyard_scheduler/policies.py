@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, ExperimentView, Policy, hears_statistics, serves_requests
@@ -52,6 +52,22 @@ class Wishes:
             needs_data=policy.needs_data,
             scales=policy.scales,
             rebuilds=policy.rebuilds,
+        )
+
+    def on(self, settings: Settings) -> Settings:
+        """The settings of an experiment whose policy wishes this."""
+        return replace(
+            settings,
+            every_iteration=self.every_iteration,
+            ends_jobs=self.ends_jobs,
+            forks=self.forks,
+            forks_newest=self.forks_newest,
+            evaluates=self.evaluates,
+            statistics=self.statistics,
+            requests=self.requests,
+            ship_every=self.ship_every,
+            scales=self.scales,
+            rebuilds=self.rebuilds,
         )
 
 

@@ -25,8 +25,8 @@ from hopyard_scheduler.core import CLUSTER_STREAM, Core
 from hopyard_scheduler.core.effects import Effect, UpCall
 from hopyard_scheduler.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.lifecycle import IDLE_TIMER
 from hopyard_scheduler.core.member import Phase
+from hopyard_scheduler.core.phases import IDLE_TIMER
 from hopyard_scheduler.journal import Journal, persist
 from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.policyhost import Host, took_too_long

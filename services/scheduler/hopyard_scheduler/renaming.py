@@ -16,7 +16,7 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.lifecycle import END_TIMER, IDLE_TIMER
+from hopyard_scheduler.core.phases import END_TIMER, IDLE_TIMER
 from hopyard_scheduler.core.values import RunKey
 
 C = TypeVar("C")

@@ -49,9 +49,9 @@ from hopyard_scheduler.core.events import (
     Updated,
 )
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.lifecycle import END_TIMER, IDLE_TIMER
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import HOLD, POLICY, Run
+from hopyard_scheduler.core.phases import END_TIMER, IDLE_TIMER
 from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.core.preemption import DEADLINE
 from hopyard_scheduler.core.running import KILL

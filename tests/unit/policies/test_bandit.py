@@ -186,6 +186,8 @@ def test_an_extended_experiment_goes_on_by_the_same_rule() -> None:
     [
         ({"evaluation_boundary": 0}, "evaluation_boundary is 0; it must be a whole number of at least 1"),
         ({"evaluation_boundary": 2.5}, r"evaluation_boundary is 2\.5; it must be a whole number"),
+        ({"evaluation_boundary": True}, r"evaluation_boundary is True; it must be a whole number"),
+        ({"epsilon": True}, "epsilon is True; it must be a finite number"),
         ({"epsilon": -0.1}, r"epsilon is -0\.1; it must be a finite number of at least 0"),
         ({"epsilon": math.nan}, "epsilon is nan; it must be a finite number"),
         ({"epsilon": math.inf}, "epsilon is inf; it must be a finite number"),

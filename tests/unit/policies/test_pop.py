@@ -200,6 +200,7 @@ def test_minimising_the_negative_is_the_same_search() -> None:
     [
         ("evaluation_boundary", 0),
         ("least_confidence", 1.5),
+        ("least_confidence", True),
         ("slots_per_job", 0),
         ("step", -1),
         ("step", True),

@@ -67,7 +67,7 @@ def prepare(given: SpecLike, folder: str | Path | None = None) -> Submission:
         data, found = _with_trainer_path(given)
         spec = parse_spec(data)
         text, source, home = canonical_json(spec, defaults=False), "experiment", found
-    elif isinstance(given, Path) or not _is_text(given):
+    elif isinstance(given, Path) or not is_text(given):
         file = Path(given)
         text, source, home = read_text(file), str(given), file.absolute().parent
         spec = load_spec(text, source)
@@ -98,7 +98,8 @@ def pack(folder: Path) -> Bundle:
     )
 
 
-def _is_text(given: str) -> bool:
+def is_text(given: str) -> bool:
+    """Whether it is the text of an experiment file, and not its path."""
     return "\n" in given or given.lstrip().startswith("{")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopyard.client.submission import SpecLike, read_text
+from hopyard.client.submission import SpecLike, is_text, read_text
 from hopyard.errors import InvalidInput
 from hopyard.space import Space
 from hopyard.space.values import canonical_json
@@ -34,7 +34,7 @@ def terms_of(
         data = {}
     elif isinstance(given, Mapping):
         data = dict(given)
-    elif isinstance(given, str) and ("\n" in given or given.lstrip().startswith("{")):
+    elif isinstance(given, str) and is_text(given):
         data = read_fields(given)
     else:
         file = Path(given)

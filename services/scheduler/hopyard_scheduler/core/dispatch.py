@@ -24,9 +24,11 @@ from hopyard.policy.vocabulary import (
 from hopyard_scheduler.core import (
     checks,
     commands,
+    ending,
     lifecycle,
     losses,
     messages,
+    phases,
     placement,
     predicting,
     preemption,
@@ -187,8 +189,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
         case MemberJoined():
             lifecycle.join(x, event)
         case ExperimentCreated():
-            lifecycle.start_clock(x, x.founder, event.at)
-            lifecycle.enter(x, x.founder, Phase.RUNNING, "")
+            phases.start_clock(x, x.founder, event.at)
+            phases.enter(x, x.founder, Phase.RUNNING, "")
 
 
 def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
@@ -210,7 +212,7 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
     for command in answer.commands:
         try:
             if isinstance(command, EndExperiment):
-                lifecycle.end_by_policy(x, command, event.at)
+                ending.end_by_policy(x, command, event.at)
             else:
                 commands.carry_out(x, command, event.at)
             accepted.append(command)
@@ -221,7 +223,7 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
                 x.wake()
     for command in accepted:
         if isinstance(command, AnswerJob | StartJob) and _adopts(x, command):  # Nobody has looked at those results yet.
-            lifecycle.check_best(x, x.jobs[command.job].member, event.at)
+            ending.check_best(x, x.jobs[command.job].member, event.at)
     if isinstance(call, IterationFinish) and run is not None:
         if answer.decision is None:
             _distrust(x, event.at, f"the policy gave no decision on job {call.job} at {call.position}")
@@ -279,7 +281,7 @@ def _created(x: Experiment, member: Member, asked: dict[str, Any], event: Answer
         return
     if event.error:
         x.move(job, JobState.FAILED, f"the generator failed: {event.error}")
-        lifecycle.begin_end(x, member, Phase.FAILED, f"the generator failed: {event.error}", event.at)
+        ending.begin_end(x, member, Phase.FAILED, f"the generator failed: {event.error}", event.at)
     elif event.result is None:
         member.exhausted = True
         del x.jobs[name], x.open[name]
@@ -294,10 +296,10 @@ def _created(x: Experiment, member: Member, asked: dict[str, Any], event: Answer
 
 def _timer(x: Experiment, event: TimerElapsed) -> None:
     del x.timers[event.ticket]
-    if event.ticket.startswith(lifecycle.END_TIMER):
-        lifecycle.run_out(x, x.members[event.ticket.removeprefix(lifecycle.END_TIMER)], event.at)
-    elif event.ticket.startswith(lifecycle.IDLE_TIMER):
-        lifecycle.idle_over(x, x.members[event.ticket.removeprefix(lifecycle.IDLE_TIMER)], event.at)
+    if event.ticket.startswith(phases.END_TIMER):
+        ending.run_out(x, x.members[event.ticket.removeprefix(phases.END_TIMER)], event.at)
+    elif event.ticket.startswith(phases.IDLE_TIMER):
+        lifecycle.idle_over(x, x.members[event.ticket.removeprefix(phases.IDLE_TIMER)], event.at)
     elif event.ticket == preemption.DEADLINE:
         x.overdue = True
     elif event.ticket.startswith(HOLD):

@@ -4,7 +4,7 @@ That is one experiment, or a group of them with the same `share` key: members wi
 share one policy, their machines, jobs and snapshots.
 
 `dispatch.handle` takes one event; the handlers leave their effects in `effects`. They stand in modules of their own:
-`messages` (what runs say), `commands` (what the policy and people want), `lifecycle` (pause, end, share), `placement` (nodes).
+`messages` (what runs say), `commands` (what the policy and people want), `lifecycle` (pause, end, terms), `placement` (nodes).
 """
 
 from __future__ import annotations

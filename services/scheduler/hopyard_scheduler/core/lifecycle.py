@@ -1,4 +1,4 @@
-"""Pausing, ending and extending: what happens to an experiment as a whole."""
+"""Pausing, going on, winding up and extending: what happens to an experiment as a whole."""
 
 from __future__ import annotations
 
@@ -6,92 +6,52 @@ from dataclasses import replace
 
 from hopyard.policy.vocabulary import (
     Command,
-    EndExperiment,
     ExperimentChange,
     JobState,
     LabelJob,
     ReleaseMachine,
     ReserveMachine,
     RunEndReason,
-    RunMode,
 )
-from hopyard_scheduler.core import checks, earlier, hops, losses, predicting, preemption, quota, running, solved
+from hopyard_scheduler.core import (
+    earlier,
+    ending,
+    hops,
+    losses,
+    phases,
+    predicting,
+    preemption,
+    quota,
+    running,
+    solved,
+)
 from hopyard_scheduler.core.effects import (
     DemandChanged,
     ExperimentChanged,
     ExperimentEnded,
-    ExperimentRevived,
     MachineReturned,
     Noted,
-    SetTimer,
     TermsChanged,
     WithdrawQuestion,
 )
 from hopyard_scheduler.core.events import MemberJoined, Operated, Updated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, POLICY, Job, Run
+from hopyard_scheduler.core.model import HOLD, ORIGIN_LOST, POLICY, Job
 from hopyard_scheduler.core.values import Settings
-
-END_TIMER = "core/end/"
-"""Timers of the ends of experiments, by their ids."""
-
-IDLE_TIMER = "core/idle/"
-"""Timers of experiments that have nothing to do and are open for requests, by their ids."""
-
-
-def enter(x: Experiment, member: Member, phase: Phase, reason: str) -> None:
-    """Moves an experiment to a phase. Its idle jobs wait for it while it does not run."""
-    member.phase = phase
-    member.reason = reason
-    if phase is Phase.RUNNING:
-        back, member.withheld = list(member.withheld), {}
-        for job in back:
-            x.offer(x.jobs[job])
-    else:
-        for name in [job for job in x.idle if x.jobs[job].member is member]:
-            x.withdraw(x.jobs[name])
-            x.offer(x.jobs[name])
-    x.tidied = True  # What the policy asked for is not needed any more when the end is decided.
-    x.emit(ExperimentChanged(member.id))
-
-
-def start_clock(x: Experiment, member: Member, at: float) -> None:
-    """Counts the experiment's time from now on, and sets its end."""
-    member.running_since = at
-    if member.settings.max_seconds is not None:
-        x.set_timer(END_TIMER + member.id, at + max(member.settings.max_seconds - member.spent, 0.0))
-
-
-def stop_clock(x: Experiment, member: Member, at: float) -> None:
-    """Stops counting the experiment's time."""
-    member.spent = member.running_seconds(at)
-    member.running_since = None
-    x.set_timer(END_TIMER + member.id, None)
 
 
 def join(x: Experiment, event: MemberJoined) -> None:
     """Another experiment joins the group, which goes on if it was over."""
     over = x.phase.over
     member = x.add(event)
-    start_clock(x, member, event.at)
-    enter(x, member, Phase.RUNNING, "")
+    phases.start_clock(x, member, event.at)
+    phases.enter(x, member, Phase.RUNNING, "")
     x.unheard = False
     if over:
-        revive(x)
+        phases.revive(x)
     x.wake()
     x.call(ExperimentChange("joined", member.id))
-
-
-def revive(x: Experiment) -> None:
-    """A stream whose experiments were all over goes on."""
-    x.demand = x.claimed = None
-    x.gang = x.claimed_gang = 1
-    x.nodes = x.claimed_nodes = ()
-    x.terms_told = x.terms
-    for ticket, due in x.timers.items():
-        x.emit(SetTimer(x.id, ticket, due))
-    x.emit(ExperimentRevived(x.id))
 
 
 def operate(x: Experiment, event: Operated) -> None:
@@ -101,32 +61,27 @@ def operate(x: Experiment, event: Operated) -> None:
         case "pause" if member.phase is Phase.RUNNING:
             pause(x, member, event.at, "paused by a person")
         case "resume" if member.phase in (Phase.PAUSED, Phase.PAUSING):
-            enter(x, member, Phase.RUNNING, "")
+            phases.enter(x, member, Phase.RUNNING, "")
             x.unheard = False
-            start_clock(x, member, event.at)
+            phases.start_clock(x, member, event.at)
             x.wake()
             x.call(ExperimentChange("resumed", member.id))
-            check_best(x, member, event.at)
+            ending.check_best(x, member, event.at)
         case "stop" if not member.phase.over and member.phase is not Phase.ENDING:
-            begin_end(x, member, Phase.STOPPED, "stopped by a person", event.at)
+            ending.begin_end(x, member, Phase.STOPPED, "stopped by a person", event.at)
         case "close" if not member.phase.over and member.phase is not Phase.ENDING:
-            begin_end(x, member, Phase.COMPLETED, "closed by its client", event.at)
-        case "keep" if member.settings.idle is not None and IDLE_TIMER + member.id in x.timers:
-            x.set_timer(IDLE_TIMER + member.id, event.at + member.settings.idle)
+            ending.begin_end(x, member, Phase.COMPLETED, "closed by its client", event.at)
+        case "keep" if member.settings.idle is not None and phases.IDLE_TIMER + member.id in x.timers:
+            x.set_timer(phases.IDLE_TIMER + member.id, event.at + member.settings.idle)
         case _:
             pass
 
 
-def runs_of(x: Experiment, member: Member) -> list[Run]:
-    """Live runs of an experiment's jobs."""
-    return [run for run in x.live.values() if x.jobs[run.job].member is member]
-
-
 def pause(x: Experiment, member: Member, at: float, reason: str) -> None:
     """Suspends all its runs at their next boundary; PAUSED when all have left their machines and their state is stored."""
-    enter(x, member, Phase.PAUSING, reason)
-    stop_clock(x, member, at)
-    for run in runs_of(x, member):
+    phases.enter(x, member, Phase.PAUSING, reason)
+    phases.stop_clock(x, member, at)
+    for run in phases.runs_of(x, member):
         running.end_run(x, run, RunEndReason.SUSPENDED)
     x.call(ExperimentChange("paused", member.id))
 
@@ -135,108 +90,6 @@ def pause_all(x: Experiment, at: float, reason: str) -> None:
     """Pauses all experiments of the stream: their policy does not do what it must."""
     for member in x.running:
         pause(x, member, at, reason)
-
-
-def check_target(x: Experiment, job: Job, position: int, value: float, at: float) -> None:
-    """Ends the experiment when a job reaches the target; that job is saved and completed, the others are terminated."""
-    found = solved.at(x, job, position, value) if job.member.running else None
-    if found is not None:
-        _reached(x, job, position, found, at)
-
-
-def check_best(x: Experiment, member: Member, at: float) -> None:
-    """Ends the experiment if a result reaches the target already: the target was moved, or it was paused then."""
-    if not member.running or member.best is None:
-        return
-    single = member.settings.target_over == 1  # Then nobody's results are better than these.
-    jobs = [x.jobs[member.best[0]]] if single else [job for job in x.jobs.values() if job.member is member]
-    for job in jobs:
-        found = solved.ever(x, job)
-        if found is not None:
-            _reached(x, job, *found, at)
-            return
-
-
-def _reached(x: Experiment, job: Job, position: int, value: float, at: float) -> None:
-    terms = job.terms
-    mean = f" as the mean of {terms.target_over} reports" if terms.target_over > 1 else ""
-    reason = f"job {job.id} reached the target {terms.target:g} with {value:g}{mean} at {position}"
-    begin_end(x, job.member, Phase.COMPLETED, reason, at, job)
-
-
-def end_by_policy(x: Experiment, command: EndExperiment, at: float) -> None:
-    """The policy ends its experiment, or one of a group.
-
-    Raises:
-        RefusedError: What stands against it.
-    """
-    if not command.reason.strip():
-        raise checks.RefusedError("an experiment ends for a reason, which people see; found none")
-    winner = None
-    if command.winner:
-        winner = checks.find_job(x, command.winner)
-        if winner.high_water == 0:
-            raise checks.RefusedError(f"job {winner.id!r} has reported nothing, so it cannot have won")
-        if winner.state in (JobState.TERMINATED, JobState.FAILED):
-            raise checks.RefusedError(f"job {winner.id!r} is {winner.state.value}, so it cannot have won")
-        if winner.run is not None and winner.run.ending is RunEndReason.TERMINATED:
-            raise checks.RefusedError(f"job {winner.id!r} is being terminated, so it cannot have won")
-        if command.experiment not in ("", winner.member.id):
-            raise checks.RefusedError(f"job {winner.id!r} is of experiment {winner.member.id!r}")
-    name = command.experiment or (winner.member.id if winner is not None else "")
-    chosen = [checks.find_member(x, name)] if name else list(x.members.values())
-    able = [member for member in chosen if not member.phase.over and member.phase is not Phase.ENDING]
-    if not able:
-        raise checks.RefusedError("the experiment is ending")
-    for member in able:
-        begin_end(x, member, Phase.COMPLETED, command.reason, at, winner)
-
-
-def run_out(x: Experiment, member: Member, at: float) -> None:
-    """Its time is over. Its jobs are suspended as in a pause, but within bounds, and go on if it gets more time."""
-    reason = f"its time of {member.settings.max_seconds:g} s is over"
-    if not member.settings.time_suspends:
-        begin_end(x, member, Phase.COMPLETED, reason, at)
-        return
-    member.out_of_time = True
-    _enter_end(x, member, Phase.COMPLETED, reason, at)
-    for run in runs_of(x, member):
-        running.end_run(x, run, RunEndReason.SUSPENDED)
-        if running.kill_timer(run) not in x.timers:
-            x.set_timer(running.kill_timer(run), at + x.settings.kill_after)
-    for job in list(x.open.values()):
-        if job.member is member and job.state is JobState.CREATING:
-            x.move(job, JobState.TERMINATED, reason)
-
-
-def _enter_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: str = "") -> None:
-    if member.running_since is not None:
-        stop_clock(x, member, at)
-    member.final = (phase, reason)
-    member.winner = winner
-    enter(x, member, Phase.ENDING, reason)
-
-
-def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
-    """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone.
-
-    What they have trained is saved first if others of the group train alike: they may go on from there.
-    """
-    alike = x.alike(member)
-    _enter_end(x, member, phase, reason, at, winner.id if winner is not None else "")
-    for run in runs_of(x, member):
-        keep = winner is not None and run.job == winner.id
-        if keep and run.mode is not RunMode.TRAIN:
-            continue  # It ends by itself, and has nothing to save.
-        lends = bool(alike) and run.mode is RunMode.TRAIN
-        x.jobs[run.job].lends = lends
-        running.end_run(x, run, RunEndReason.SUSPENDED if keep or lends else RunEndReason.TERMINATED)
-        if lends and running.kill_timer(run) not in x.timers:
-            x.set_timer(running.kill_timer(run), at + x.settings.kill_after)
-    for job in list(x.open.values()):
-        if job.member is member and job.run is None and job is not winner:
-            job.lends = bool(alike)
-            x.move(job, JobState.TERMINATED, reason)
 
 
 def advance(x: Experiment, at: float) -> None:
@@ -268,15 +121,15 @@ def _advance_members(x: Experiment, at: float) -> None:
 
 
 def _advance_member(x: Experiment, member: Member, at: float) -> None:
-    if member.phase is Phase.PAUSING and not runs_of(x, member):
+    if member.phase is Phase.PAUSING and not phases.runs_of(x, member):
         hops.wound_up(x, member)
         if _settled(x, member):
-            enter(x, member, Phase.PAUSED, member.reason)
+            phases.enter(x, member, Phase.PAUSED, member.reason)
     if member.settings.idle is not None:
         _idle(x, member, member.settings.idle, at)
     elif member.phase is Phase.RUNNING and _nothing_left(x, member):
-        _enter_end(x, member, *_verdict(x, member), at)
-    if member.phase is Phase.ENDING and not runs_of(x, member):
+        ending.enter_end(x, member, *_verdict(x, member), at)
+    if member.phase is Phase.ENDING and not phases.runs_of(x, member):
         if not member.wound_up:
             member.wound_up = True
             _wind_up(x, member)
@@ -287,7 +140,7 @@ def _advance_member(x: Experiment, member: Member, at: float) -> None:
 
 def _idle(x: Experiment, member: Member, seconds: float, at: float) -> None:
     """An experiment that is open for requests ends when it had nothing to do for so long."""
-    timer = IDLE_TIMER + member.id
+    timer = phases.IDLE_TIMER + member.id
     if member.phase is not Phase.RUNNING or not _nothing_left(x, member):
         x.set_timer(timer, None)
     elif timer not in x.timers:
@@ -296,7 +149,7 @@ def _idle(x: Experiment, member: Member, seconds: float, at: float) -> None:
 
 def idle_over(x: Experiment, member: Member, at: float) -> None:
     """It was idle for its full time, and nobody kept it open."""
-    _enter_end(x, member, Phase.COMPLETED, f"nothing was asked of it for {member.settings.idle:g} s", at)
+    ending.enter_end(x, member, Phase.COMPLETED, f"nothing was asked of it for {member.settings.idle:g} s", at)
 
 
 def _settled(x: Experiment, member: Member) -> bool:
@@ -371,13 +224,13 @@ def _finish(x: Experiment, member: Member, at: float) -> None:
     """An experiment holds nothing any more. The last one of its group lets go of the machines."""
     assert member.final is not None
     member.ended_at = at
-    x.set_timer(END_TIMER + member.id, None)
+    x.set_timer(phases.END_TIMER + member.id, None)
     if all(m is member or m.phase.over for m in x.members.values()):
         _let_all_go(x)
-        enter(x, member, *member.final)
+        phases.enter(x, member, *member.final)
         x.emit(ExperimentEnded(x.id))
     else:
-        enter(x, member, *member.final)
+        phases.enter(x, member, *member.final)
         x.call(ExperimentChange("ended", member.id))
         x.wake()
     deferred, member.deferred = member.deferred, []
@@ -443,19 +296,19 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
         member.final = member.ended_at = None
         member.winner = ""
         member.wound_up = member.out_of_time = False
-        enter(x, member, Phase.RUNNING, "")
+        phases.enter(x, member, Phase.RUNNING, "")
         x.unheard = False
         if over:
-            revive(x)
+            phases.revive(x)
     if extended or event.target is not None or "target" in event.cleared:
         if member.running:
             if member.running_since is not None:
-                stop_clock(x, member, at)
-            start_clock(x, member, at)
+                phases.stop_clock(x, member, at)
+            phases.start_clock(x, member, at)
         x.wake()
         x.call(ExperimentChange("extended" if extended else "target", member.id))
     if event.target is not None:
-        check_best(x, member, at)
+        ending.check_best(x, member, at)
     x.emit(ExperimentChanged(member.id))
 
 

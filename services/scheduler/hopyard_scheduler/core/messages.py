@@ -16,7 +16,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunMode,
 )
-from hopyard_scheduler.core import billing, hopeless, hops, learning, lifecycle, losses, running
+from hopyard_scheduler.core import billing, ending, hopeless, hops, learning, losses, running
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.effects import (
     Acknowledge,
@@ -164,7 +164,7 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
         elif not new and report.position >= run.allowed:
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     if value is not None:
-        lifecycle.check_target(x, job, report.position, value, at)
+        ending.check_target(x, job, report.position, value, at)
 
 
 def _keep_profile(x: Experiment, job: Job, run: Run, report: Report) -> None:
@@ -329,7 +329,7 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
         losses.hold(x, job, at)
     x.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
     if lost_cause and job.member.phase is not Phase.ENDING:
-        lifecycle.begin_end(x, job.member, Phase.FAILED, lost_cause, at)
+        ending.begin_end(x, job.member, Phase.FAILED, lost_cause, at)
     x.shed()
 
 

@@ -20,7 +20,7 @@ from hopyard_scheduler.core.checks import NotYetError, RefusedError
 from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.data import Place
 from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
-from hopyard_scheduler.core.entries import Entry
+from hopyard_scheduler.core.entries import Entry, SnapshotId
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
 
@@ -41,24 +41,13 @@ def start(x: Experiment, command: StartJob) -> None:
         checks.values(x, entry, job.hyperparameters or {})
     start = source[1] if source is not None else 0
     training = command.mode is RunMode.TRAIN
-    if command.mode is RunMode.EVALUATE and entry is None:
-        raise RefusedError(f"job {job.id!r} has no snapshot to evaluate")
+    until = _until(job, command, start, saved=entry is not None)
     places = _places(x, command, machines)
-    if command.parts and (command.mode is not RunMode.EVALUATE or set(command.inputs) != set(command.machines)):
-        raise RefusedError("parts are those of an evaluation, and its machine needs an input")
-    until = (job.max_position if command.until is None else command.until) if training else start
-    if training and not start < until <= job.max_position:
-        raise RefusedError(f"until must be in {start + 1}..{job.max_position} for job {job.id!r}, found {until}")
 
     why = f"starting on {', '.join(command.machines)}"
-    if source is not None and source[0] in x.earlier:
-        why += f" from position {source[1]}, to which {source[0]} was trained earlier"
-        source = earlier.take_over(x, job, source)
-        entry = x.snapshots.get(*source)
-    elif source is not None and siblings.is_one(x, job, source[0]) and not job.copied:
-        why += f" from position {source[1]}, which job {source[0]} has saved"
-        source = siblings.take_over(x, job, source)
-        entry = x.snapshots.get(*source)
+    if source is not None:
+        source, whose = _own(x, job, source)
+        entry, why = x.snapshots.get(*source), why + whose
     job.attempt += 1
     ranks = []
     for index, machine in enumerate(machines):
@@ -97,6 +86,30 @@ def start(x: Experiment, command: StartJob) -> None:
     saves = tuple(s for s in command.snapshot_at if s > start)
     job.asked.update(saves)
     _send(x, job, run, entry, saves, places)
+
+
+def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
+    """Where a run that is placed at a position ends; `saved`: it begins from a snapshot."""
+    if command.mode is RunMode.EVALUATE and not saved:
+        raise RefusedError(f"job {job.id!r} has no snapshot to evaluate")
+    if command.parts and (command.mode is not RunMode.EVALUATE or set(command.inputs) != set(command.machines)):
+        raise RefusedError("parts are those of an evaluation, and its machine needs an input")
+    if command.mode is not RunMode.TRAIN:
+        return start
+    until = job.max_position if command.until is None else command.until
+    if not start < until <= job.max_position:
+        raise RefusedError(f"until must be in {start + 1}..{job.max_position} for job {job.id!r}, found {until}")
+    return until
+
+
+def _own(x: Experiment, job: Job, source: SnapshotId) -> tuple[SnapshotId, str]:
+    """The snapshot that a run loads, as its job has it, and in words whose it was that another experiment trained."""
+    name, position = source
+    if name in x.earlier:
+        return earlier.take_over(x, job, source), f" from position {position}, to which {name} was trained earlier"
+    if siblings.is_one(x, job, name) and not job.copied:
+        return siblings.take_over(x, job, source), f" from position {position}, which job {name} has saved"
+    return source, ""
 
 
 def _continues(x: Experiment, job: Job, source: tuple[str, int]) -> bool:

@@ -15,9 +15,9 @@ from hopyard_scheduler.core import losses
 from hopyard_scheduler.core.cluster import Cluster
 from hopyard_scheduler.core.commands import CREATE
 from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.lifecycle import IDLE_TIMER, runs_of
 from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import HOLD, Job, Run
+from hopyard_scheduler.core.phases import IDLE_TIMER, runs_of
 from hopyard_scheduler.core.preemption import DEADLINE
 
 _NAMED = 3

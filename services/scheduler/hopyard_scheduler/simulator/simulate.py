@@ -14,7 +14,7 @@ from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.generator import Result as Outcome
 from hopyard.plugins import parameter_names
-from hopyard.policy import Policy, hears_statistics, serves_requests
+from hopyard.policy import Policy
 from hopyard.predictor import Predictor
 from hopyard.solver import Solver
 from hopyard.solver.asking import new_solver, solved
@@ -23,7 +23,7 @@ from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.predicting import PREDICT
 from hopyard_scheduler.core.values import EarlierTrial, PlacedData, Settings
-from hopyard_scheduler.policies import new_policy, policy_class, review
+from hopyard_scheduler.policies import Wishes, new_policy, policy_class, review
 from hopyard_scheduler.simulator.conditions import Costs, Faults, Fleet
 from hopyard_scheduler.simulator.foresight import Foreseen, Predictions
 from hopyard_scheduler.simulator.group import Joining, arrivals, results
@@ -151,24 +151,14 @@ def simulate(
         target=target,
         max_seconds=max_time,
         seed=seed,
-        statistics=hears_statistics(made),
-        every_iteration=made.every_iteration,
-        ends_jobs=made.ends_jobs,
-        forks=made.forks,
-        forks_newest=made.forks_newest,
-        scales=made.scales,
-        rebuilds=made.rebuilds,
         whole=True,
-        evaluates=made.evaluates,
-        ship_every=made.ship_every,
         plan=NAME if made.shares else "",
         lasting=made.shares,
-        requests=serves_requests(made),
         generator_reads=generator.reads if generator is not None else "nothing",
         space=space.to_dict() if space is not None else None,
         constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
     )
-    settings = replace(settings, **terms)
+    settings = replace(Wishes.of(made).on(settings), **terms)
     note = _reviewed(policy, name, given, settings, space, placed)
     seen = foreseen if foreseen is not None else Foreseen()
     proposed = {NAME: configurations, **{f"{NAME}-{number}": one.configurations for number, one in enumerate(group, 2)}}

@@ -23,6 +23,7 @@ from hopyard.policy import (
 )
 from hopyard.policy.vocabulary import AmendRun
 from hopyard_policies import creating
+from hopyard_policies.amending import Amendments
 from hopyard_policies.elastic import Elastic, ElasticPolicy
 
 
@@ -83,7 +84,7 @@ class DefaultPolicy(ElasticPolicy):
         self._epoch = epoch
         self._width = width
         self._ahead = ahead
-        self._amended: dict[str, str] = {}
+        self._amended = Amendments()
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -110,7 +111,7 @@ class DefaultPolicy(ElasticPolicy):
         cohort = self._cohort(cluster)
         target = self._target(cluster, cohort)
         if target > event.position:
-            self._amend(cluster, event.job, min(target, top))
+            self._amended.amend(cluster, event.job, min(target, top))
             self._advance(cluster, besides=event.job)
             return Decision.proceed(top)
         # Beyond its round already, it may have opened the barrier for the others.
@@ -122,7 +123,7 @@ class DefaultPolicy(ElasticPolicy):
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         """A job that ended may have been the last that the barrier waited for."""
-        self._amended.pop(run.job, None)
+        self._amended.forget(run.job)
         super().on_run_end(cluster, run)
         self._advance(cluster)
 
@@ -132,20 +133,14 @@ class DefaultPolicy(ElasticPolicy):
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
         """An amended run goes on by itself; one that could not be amended is taken off its machine."""
-        job = next((job for job, ticket in self._amended.items() if ticket == answer.ticket), None)
-        if job is None:
-            return
-        del self._amended[job]
-        accepted = isinstance(answer.result, dict) and answer.result.get("accepted") is True
-        stuck = not accepted and cluster.jobs[job].state is JobState.RUNNING and cluster.jobs[job].parked
-        if stuck:
-            cluster.suspend_job(job)
-        self._advance(cluster, besides=job if stuck else "")
+        leaving = self._amended.heard(cluster, answer)
+        if leaving is not None:
+            self._advance(cluster, besides=leaving)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
         """Forgets a refused amendment; the next up-call looks at everything anew."""
         if isinstance(verdict.command, AmendRun):
-            self._amended.pop(verdict.command.job, None)
+            self._amended.forget(verdict.command.job)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
         """Parked jobs give up their machines first; on several machines, jobs make room for each other."""
@@ -181,7 +176,7 @@ class DefaultPolicy(ElasticPolicy):
             if not job.parked or job.state is not JobState.RUNNING or job.id in self._amended or job.id == besides:
                 continue
             if max(job.high_water, job.position) < min(target, job.max_position):
-                self._amend(cluster, job.id, min(target, job.max_position))
+                self._amended.amend(cluster, job.id, min(target, job.max_position))
             else:
                 held.append(job)
         left = self._fill(cluster, self._waiting(cluster, cohort, target), target)
@@ -288,9 +283,6 @@ class DefaultPolicy(ElasticPolicy):
         ready = cluster.count(JobState.CREATING) + waiting
         for _ in range(creating.room(cluster, min(room, spare + self._ahead - ready))):
             cluster.create_job()
-
-    def _amend(self, cluster: Cluster, job: str, until: int) -> None:
-        self._amended[job] = cluster.amend_run(job, until=until)
 
 
 def _counts(job: JobView) -> bool:

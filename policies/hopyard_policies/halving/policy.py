@@ -25,6 +25,7 @@ from hopyard.policy import (
 )
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import AmendRun, StartJob
+from hopyard_policies.amending import Amendments
 from hopyard_policies.creating import need_at_most, room
 from hopyard_policies.elastic import Elastic, ElasticPolicy
 from hopyard_policies.halving.brackets import shortage
@@ -81,7 +82,7 @@ class HalvingPolicy(ElasticPolicy):
         """Jobs on their way to a rung that have no run."""
         self._fresh: deque[str] = deque()
         """Jobs that have a configuration and belong to no bracket so far."""
-        self._amended: dict[str, str] = {}
+        self._amended = Amendments()
         self._started: dict[str, None] = {}
         """Jobs that this answer starts: the view on which `demand` is asked does not show it."""
         self._finished: set[str] = set()
@@ -132,14 +133,14 @@ class HalvingPolicy(ElasticPolicy):
         if over or event.report.finished or job.state is not JobState.RUNNING or not self._fill(cluster, job.id):
             return CONTINUE
         until = self._until(job)
-        self._amended[job.id] = cluster.amend_run(job.id, until=until)
+        self._amended.amend(cluster, job.id, until)
         return Decision.proceed(until)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         """A job that has not come to its rung is queued for it again; one that never will has the worst result there."""
         super().on_run_end(cluster, run)
         self._look(cluster)
-        self._amended.pop(run.job, None)
+        self._amended.forget(run.job)
         job = cluster.jobs[run.job]
         if self._ladder.goal(job.id) is None:
             return
@@ -161,14 +162,7 @@ class HalvingPolicy(ElasticPolicy):
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
         """A run that was to go on and could not leaves its machine."""
-        job = next((job for job, ticket in self._amended.items() if ticket == answer.ticket), None)
-        if job is None:
-            return
-        del self._amended[job]
-        accepted = isinstance(answer.result, dict) and answer.result.get("accepted") is True
-        view = cluster.jobs[job]
-        if not accepted and view.state is JobState.RUNNING and view.parked:
-            cluster.suspend_job(job)
+        self._amended.heard(cluster, answer)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
         """What could not be started is queued; a refused amendment ends the run, and its end queues the job."""
@@ -176,7 +170,7 @@ class HalvingPolicy(ElasticPolicy):
         if isinstance(command, StartJob) and self._ladder.goal(command.job) is not None:
             self._queue[command.job] = None
         elif isinstance(command, AmendRun):
-            self._amended.pop(command.job, None)
+            self._amended.forget(command.job)
 
     def demand(self, cluster: Cluster) -> int:
         """Machines that runs hold, that jobs on their way or to be promoted need, and that new configurations will need."""

@@ -8,11 +8,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TypeVar
 
 import pytest
 
 from hopyard.policy.vocabulary import RunEndReason
+from hopyard.runner import leading
 from hopyard.runner.following import Follower, Leave, Step
 from hopyard.runner.gang import ABANDON_SECONDS, Gang, GangBrokenError, environment, judged
 from hopyard.runner.leading import Leader
@@ -107,6 +109,17 @@ def test_only_ranks_that_are_missing_and_know_the_secret_are_let_in(trio: Trio) 
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert stranger.recv(1) == b""
     trio.join()
+
+
+def test_strangers_who_say_nothing_are_heard_a_few_at_a_time(trio: Trio) -> None:
+    place = trio.leader.place
+    others, heard = set(threading.enumerate()), 0
+    with ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(socket.create_connection((place.host, place.lead_port), timeout=SECONDS))
+            heard = max(heard, sum(thread.name == "rank" for thread in {*threading.enumerate()} - others))
+    trio.join()  # They have gone.
+    assert heard <= leading.STRANGERS + 3
 
 
 def test_who_is_missing_is_named() -> None:

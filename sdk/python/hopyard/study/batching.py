@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hopyard.client.types import Job
-from hopyard.errors import Conflict, InvalidInput
+from hopyard.errors import Conflict, HopyardError, InvalidInput
 
 MOST: Final = 1000
 """Requests in one call."""
@@ -23,14 +23,7 @@ class Wish(NamedTuple):
 
 
 Send = Callable[[Sequence[Wish]], Awaitable[Sequence[Job]]]
-"""Asks for several at once, all or none; answers their jobs in their order. No two of one call have the same name."""
-
-
-class _Asked(NamedTuple):
-    """A wish, and all who have it."""
-
-    wish: Wish
-    futures: list[asyncio.Future[Job]]
+"""Asks for several at once, all or none; answers their jobs in their order."""
 
 
 class Batcher:
@@ -49,10 +42,10 @@ class Batcher:
         self._pump: asyncio.Task[None] | None = None
 
     async def job(self, wish: Wish) -> Job:
-        """The job of a request. Equal ones of a call are one; a caller that is cancelled before the call is made is left out of it.
+        """The job of a request. A caller that is cancelled before the call is made is left out of it.
 
         Raises:
-            Exception: What was answered to it. Where others of the same call cannot be asked for (InvalidInput), that is theirs alone.
+            HopyardError: What was answered to it; what is wrong with others of the same call is theirs alone.
         """
         future: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._waiting.append((wish, future))
@@ -65,59 +58,47 @@ class Batcher:
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)
-        waiting = [_Asked(wish, [future]) for wish, future in self._waiting]
+        for _, future in self._waiting:
+            _fail(future, Conflict("the study was closed before this was asked for"))
         self._waiting.clear()
-        _fail(waiting, Conflict("the study was closed before this was asked for"))
 
     async def _work(self) -> None:
         while self._waiting:
             if self._pause is not None:
                 await self._pause()
-            batch = self._take()
+            batch: list[tuple[Wish, asyncio.Future[Job]]] = []
+            while self._waiting and len(batch) < self._most:
+                wish, future = self._waiting.popleft()
+                if not future.done():
+                    batch.append((wish, future))
             try:
                 await self._ask(batch)
             finally:
-                _fail(batch, Conflict("the study was closed before this was answered"))
+                for _, future in batch:
+                    _fail(future, Conflict("the study was closed before this was answered"))
 
-    def _take(self) -> list[_Asked]:
-        """What goes out with the next call. Other wishes by a name that is among these wait for the call after it."""
-        found: dict[str, _Asked] = {}
-        later = []
-        while self._waiting and len(found) < self._most:
-            wish, future = self._waiting.popleft()
-            if future.done():
-                continue
-            one = found.setdefault(wish.request, _Asked(wish, []))
-            if one.wish == wish:
-                one.futures.append(future)
-            else:
-                later.append((wish, future))
-        self._waiting.extendleft(reversed(later))
-        return list(found.values())
-
-    async def _ask(self, batch: Sequence[_Asked]) -> None:
+    async def _ask(self, batch: Sequence[tuple[Wish, asyncio.Future[Job]]]) -> None:
         if not batch:
             return
         try:
-            jobs = await self._send([one.wish for one in batch])
+            jobs = await self._send([wish for wish, _ in batch])
         except InvalidInput as error:
             if len(batch) == 1:
-                _fail(batch, error)
+                _fail(batch[0][1], error)
                 return
             # All or none: whoever asked for what cannot be must not spoil it for the others.
             middle = len(batch) // 2
             await self._ask(batch[:middle])
             await self._ask(batch[middle:])
-        except Exception as error:  # noqa: BLE001 - whatever it is, they are told
-            _fail(batch, error)
+        except HopyardError as error:
+            for _, future in batch:
+                _fail(future, error)
         else:
-            for one, job in zip(batch, jobs, strict=True):
-                for future in one.futures:
-                    if not future.done():
-                        future.set_result(job)
+            for (_, future), job in zip(batch, jobs, strict=True):
+                if not future.done():
+                    future.set_result(job)
 
 
-def _fail(batch: Sequence[_Asked], error: Exception) -> None:
-    for future in (future for one in batch for future in one.futures):
-        if not future.done():
-            future.set_exception(error)
+def _fail(future: asyncio.Future[Job], error: HopyardError) -> None:
+    if not future.done():
+        future.set_exception(error)

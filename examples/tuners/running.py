@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hopyard import AsyncClient
-from hopyard.study import AsyncStudy, Evaluation
+from hopyard import AsyncClient, AsyncStudy
+from hopyard.study import Evaluation
 
 FOLDER: Final = Path(__file__).parent
 SPACE: Final = {"lr": {"loguniform": [0.01, 4.0]}, "momentum": {"uniform": [0.0, 0.95]}}

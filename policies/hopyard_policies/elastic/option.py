@@ -15,9 +15,12 @@ def checked(option: object) -> Mapping[str, Any]:
     Raises:
         ValueError: It is none.
     """
-    if not isinstance(option, Mapping) or (strange := sorted(set(option) - set(_OPTIONS))):
-        found = f"it has {', '.join(map(str, strange))}" if isinstance(option, Mapping) else repr(option)
-        raise ValueError(f"elastic: found {found}; it must be a mapping, which may have {', '.join(_OPTIONS)}")
+    if not isinstance(option, Mapping):
+        raise ValueError(
+            f"elastic: found {option!r}; it must be a mapping, which may have {', '.join(_OPTIONS)}: {{}} measures what it needs"
+        )
+    if strange := sorted(str(name) for name in set(option) - set(_OPTIONS)):
+        raise ValueError(f"elastic has no option {', '.join(strange)}; it may have {', '.join(_OPTIONS)}")
     return option
 
 

@@ -12,15 +12,18 @@ if TYPE_CHECKING:
     from hopyard.generator import Generator
     from hopyard.policy import Policy
     from hopyard.script import checkpoint, hyperparameters, report, seed
+    from hopyard.study import AsyncStudy, Study
     from hopyard.trainer import Trainer
 
 __version__: Final = "0.1.0"
 
 __all__ = [
     "AsyncClient",
+    "AsyncStudy",
     "Client",
     "Generator",
     "Policy",
+    "Study",
     "Trainer",
     "__version__",
     "checkpoint",
@@ -34,9 +37,11 @@ _IMPORTED_AT: Final = time.monotonic()
 
 _HOME: Final = {
     "AsyncClient": "hopyard.client",
+    "AsyncStudy": "hopyard.study",
     "Client": "hopyard.client",
     "Generator": "hopyard.generator",
     "Policy": "hopyard.policy",
+    "Study": "hopyard.study",
     "Trainer": "hopyard.trainer",
     "checkpoint": "hopyard.script",
     "hyperparameters": "hopyard.script",

@@ -133,7 +133,17 @@ def code_hash(data: bytes) -> str:
     Raises:
         BundleError: it is no bundle, or holds too much.
     """
-    digest = hashlib.sha256()
+    said = (f"{name}\0{found}\n" for name, found in code_files(data).items())
+    return hashlib.sha256("".join(said).encode()).hexdigest()
+
+
+def code_files(data: bytes) -> dict[str, str]:
+    """What `code_hash` goes by: the files of a bundle in their order, each with a text that another content or mode changes.
+
+    Raises:
+        BundleError: it is no bundle, or holds too much.
+    """
+    files: dict[str, str] = {}
     try:
         raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=_MOST_UNPACKED_BYTES)
         with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as tar:
@@ -141,11 +151,10 @@ def code_hash(data: bytes) -> str:
                 opened = tar.extractfile(member)
                 content = opened.read() if opened is not None else b""
                 if not _is_experiment(member.name, content):
-                    said = f"{member.name}\0{member.mode & 0o111}\0{hashlib.sha256(content).hexdigest()}\n"
-                    digest.update(said.encode())
+                    files[member.name] = f"{member.mode & 0o111}\0{hashlib.sha256(content).hexdigest()}"
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         raise BundleError(f"it is no bundle: {error}") from error
-    return digest.hexdigest()
+    return files
 
 
 def _is_experiment(name: str, content: bytes) -> bool:

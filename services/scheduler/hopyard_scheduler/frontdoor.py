@@ -32,6 +32,7 @@ from hopyard_scheduler.program import Program, need_agreement, program_of, setti
 from hopyard_scheduler.recovery import Recovered, replay
 from hopyard_scheduler.scaling import measured
 from hopyard_scheduler.terms import Terms, update_of
+from hopyard_scheduler.unlike import unlike_others
 from hopyard_scheduler.wanted import Wanted, check, known
 
 if TYPE_CHECKING:
@@ -122,16 +123,20 @@ class FrontDoor:
         if known:
             return name, note
         try:
-            return await self._begin(name, spec, settings, payload), note
+            await self._begin(name, spec, settings, payload)
         finally:
             self.give_back([name])
+        if settings.plan:
+            unlike = await unlike_others(self._stub, await self.look.show_all(), name, program_of(payload))
+            note = "; ".join(said for said in (note, unlike) if said)
+        return name, note
 
-    async def _begin(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> str:
+    async def _begin(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> None:
         if spec.share is None:
             reads = await self._generators.validate(name, payload["spec"])
             settings = replace(settings, generator_reads=reads)
             await self._begin_stream(name, spec, settings, payload)
-            return name
+            return
         async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
             group = self._group(spec)
             reads = await self._generators.validate(name, payload["spec"])
@@ -142,7 +147,6 @@ class FrontDoor:
                 members = self._live.core.experiments[group].members
                 earlier = await self._earlier(group, settings, members)
                 await self._live.apply(MemberJoined(self._live.clock(), group, name, settings, payload, earlier))
-        return name
 
     async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> None:
         earlier = await self._earlier(name, settings)

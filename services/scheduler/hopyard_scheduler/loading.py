@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.protobuf.json_format import Parse
 
-from hopyard.bundle import BundleError, code_hash
+from hopyard.bundle import BundleError, code_files, code_hash
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy.vocabulary import Report
 from hopyard.rpc.values import hyperparameters_from_proto, report_from_proto
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
 
 _LOG = logging.getLogger(__name__)
+
+Code = TypeVar("Code")
 
 REPORTS: Final = 50_000
 """At most so many reports are loaded: they go into one record."""
@@ -45,11 +47,24 @@ async def hash_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: s
     Raises:
         InvalidInput: It is no bundle.
     """
-    if not bundle:
-        return ""
+    return await _read_code(stub, bundle, code_hash) if bundle else ""
+
+
+async def files_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str) -> dict[str, str]:
+    """The files that `hash_of_code` goes by, each with a text that another content changes; none for no bundle.
+
+    Raises:
+        InvalidInput: It is no bundle.
+    """
+    return await _read_code(stub, bundle, code_files) if bundle else {}
+
+
+async def _read_code(
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str, read: Callable[[bytes], Code]
+) -> Code:
     parts = [part.data async for part in stub.GetBlob(pb.GetBlobRequest(sha256=bundle))]
     try:
-        return await asyncio.to_thread(code_hash, b"".join(parts))
+        return await asyncio.to_thread(read, b"".join(parts))
     except BundleError as error:
         raise InvalidInput(f"bundle: {error}") from error
 

@@ -83,7 +83,7 @@ def need_fit(spec: ExperimentSpec, wishes: Wishes) -> None:
     if spec.stop.idle is not None and not wishes.requests:
         raise InvalidInput(
             f"stop.idle: found {spec.stop.idle:g} s, but policy {spec.policy.label} serves no requests that it could stay open for; "
-            "a stage_tree does"
+            'stage_tree does: `policy: stage_tree` in the file, policy="stage_tree" for a study'
         )
 
 

@@ -60,8 +60,12 @@ class Program:
         Args:
             code: A hash of the program's files.
         """
+        return _hashed(self.sameness(code))
+
+    def sameness(self, code: str) -> dict[str, Any]:
+        """What `root` is a hash of, by name."""
         spec = self.spec
-        return _hashed({**self._common(code), "seed": spec.seed, "provider": spec.snapshot.provider})
+        return {**self._common(code), "seed": spec.seed, "provider": spec.snapshot.provider}
 
     def training(self, code: str) -> str:
         """What trainings must have in common to take equally long on machines of one kind, as a hash.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,11 @@ def shared(folder: Path, steps: Sequence[tuple[int, int]], policy: str = "stage_
 
 
 async def run(client: AsyncClient, file: Path) -> Experiment:
-    """An experiment, from its beginning to its end."""
-    ended = await client.wait((await client.create(file)).id, timeout=60)
+    """An experiment, from its beginning to its end; with the note that it began with."""
+    created = await client.create(file)
+    ended = await client.wait(created.id, timeout=60)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
-    return ended
+    return replace(ended, note=created.note)
 
 
 @pytest.fixture
@@ -127,14 +129,31 @@ async def test_other_code_or_another_seed_never_matches(
     client: AsyncClient, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path
 ) -> None:
     steps = [(3, 2), (3, 3)]
-    await run(client, shared(tmp_path / "e", steps))
+    first = await run(client, shared(tmp_path / "e", steps))
     seeded = shared(tmp_path / "e", steps)
     seeded.write_text(seeded.read_text() + "seed: 7\n")
     other = shared(tmp_path / "other", steps)
     (tmp_path / "other" / "train.py").write_text(TRAINER + "# changed\n")
-    for file in (seeded, other):
+    for file, why in ((seeded, "seed is not the same"), (other, "its code differs in train.py (.hopyardignore leaves")):
         experiment = await run(client, file)
         assert min(job.attempt for job in await client.jobs(experiment.id)) == 1
+        last, first = first, experiment
+        assert f"nothing that {last.id} trains or has trained is shared: " in experiment.note
+        assert why in experiment.note
+    assert not (await run(client, other)).note  # As the last one was.
+
+
+async def test_who_joins_a_group_with_a_file_more_beside_its_code_is_told(client: AsyncClient, tmp_path: Path) -> None:
+    file = shared(tmp_path / "e", [(3, 2), (3, 3)])
+    file.write_text(file.read_text() + "share: together\nresources: {slots: 1}\n")
+    first = await client.create(file)
+    await client.pause(first.id)  # A group that is there for as long as this takes.
+    second = await client.create(file)
+    assert not second.note
+    (tmp_path / "e" / "mine.txt").write_text("what the first one printed")
+    third = await client.create(file)
+    assert f"nothing that {second.id} trains or has trained is shared: its code differs in mine.txt (" in third.note
+    assert not (await client.create(file)).note  # It shares with the third.
 
 
 async def test_a_replay_needs_nothing_but_the_journal(

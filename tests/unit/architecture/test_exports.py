@@ -7,7 +7,7 @@ import pytest
 
 import hopyard
 
-CLASSES = ["AsyncClient", "Client", "Generator", "Policy", "Trainer"]
+CLASSES = ["AsyncClient", "AsyncStudy", "Client", "Generator", "Policy", "Study", "Trainer"]
 FUNCTIONS = ["checkpoint", "hyperparameters", "report", "seed"]
 PUBLIC = [*CLASSES, "__version__", *FUNCTIONS]
 

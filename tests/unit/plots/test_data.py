@@ -186,6 +186,30 @@ def test_machines_are_in_the_order_of_their_numbers() -> None:
         gather([search(runs=())], "gantt")
 
 
+def test_a_gang_is_one_run_of_so_many_machines() -> None:
+    runs = (
+        Run("a/0", "10", 1, 0.0, 20.0, "SUSPENDED"),
+        Run("a/0", "10", 2, 20.0, 21.0, "UNTIL", mode="PROFILE"),
+        Run("a/0", "10", 3, 30.0, 50.0, "UNTIL"),
+        Run("b/0", "10", 3, 30.0, 51.0, "UNTIL"),
+        Run("b/0", "2", 1, 0.0, 30.0, "LOST"),
+        Run("c/0", "2", 2, 60.0),
+        Run("b/0", "2", 2, 60.0),
+    )
+    shown = gather([search(runs=runs)], "gangs")
+    assert shown.jobs == ("2", "10")
+    assert {(run.job, run.attempt): (run.machines, run.end) for run in shown.runs} == {
+        ("10", 1): (1, 20.0),
+        ("10", 2): (1, 21.0),
+        ("10", 3): (2, 51.0),
+        ("2", 1): (1, 30.0),
+        ("2", 2): (2, None),
+    }
+    used = ((0.0, 0), (0.0, 2), (20.0, 2), (21.0, 1), (30.0, 2), (50.0, 1), (51.0, 0), (60.0, 2))
+    assert (shown.used, shown.most, shown.time) == (used, 3, 100.0)
+    assert shown.seconds == {1: 20.0 + 30.0, 2: 2 * 21.0 + 2 * 40.0}  # What was measured is none of it.
+
+
 def test_pools_and_jobs_at_the_end() -> None:
     shown = gather([search(pools=((0.0, 0.0, 2.0), (50.0, 1.0, 1.0)))], "pools")
     assert (shown.points[-1], shown.time) == ((50.0, 1.0, 1.0), 100.0)

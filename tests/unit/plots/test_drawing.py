@@ -6,6 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 
 from hopyard.bundle import pack
 from hopyard.errors import InvalidInput, Unsupported
-from hopyard.plots import KINDS, Search, figure, gather, need_writable, read, save
+from hopyard.plots import KINDS, Run, Search, Source, Visit, figure, gather, need_writable, read, save
 from hopyard.plots.drawing import look
 from tests.unit.plots import hopping
 from tests.unit.plots.given import result
@@ -33,7 +34,7 @@ def searches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Search]
     path = tmp_path_factory.mktemp("results") / "r.json"
     path.write_text(json.dumps([result("pop"), *many]))
     one, *rest = read(path)
-    found = {kind: [one] if kind in ("curves", "gantt", "pools", "slots") else rest for kind in KINDS}
+    found = {kind: [one] if kind in ("curves", "gantt", "gangs", "pools", "slots") else rest for kind in KINDS}
     return {**found, "hops": [hopping.search()]}
 
 
@@ -155,6 +156,50 @@ def test_jobs_that_wait_on_a_rung_are_not_called_complete(tmp_path: Path) -> Non
     assert legend(axes) == ["1 completed", "1 failed", "1 open"]
     _, (axes,), _ = drawn({"gantt": read(path)}, "gantt")
     assert legend(axes) == ["1 trained to the end", "2 part of the way"]
+
+
+def gang_search() -> Search:
+    """Job 1 on one machine, measured on two, lost on two, then on four."""
+    sizes = [
+        (0.0, 10.0, 1, "SUSPENDED", "TRAIN"),
+        (10.0, 11.0, 2, "UNTIL", "PROFILE"),
+        (11.0, 15.0, 2, "LOST", "TRAIN"),
+    ]
+    runs = [
+        Run(f"n/{machine}", "1", attempt, start, end, reason, mode)
+        for attempt, (start, end, size, reason, mode) in enumerate([*sizes, (20.0, 60.0, 4, "UNTIL", "TRAIN")], 1)
+        for machine in range(size)
+    ]
+    return Search(where="gangs", source=Source.SIMULATION, runs=tuple(runs))
+
+
+def test_gangs() -> None:
+    upper, lower = figure(gather([gang_search()], "gangs")).axes
+    heights = [np.ptp(path.vertices[:, 1]) for path in named(upper, "runs")[0].get_paths()]
+    assert heights == sorted(heights)
+    assert len(set(heights)) == 3
+    assert len(named(upper, "measured")[0].get_paths()) == 1
+    assert list(named(upper, "cut off")[0].get_xdata()) == [15.0]
+    assert legend(upper) == ["1: 6 %", "2: 4 %", "4: 90 %", "1 measured"]
+    assert texts(upper) == ["1", "2", "4"]  # What is only measured is too short here.
+    assert lower.get_ylim()[1] == pytest.approx(4 * 1.08)
+
+
+def test_a_gang_counts_once_and_what_is_measured_apart() -> None:
+    (axes,) = figure(gather([gang_search()], "gantt")).axes
+    assert legend(axes) == ["1 trained to the end", "1 measured", "1 suspended", "1 lost"]
+
+
+def test_a_model_on_several_machines_is_drawn_on_the_first_and_tied_to_the_others() -> None:
+    found = hopping.search()
+    assert found.visits is not None
+    assert found.best_job == "3"
+    gang = [Visit(f"n{n}/0", f"n{n}", "3", f"train/{n}", False, 900.0, 900.0, 950.0, "UNTIL") for n in (4, 2, 5)]
+    visits = figure(gather([replace(found, visits=(*found.visits, *gang))], "hops")).axes[0]
+    (tie,) = named(visits, "ties")[0].get_segments()
+    assert tie[:, 1].tolist() == [2.0, 5.0]
+    (way,) = named(visits, "way")[0].get_segments()
+    assert way[-1, 1] == 2.0
 
 
 @pytest.mark.parametrize("over", [None, 90.0])

@@ -74,7 +74,10 @@ def test_machines_are_divided_by_what_a_further_one_saves(
         ({"anew": "yes"}, r"elastic.anew is 'yes'; it may be true where there is no profile"),
         ({"anew": True, "profile": PROFILE}, r"elastic.anew is True; it may be true where there is no profile"),
         ({"most": 0}, r"elastic.most is 0; it must be a whole number of at least 1"),
-        ({"profile": PROFILE, "kappa": 4}, r"elastic: found it has kappa"),
+        (
+            {"profile": PROFILE, "kappa": 4},
+            r"elastic has no option kappa; it may have profile, efficiency, pause, most, anew",
+        ),
         ({"profile": {}}, r"elastic.profile is {}; it must be seconds by number of machines"),
         ({"profile": [8.0]}, r"elastic.profile is \[8.0\]; it must be seconds"),
         ({"profile": {0: 1.0}}, r"elastic.profile has 0: 1.0; it must be a number of machines"),

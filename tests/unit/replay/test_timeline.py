@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hopyard.plots import Run
 from hopyard.plots.search import Told
-from hopyard.policy.vocabulary import LabelJob, RunEndReason, SuspendJob, TerminateJob
+from hopyard.policy.vocabulary import LabelJob, RunEndReason, RunMode, StartJob, SuspendJob, TerminateJob
 from hopyard_scheduler.commands.timeline import Timeline
 from hopyard_scheduler.core.events import NodeJoined
 from tests.unit.core.rig import Rig, snapshot
@@ -54,6 +54,13 @@ def test_a_run_that_goes_on_has_no_end_and_a_gang_a_bar_on_each_machine() -> Non
     began = rig.now
     rig.report(1)
     assert told(rig) == [Run("n1/0", "1", 1, began), Run("n1/1", "1", 1, began)]
+
+
+def test_a_run_that_is_measured_says_so() -> None:
+    rig = Rig(machines=1)
+    rig.create()
+    rig.command(StartJob("1", ("n1/0",), 5, mode=RunMode.PROFILE))
+    assert [run.mode for run in told(rig)] == ["PROFILE"]
 
 
 def test_events_of_the_cluster_itself_are_passed_over() -> None:

@@ -84,6 +84,7 @@ async def test_a_wrong_one_costs_nobody_else() -> None:
         return_exceptions=True,
     )
     assert [one.id if isinstance(one, Job) else type(one) for one in found] == ["job-a", InvalidInput, "job-c", "job-d"]
+    assert str(found[1]) == "position: must be in 1..9"  # It was one of four for whoever sent them, not for who asked.
 
 
 async def test_an_error_of_the_call_is_everybodys_and_the_next_call_is_made() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -165,6 +167,25 @@ async def test_bad_input_is_refused_before_anything_is_sent() -> None:
     await study.close()
     with pytest.raises(Conflict, match="the study is not open"):
         await study.eval({"x": 0.5}, 3)
+
+
+async def test_a_closed_study_keeps_nothing_alive_of_the_calls_it_made() -> None:
+    client = Scripted()
+    study = await begun(client)
+    task = study.start({"x": 0.5}, 3)
+    await asked(client, 1)
+    client.becomes("1", JobState.COMPLETED, position=3)
+    await task
+    kept = [
+        weakref.ref(task) for task in asyncio.all_tasks() if task.get_name().startswith(("watch", "keep", "requests"))
+    ]
+    assert kept
+    await study.close()
+    del task
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [one() for one in kept] == [None] * len(kept)
+    assert study is not None  # It is still there itself.
 
 
 async def test_who_runs_out_of_time_only_waits_no_longer() -> None:

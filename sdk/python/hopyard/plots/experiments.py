@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Timeline: TypeAlias = Callable[["AsyncClient", Experiment, bool], Awaitable[Told]]
 """What the entry-point group `hopyard.timelines` holds: what an experiment's journal tells. True: what its policy thought, too."""
 
-JOURNAL: Final = ("gantt", "pools", "slots", "hops")
+JOURNAL: Final = ("gantt", "gangs", "pools", "slots", "hops")
 """Kinds of plots of an experiment that its journal is read for."""
 
 _ENDS: Final = {

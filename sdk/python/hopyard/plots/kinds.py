@@ -15,7 +15,7 @@ import numpy as np
 from hopyard.bundle import DRAWN_MARK
 from hopyard.errors import InvalidInput
 from hopyard.extras import need
-from hopyard.plots.data import curves, durations, hops, slots, stages, targets, timeline
+from hopyard.plots.data import curves, durations, gangs, hops, slots, stages, targets, timeline
 from hopyard.plots.data.curves import Over
 from hopyard.plots.search import Search
 from hopyard.results.files import whole
@@ -54,6 +54,7 @@ KINDS: Final = {
     "capacity": Kind("time to the target over numbers of machines", "capacity", targets.Capacity, targets.capacity),
     "orders": Kind("time to the target over orders of configurations", "orders", targets.Orders, targets.orders),
     "gantt": Kind("what ran where and when, and how it ended", "gantt", timeline.Gantt, timeline.gantt),
+    "gangs": Kind("on how many machines each job trained, and how many were used", "gangs", gangs.Gangs, gangs.gather),
     "hops": Kind(
         "which models visited which data where and when, how machines were used, what moved and what is held",
         "hops",

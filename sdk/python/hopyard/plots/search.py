@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hopyard.policy.vocabulary import RunMode
+
 Floats: TypeAlias = NDArray[np.float64]
 
 
@@ -62,6 +64,7 @@ class Run:
         start: When it was placed, in seconds since the search began.
         end: When it was over; None: it goes on.
         reason: Why it ended: UNTIL, SUSPENDED, PREEMPTED, LOST, FAILED or TERMINATED; None: it goes on.
+        mode: TRAIN, EVALUATE, or PROFILE: it was measured, and what it trained thrown away.
     """
 
     machine: str
@@ -70,6 +73,7 @@ class Run:
     start: float
     end: float | None = None
     reason: str | None = None
+    mode: str = RunMode.TRAIN.value
 
 
 @dataclass(frozen=True, slots=True)

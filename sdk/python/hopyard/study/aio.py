@@ -138,6 +138,8 @@ class AsyncStudy:
         experiment, self._experiment, self._ends = self._experiment, None, False
         try:
             tasks = [task for task in (self._keeping, self._watching) if task is not None]
+            # Let go of them: a cancelled one remembers where it was, a call of gRPC included, which complains when Python ends first.
+            self._keeping = self._watching = None
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -13,6 +13,9 @@ from hopyard.errors import Conflict, HopyardError, InvalidInput
 MOST: Final = 1000
 """Requests in one call."""
 
+_FIRST: Final = "jobs[0]."
+"""What the cluster calls the only request of a call: whoever asked knows of no others."""
+
 
 class Wish(NamedTuple):
     """A configuration to be trained to a position; `request` names the request."""
@@ -55,9 +58,10 @@ class Batcher:
 
     async def close(self) -> None:
         """Ask for nothing more. What has not been answered raises Conflict."""
-        if self._pump is not None:
-            self._pump.cancel()
-            await asyncio.gather(self._pump, return_exceptions=True)
+        pump, self._pump = self._pump, None
+        if pump is not None:
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
         for _, future in self._waiting:
             _fail(future, Conflict("the study was closed before this was asked for"))
         self._waiting.clear()
@@ -84,7 +88,7 @@ class Batcher:
             jobs = await self._send([wish for wish, _ in batch])
         except InvalidInput as error:
             if len(batch) == 1:
-                _fail(batch[0][1], error)
+                _fail(batch[0][1], InvalidInput(str(error).removeprefix(_FIRST)))
                 return
             # All or none: whoever asked for what cannot be must not spoil it for the others.
             middle = len(batch) // 2

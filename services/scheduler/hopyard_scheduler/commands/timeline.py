@@ -58,7 +58,7 @@ class Timeline:
                 owner = x.jobs[job].member.id
                 runs = self._of(owner).runs
                 self._live[job] = run, owner, slice(len(runs), len(runs) + len(run.ranks))
-                runs += [Run(machine, job, run.attempt, event.at) for machine in run.machines]
+                runs += [Run(place, job, run.attempt, event.at, mode=run.mode.value) for place in run.machines]
         changed = {effect.job: effect.experiment for effect in effects if isinstance(effect, JobChanged)}
         for name in changed:
             if name in x.jobs:

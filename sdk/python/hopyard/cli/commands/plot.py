@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
     from hopyard.plots import Search
 
-Kind = Literal["curves", "durations", "boxes", "capacity", "orders", "gantt", "hops", "pools", "slots", "jobs_at_R"]
+Kind = Literal[
+    "curves", "durations", "boxes", "capacity", "orders", "gantt", "gangs", "hops", "pools", "slots", "jobs_at_R"
+]
 
 _FILES: Final = (".json", ".jsonl", ".gz")
 
@@ -51,10 +53,10 @@ def plot(
     """Plot an experiment, traces, or results of simulations.
 
     Learning curves (**curves**); how long jobs train (**durations**); time to the target over policies (**boxes**), machines
-    (**capacity**) and orders of configurations (**orders**); what ran where (**gantt**); which models visited which partitions of
-    the data, and what moved (**hops**); machines of the **pools**; which **slots** promising jobs want and deserve; jobs trained to
-    the end (**jobs_at_R**). With --json the values that are shown are printed; -o
-    may then be left out.
+    (**capacity**) and orders of configurations (**orders**); what ran where (**gantt**); on how many machines each job trained
+    (**gangs**); which models visited which partitions of the data, and what moved (**hops**); machines of the **pools**; which
+    **slots** promising jobs want and deserve; jobs trained to the end (**jobs_at_R**). With --json the values that are shown are
+    printed; -o may then be left out.
 
     **Examples:** `hopyard plot digits -o curves.svg`, `hopyard plot digits --kind gantt -o gantt.png`,
     `hopyard plot results.json --kind capacity -o capacity.svg`

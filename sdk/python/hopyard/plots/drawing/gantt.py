@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from hopyard.plots.data.timeline import Gantt
 from hopyard.plots.drawing import look
 from hopyard.plots.search import Run
-from hopyard.policy.vocabulary import RunEndReason
+from hopyard.policy.vocabulary import RunEndReason, RunMode
 
 _NAMED: Final = 40
 """So many machines are named each, and have gaps between them."""
@@ -25,6 +25,9 @@ _OUTLINED: Final = 2_000
 
 _PART: Final = "PART"
 """The end of a run that ended as planned, and not at the job's end."""
+
+_MEASURED: Final = "MEASURED"
+"""The end of one that was only measured."""
 
 
 class _Look(NamedTuple):
@@ -38,6 +41,7 @@ class _Look(NamedTuple):
 _LOOKS: Final[dict[str | None, _Look]] = {
     RunEndReason.UNTIL.value: _Look("trained to the end", look.BLUE, look.INK, "", "white"),
     _PART: _Look("part of the way", "#9ccbea", look.INK, "", look.INK),
+    _MEASURED: _Look("measured", look.PALE, look.GREY, "....", look.INK),
     RunEndReason.SUSPENDED.value: _Look("suspended", "#b7dcf4", "#3f86b8", "////", look.INK),
     RunEndReason.PREEMPTED.value: _Look("preempted", look.ORANGE, look.INK, "\\\\\\\\", look.INK),
     RunEndReason.TERMINATED.value: _Look("terminated", "#b0b0b0", look.INK, "", look.INK),
@@ -61,8 +65,9 @@ def draw(data: Gantt) -> Figure:
         runs = [run for run, how in zip(data.runs, ends, strict=True) if how == reason]
         if runs:
             _bars(axes, runs, shown, rows, unit, data)
+            count = len({(run.job, run.attempt) for run in runs})  # A run on several machines has a bar on each.
             handles.append(
-                Patch(facecolor=shown.color, edgecolor=shown.edge, linewidth=0.4, hatch=shown.hatch, label=f"{len(runs)} {shown.name}")
+                Patch(facecolor=shown.color, edgecolor=shown.edge, linewidth=0.4, hatch=shown.hatch, label=f"{count} {shown.name}")
             )  # fmt: skip
     cut = [run for run in data.runs if run.reason in _CUT]
     if cut and len(cut) <= 500:
@@ -89,13 +94,18 @@ def draw(data: Gantt) -> Figure:
 
 
 def _ends(data: Gantt) -> list[str | None]:
-    """How each run ended; PART is one that ended as planned, and whose job went on later or was not at its end."""
+    """How each run ended; PART is one that ended as planned, and whose job went on later or was not at its end.
+
+    One that was measured is that, unless it was cut off.
+    """
     last: dict[str, int] = {}
     for run in data.runs:
         last[run.job] = max(run.attempt, last.get(run.job, 0))
 
     def ended(run: Run) -> str | None:
         planned = run.reason == RunEndReason.UNTIL.value
+        if planned and run.mode == RunMode.PROFILE.value:
+            return _MEASURED
         return _PART if planned and (run.attempt < last[run.job] or run.job in data.part) else run.reason
 
     return [ended(run) for run in data.runs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -120,14 +121,19 @@ def _corners(visit: Visit, row: int, time: float, unit: look.Unit) -> np.ndarray
 
 
 def _way(axes: Axes, data: Hops, rows: dict[str, int], unit: look.Unit) -> None:
-    """The best model's way from machine to machine."""
-    own = [visit for visit in data.visits if visit.job == data.best]
-    points = [
-        (at / unit.seconds, rows[visit.machine])
-        for visit in own
-        for at in (visit.start, data.time if visit.end is None else visit.end)
-    ]
-    axes.add_collection(LineCollection([points], colors=look.INK, linewidths=1.2, zorder=4, gid="way"), autolim=False)
+    """The best model's way from machine to machine; where it is on several at once, on the first, tied to the others."""
+    own = sorted((visit for visit in data.visits if visit.job == data.best), key=lambda visit: visit.start)
+    way: list[tuple[float, int]] = []
+    ties = []
+    for start, together in groupby(own, key=lambda visit: visit.start):
+        ranks = list(together)
+        places = sorted(rows[visit.machine] for visit in ranks)
+        ends = [data.time if visit.end is None else visit.end for visit in ranks]
+        way += [(start / unit.seconds, places[0]), (max(ends) / unit.seconds, places[0])]
+        if len(places) > 1:
+            ties.append([(start / unit.seconds, places[0]), (start / unit.seconds, places[-1])])
+    for gid, lines in (("way", [way]), ("ties", ties)):
+        axes.add_collection(LineCollection(lines, colors=look.INK, linewidths=1.2, zorder=4, gid=gid), autolim=False)
 
 
 def _numbers(axes: Axes, data: Hops, rows: dict[str, int], unit: look.Unit) -> None:

@@ -1,0 +1,103 @@
+"""How many machines each job had over time, and how many were used: elastic jobs grow and shrink."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hopyard.plots.data.grouping import natural
+from hopyard.plots.data.timeline import gantt
+from hopyard.plots.search import Run, Search
+from hopyard.policy.vocabulary import RunMode
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A run of a job on so many machines at once.
+
+    Attributes:
+        job: Whose.
+        attempt: Which of the job's runs, from 1.
+        machines: How many.
+        start: When it was placed, in seconds since the search began.
+        end: When the last of them was left; None: it goes on.
+        reason: Why it ended, as that of a `Run`.
+        mode: As that of a `Run`.
+    """
+
+    job: str
+    attempt: int
+    machines: int
+    start: float
+    end: float | None
+    reason: str | None
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gangs:
+    """On how many machines each job was.
+
+    Attributes:
+        jobs: In the order of their ids, with numbers in them counted.
+        runs: In order of their start.
+        used: (seconds, machines that had a run from then on), rising.
+        most: Machines that any run had at all.
+        seconds: Machine-seconds of runs by how many machines these had; what was only measured is none of them.
+        time: Where the plot ends.
+    """
+
+    jobs: tuple[str, ...]
+    runs: tuple[Gang, ...]
+    used: tuple[tuple[float, int], ...]
+    most: int
+    seconds: dict[int, float]
+    time: float
+
+
+def gather(searches: Sequence[Search]) -> Gangs:
+    """How many machines each job had, of one search.
+
+    Raises:
+        InvalidInput: There are several searches, or it does not tell its runs.
+        NotFound: Nothing has run yet.
+    """
+    shown = gantt(searches)
+    by_run: dict[tuple[str, int], list[Run]] = {}
+    for run in shown.runs:
+        by_run.setdefault((run.job, run.attempt), []).append(run)
+    runs = tuple(_gang(ranks) for ranks in by_run.values())
+    seconds: dict[int, float] = {}
+    for gang in runs:
+        if gang.mode != RunMode.PROFILE.value:
+            lasted = (shown.time if gang.end is None else gang.end) - gang.start
+            seconds[gang.machines] = seconds.get(gang.machines, 0.0) + gang.machines * lasted
+    return Gangs(
+        tuple(sorted({run.job for run in runs}, key=natural)),
+        runs,
+        _used(shown.runs),
+        len(shown.machines),
+        dict(sorted(seconds.items())),
+        shown.time,
+    )
+
+
+def _gang(ranks: Sequence[Run]) -> Gang:
+    first = ranks[0]
+    ends = [rank.end for rank in ranks if rank.end is not None]
+    end = max(ends) if len(ends) == len(ranks) else None
+    return Gang(first.job, first.attempt, len(ranks), first.start, end, first.reason, first.mode)
+
+
+def _used(runs: Sequence[Run]) -> tuple[tuple[float, int], ...]:
+    changes: Counter[float] = Counter()
+    for run in runs:
+        changes[run.start] += 1
+        if run.end is not None:
+            changes[run.end] -= 1
+    points, count = [(0.0, 0)], 0
+    for at in sorted(changes):
+        count += changes[at]
+        points.append((at, count))
+    return tuple(points)

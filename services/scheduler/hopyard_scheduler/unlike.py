@@ -1,0 +1,108 @@
+"""Why a new experiment shares no training with others of which one would expect it.
+
+A log beside the code, or a seed, is enough for two searches to have nothing in common. Without a word one would find out by the bill.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from hopyard.bundle import IGNORE_FILE
+from hopyard.errors import HopyardError
+from hopyard.spec import SpecError, spec_from_json
+from hopyard.v1 import experiment_pb2
+from hopyard_scheduler.loading import files_of_code
+from hopyard_scheduler.program import Program
+
+if TYPE_CHECKING:
+    from hopyard.v1 import appstat_pb2_grpc
+
+_LOG = logging.getLogger(__name__)
+
+_LOOKED_AT: Final = 3
+"""So many others are compared with it, the newest ones."""
+
+_NAMED: Final = 4
+"""So many files are named."""
+
+_OVER: Final = (
+    experiment_pb2.EXPERIMENT_STATE_COMPLETED,
+    experiment_pb2.EXPERIMENT_STATE_STOPPED,
+    experiment_pb2.EXPERIMENT_STATE_FAILED,
+)
+
+_FIELDS: Final = {"cpus": "resources.per_job.cpus", "gpus": "resources.per_job.gpus", "provider": "snapshot.provider"}
+"""What is called otherwise in an experiment file."""
+
+
+async def unlike_others(
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+    known: Sequence[experiment_pb2.Experiment],
+    name: str,
+    program: Program,
+) -> str:
+    """What keeps an experiment from sharing with those of its group, or else with earlier ones of its name.
+
+    Args:
+        stub: AppStat, which has the code.
+        known: All experiments, newest first.
+        name: The new one.
+        program: What its runs execute.
+
+    Returns:
+        In words, for a person; empty: it shares with one of them, or there are none.
+    """
+    said = ""
+    for other in _expected(known, name, program)[:_LOOKED_AT]:
+        try:
+            found = await _difference(stub, program, other)
+        except HopyardError as error:
+            _LOG.warning("experiment %s cannot be compared with %s: %s", name, other.id, error)
+            return ""
+        if not found:
+            return ""
+        said = said or f"nothing that {other.id} trains or has trained is shared: {found}"
+    return said
+
+
+def _expected(
+    known: Sequence[experiment_pb2.Experiment], name: str, program: Program
+) -> list[experiment_pb2.Experiment]:
+    """With whom one would expect it to share: with its group, or with earlier ones of its name if it begins one."""
+    share, group, before = program.spec.share, [], []
+    for other in known:
+        if other.id == name:
+            continue
+        try:
+            spec = spec_from_json(other.spec_json)
+        except SpecError:
+            continue  # Of another version: it is not here to be judged.
+        if share is not None and spec.share == share and other.state not in _OVER:
+            group.append(other)
+        elif spec.name == program.spec.name and spec.policy.name == program.spec.policy.name:
+            before.append(other)
+    return group or before
+
+
+async def _difference(
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, program: Program, other: experiment_pb2.Experiment
+) -> str:
+    """In what another experiment's training differs, in words; empty: in nothing that is known of it."""
+    theirs = Program(spec_from_json(other.spec_json), other.bundle, program.interpreter)
+    mine, its = program.sameness(""), theirs.sameness("")
+    named = [_FIELDS.get(field, field) for field in mine if mine[field] != its[field]]
+    said = [f"{', '.join(named)} {'is' if len(named) == 1 else 'are'} not the same"] if named else []
+    if program.bundle != other.bundle:
+        files = differing(await files_of_code(stub, program.bundle), await files_of_code(stub, other.bundle))
+        if files:
+            more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+            listed = ", ".join(files[:_NAMED])
+            said.append(f"its code differs in {listed}{more} ({IGNORE_FILE} leaves out what is no code)")
+    return "; ".join(said)
+
+
+def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Names of files that only one of them has, or that are not the same in both."""
+    return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))

@@ -134,6 +134,18 @@ async def test_the_curve_begins_with_what_others_trained() -> None:
     await study.close()
 
 
+async def test_of_two_that_trained_for_each_other_one_began() -> None:
+    client = Scripted()
+    study = await begun(client)
+    tasks = [study.start({"x": 0.5}, 5), study.start({"x": 0.5}, 6)]
+    await asked(client, 2)
+    client.becomes("1", JobState.COMPLETED, position=5, parent="2", fork_position=5)
+    client.becomes("2", JobState.COMPLETED, position=6, parent="1", fork_position=3)
+    found = await study.wait_all(tasks)
+    assert [[point.position for point in answer.curve] for answer in found] == [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6]]
+    await study.close()
+
+
 async def test_what_fails_says_which_job_and_why() -> None:
     client = Scripted()
     study = await begun(client)

@@ -48,7 +48,7 @@ def lineage(jobs: Mapping[str, Job], job: Job) -> list[Stretch]:
         # Forked before its parent had trained any further than where that one began: the parent trained nothing of it.
         if start < end or not passed:
             found.append(Stretch(here.id, start, max(start, end), here.hyperparameters))
-        if parent not in jobs:
+        if parent is None or parent not in jobs:
             return found[::-1]
         passed.add(here.id)
         end, here = min(start, end), jobs[parent]

@@ -322,7 +322,9 @@ class FrontDoor:
             refused = [text for text in await asyncio.gather(*map(self._live.operate, asked)) if text]
         if refused:
             raise Conflict(refused[0])
-        return self.look.shown_jobs(x, [x.jobs[x.requested[each.request]] for each in wanted if known(x, member, each)])
+        return self.look.shown_jobs(
+            x, [x.jobs[member.requested[each.request]] for each in wanted if known(x, member, each)]
+        )
 
     async def _change(self, event: Updated) -> None:
         refused = await self._live.operate(event)

@@ -52,10 +52,10 @@ def known(x: Experiment, member: Member, wanted: Wanted) -> bool:
     Raises:
         Conflict: Its id was that of another one.
     """
-    if wanted.request not in x.requests:
+    if wanted.request not in member.requested:
         return False
-    job = x.jobs.get(x.requested.get(wanted.request, ""))
-    same = job is not None and job.member is member and job.limit == wanted.position
+    job = x.jobs.get(member.requested[wanted.request])
+    same = job is not None and job.limit == wanted.position
     if job is None or not same or dict(job.hyperparameters or {}) != dict(wanted.hyperparameters):
         other = (
             f"job {job.id} of experiment {job.member.id}, up to {job.limit}" if job is not None else "something else"

@@ -153,3 +153,15 @@ async def test_threads_of_a_synchronous_study_share_calls_and_another_process_ta
             assert (await study.eval({"x": 0.5}, 2)).value == 1.0
             (job,) = await client.jobs(study.experiment)
             assert job.attempt == 0
+
+
+@pytest.mark.timeout(60)
+async def test_studies_of_a_group_ask_for_the_same_and_it_is_trained_once(client: AsyncClient, tmp_path: Path) -> None:
+    terms = counting(tmp_path / "e") | {"share": "group"}
+    async with await AsyncStudy(client).create(**terms) as one, await AsyncStudy(client).create(**terms) as other:
+        started = [study.start({"x": 0.5}, position) for position in (2, 4, 3) for study in (one, other)]
+        found = [await task for task in started]
+        assert [answer.value for answer in found] == [1.0, 1.0, 2.0, 2.0, 1.5, 1.5]
+        assert [len(answer.curve) for answer in found] == [2, 2, 4, 4, 3, 3]
+        trained = [job for study in (one, other) for job in await client.jobs(study.experiment) if job.attempt]
+        assert sum(job.position for job in trained) == 4

@@ -37,6 +37,19 @@ def test_a_parent_that_trained_nothing_of_it_is_left_out() -> None:
     ]
 
 
+def test_of_two_that_took_each_others_state_one_began() -> None:
+    jobs = {
+        "1": Job("e1", "1", JobState.COMPLETED, "", {"lr": 0.5}, 8, parent="2", fork_position=8),
+        "2": Job("e1", "2", JobState.RUNNING, "", {"lr": 0.5}, 12, parent="1", fork_position=4),
+    }
+    assert [(one.job, one.start, one.end) for one in lineage(jobs, jobs["2"])] == [("1", 0, 4), ("2", 4, 12)]
+    assert [(one.job, one.start, one.end) for one in lineage(jobs, jobs["1"])] == [
+        ("1", 0, 4),
+        ("2", 4, 8),
+        ("1", 8, 8),
+    ]
+
+
 def test_only_what_changes_is_shown() -> None:
     console = Console(width=80, file=io.StringIO(), color_system=None)
     with console.capture() as capture:

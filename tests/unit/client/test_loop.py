@@ -95,3 +95,40 @@ def test_closing_one_cancels_what_it_runs_and_nothing_else() -> None:
         other.run(say())
         assert kept.result(30) == "went on"
     other.close()
+
+
+FORK = """
+import os, sys
+from hopyard.client import Client
+from hopyard.study import Study
+
+with Client(sys.argv[1]) as client, Study(client) as study:
+    assert client.experiments() == []
+    if not os.fork():
+        for ask in (client.experiments, Client(sys.argv[1]).experiments, lambda: study.open("a")):
+            try:
+                ask()
+            except Exception as error:
+                print(str(error).split(":")[0].replace(str(os.getpid()), "2").replace(str(os.getppid()), "1"), flush=True)
+        client.close()
+        os._exit(0)  # What gRPC does at the end of a process may wait for threads that are not there.
+    os.wait()
+    assert client.experiments() == []
+"""
+
+
+async def test_a_process_that_was_forked_off_is_told_that_it_cannot_ask() -> None:
+    server = Server("test")
+    servicer = Empty()  # type: ignore[abstract]  # the others are not called
+    server.add(experiment_pb2_grpc.add_ExperimentServiceServicer_to_server, servicer, "hopyard.v1.ExperimentService")
+    address = await server.start()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", FORK, address, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        said, complaints = await process.communicate()
+    finally:
+        await server.stop(1.0)
+    assert process.returncode == 0, complaints.decode()
+    lines = said.decode().splitlines()
+    assert lines == 3 * ["process 2 was forked off from process 1, which speaks with a cluster already, and cannot"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import AllocateJobs, AmendRun, AnswerJob, ForkJob, JobState, RunEndReason
+from hopyard_scheduler.core.effects import ReportAccepted
 from hopyard_scheduler.core.events import Amended, Updated
 from tests.unit.core.rig import Rig, snapshot
 
@@ -58,6 +59,43 @@ def test_a_snapshot_of_another_training_begins_another_curve(pair: Rig) -> None:
     pair.ended(RunEndReason.SUSPENDED, 1, snapshot(1, "other"), name="2")
     pair.start("2", "n1/1", from_snapshot=("1", 2))
     assert curve(pair, "2") == [(1, 0.1), (2, 0.2)]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_who_takes_over_what_another_trained_behind_its_own_training_has_it_as_its_own(answered: bool) -> None:
+    """Neither curve begins with the other's: nobody could read them."""
+    rig = Rig(machines=2)
+    for _ in range(3):
+        rig.create()
+    trained(rig, 1, 2)
+    rig.start("2", "n1/1", from_snapshot=("1", 1))
+    rig.report(2, 0.2, "2")
+    rig.report(3, 0.3, "2")
+    rig.ended(RunEndReason.SUSPENDED, 3, snapshot(3), name="2")
+    rig.start("3", "n1/1", from_snapshot=("2", 3))
+    rig.report(4, 0.1, "3")
+    rig.ended(RunEndReason.SUSPENDED, 4, snapshot(4), name="3")
+    if answered:
+        effects = rig.command(AnswerJob("2", "3", 4))
+    else:
+        effects = rig.start("2", "n1/1", from_snapshot=("3", 4))
+    first, second, third = (rig.job(name) for name in "123")
+    assert (first.origin, second.origin, third.origin) == (None, ("1", 1), ("2", 3))
+    assert curve(rig, "2") == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.1)]
+    told = [(e.experiment, e.job, e.report.position) for e in effects if isinstance(e, ReportAccepted)]
+    assert told == [("x", "2", 4)]
+    assert (second.best, second.last, second.high_water) == ((0.3, 3), 0.1, 4)
+
+
+def test_who_has_trained_otherwise_since_takes_over_the_others_curve(pair: Rig) -> None:
+    trained(pair, 1)
+    pair.start("2", "n1/1", from_snapshot=("1", 1))
+    pair.report(2, 0.9, "2")
+    pair.ended(RunEndReason.SUSPENDED, 2, snapshot(2), name="2")
+    pair.report(2, 0.2)
+    pair.ended(RunEndReason.SUSPENDED, 2, snapshot(2, "other"))
+    pair.command(AnswerJob("1", "2", 2))
+    assert curve(pair, "1") == [(1, 0.1), (2, 0.9)]
 
 
 def test_results_that_it_has_already_change_nothing(pair: Rig) -> None:

@@ -19,10 +19,10 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_scheduler.codec import decode, encode, kind_of
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record, Send
-from hopyard_scheduler.core.events import Operated, PolicyAnswered, Requested, Updated
+from hopyard_scheduler.core.events import MemberJoined, Operated, PolicyAnswered, Requested, Updated
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.values import Settings
-from tests.unit.core.rig import Rig, snapshot
+from tests.unit.core.rig import Rig, settings, snapshot
 
 
 class Serving(Rig):
@@ -47,6 +47,11 @@ def ask(rig: Rig, position: int = 3, ticket: str = "a", lr: float = 0.5) -> None
     rig.feed(Requested(rig.now, "x", ticket, {"lr": lr}, position))
 
 
+def asked(rig: Rig) -> dict[str, str]:
+    """The jobs of requests."""
+    return {ticket: job for ticket, job in rig.x.founder.requested.items() if job}
+
+
 def test_a_request_makes_a_job_that_is_none_of_the_experiments() -> None:
     rig = serving()
     ask(rig)
@@ -59,7 +64,7 @@ def test_a_request_makes_a_job_that_is_none_of_the_experiments() -> None:
     rig.create()
     assert rig.x.jobs_left == 0
     ask(rig, ticket="b")  # It is not one of those that there may be.
-    assert rig.x.requested == {"a": "1", "b": "3"}
+    assert asked(rig) == {"a": "1", "b": "3"}
 
 
 def test_a_repeated_request_is_none() -> None:
@@ -68,6 +73,16 @@ def test_a_repeated_request_is_none() -> None:
     ask(rig)
     assert not rig.effects
     assert list(rig.x.jobs) == ["1"]
+
+
+def test_experiments_of_a_group_do_not_know_each_others_requests() -> None:
+    rig = serving()
+    rig.feed(MemberJoined(rig.now, "x", "y", settings(requests=True, max_position=8)))
+    ask(rig)
+    for _ in range(2):
+        rig.feed(Requested(rig.now, "x", "a", {"lr": 0.5}, 3, member="y"))
+    assert [(job.member.id, job.limit) for job in rig.x.jobs.values()] == [("x", 3), ("y", 3)]
+    assert (asked(rig), rig.x.members["y"].requested) == ({"a": "1"}, {"a": "2"})
 
 
 def test_it_is_complete_at_its_own_end_and_stays_so_when_the_others_train_longer() -> None:
@@ -112,7 +127,7 @@ def test_an_ending_experiment_refuses() -> None:
     assert rig.x.phase is Phase.ENDING
     ask(rig)
     assert [note.text for note in rig.of(Noted)] == ["refused the request: the experiment is ending"]
-    assert (list(rig.x.jobs), rig.x.requested) == (["1"], {})
+    assert (list(rig.x.jobs), asked(rig)) == (["1"], {})
 
 
 def test_a_paused_experiment_serves_it_later() -> None:

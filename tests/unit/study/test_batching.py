@@ -27,6 +27,9 @@ class Transport:
         await self.open.wait()
         if self.error is not None:
             raise self.error
+        assert len({wish.request for wish in wishes}) == len(wishes)
+        if any(wish.request == "taken" for wish in wishes):
+            raise Conflict("request_id: 'taken' asked for job 1")
         if any(wish.position < 1 for wish in wishes):
             raise InvalidInput("jobs[0].position: must be in 1..9")
         return [Job("x", f"job-{wish.request}", JobState.PENDING) for wish in wishes]
@@ -85,6 +88,35 @@ async def test_a_wrong_one_costs_nobody_else() -> None:
     )
     assert [one.id if isinstance(one, Job) else type(one) for one in found] == ["job-a", InvalidInput, "job-c", "job-d"]
     assert str(found[1]) == "position: must be in 1..9"  # It was one of four for whoever sent them, not for who asked.
+
+
+async def test_equal_ones_are_asked_for_once_and_another_of_the_same_name_waits() -> None:
+    transport = Transport()
+    batcher = Batcher(transport.send)
+    jobs = await asyncio.gather(*(batcher.job(wish(name, at)) for name, at in (("a", 1), ("a", 1), ("a", 2), ("b", 1))))
+    assert [job.id for job in jobs] == ["job-a", "job-a", "job-a", "job-b"]
+    assert transport.calls == [["a", "b"], ["a"]]
+
+
+async def test_a_name_that_stands_for_something_else_costs_nobody_else() -> None:
+    transport = Transport()
+    batcher = Batcher(transport.send)
+    chosen = wish("taken")._replace(named=True)
+    found = await asyncio.gather(*map(batcher.job, (wish("a"), chosen, wish("b"))), return_exceptions=True)
+    assert [one.id if isinstance(one, Job) else type(one) for one in found] == ["job-a", Conflict, "job-b"]
+    transport.calls.clear()
+    transport.error = Conflict("the experiment is COMPLETED")
+    found = await asyncio.gather(*(batcher.job(wish(name)) for name in "ab"), return_exceptions=True)
+    assert [str(one) for one in found] == 2 * ["the experiment is COMPLETED"]
+    assert transport.calls == [["a", "b"]]
+
+
+async def test_a_mistake_in_a_call_comes_to_who_asked_and_the_next_call_is_made() -> None:
+    transport = Transport()
+    transport.error = TypeError("a bug")
+    batcher = Batcher(transport.send, most=1)
+    found = await asyncio.gather(*(batcher.job(wish(name)) for name in "ab"), return_exceptions=True)
+    assert [str(one) for one in found] == ["a bug", "a bug"]
 
 
 async def test_an_error_of_the_call_is_everybodys_and_the_next_call_is_made() -> None:

@@ -7,14 +7,14 @@ import gc
 import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobState, Metric, Report, Statistic
 from hopyard.errors import Conflict, InvalidInput, NotFound, TimedOut, Unavailable
-from hopyard.study import AsyncStudy, Evaluation, EvaluationFailed
+from hopyard.study import AsyncStudy, Evaluation, EvaluationFailed, Study
 from hopyard.study.terms import request_of, terms_of
 
 SPEC = {"space": {"x": {"uniform": [0.0, 1.0]}}, "constraints": [], "stop": {"idle": 90.0, "max_iterations": 9}}
@@ -113,7 +113,7 @@ async def test_equal_evaluations_are_one_request_and_both_are_answered() -> None
     study = await begun(client)
     tasks = [study.start({"x": 0.5}, 3), study.start({"x": 0.5}, 3), study.start({"x": 0.25}, 3)]
     await asked(client, 2)
-    assert client.calls == [[request_of({"x": x}, 3) for x in (0.5, 0.5, 0.25)]]
+    assert client.calls == [[request_of({"x": x}, 3) for x in (0.5, 0.25)]]
     client.becomes("1", JobState.RUNNING)
     client.becomes("1", JobState.COMPLETED, position=3)
     done, waiting = await study.wait_any(tasks)
@@ -139,6 +139,18 @@ async def test_the_curve_begins_with_what_others_trained() -> None:
     await study.close()
 
 
+async def test_of_two_that_trained_for_each_other_one_began() -> None:
+    client = Scripted()
+    study = await begun(client)
+    tasks = [study.start({"x": 0.5}, 5), study.start({"x": 0.5}, 6)]
+    await asked(client, 2)
+    client.becomes("1", JobState.COMPLETED, position=5, parent="2", fork_position=5)
+    client.becomes("2", JobState.COMPLETED, position=6, parent="1", fork_position=3)
+    found = await study.wait_all(tasks)
+    assert [[point.position for point in answer.curve] for answer in found] == [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6]]
+    await study.close()
+
+
 async def test_what_fails_says_which_job_and_why() -> None:
     client = Scripted()
     study = await begun(client)
@@ -161,6 +173,13 @@ async def test_bad_input_is_refused_before_anything_is_sent() -> None:
         await study.eval({"x": 7}, 3)
     with pytest.raises(InvalidInput, match=r"position: must be a whole number in 1\.\.max_iterations, found 0"):
         await study.eval({"x": 0.5}, 0)
+    with pytest.raises(InvalidInput, match=r"position: must be a whole number in 1\.\.max_iterations, found 1180591"):
+        await study.eval({"x": 0.5}, 2**70)
+    given: Any = {"x": 0.5}
+    with pytest.raises(InvalidInput, match="request_id: must be text, found 7"):
+        await study.eval(given, 3, request_id=7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="timeout: must be a number of seconds, or None, found nan"):
+        await study.eval(given, 3, timeout=float("nan"))
     with pytest.raises(InvalidInput, match="wait_any: needs at least one"):
         await study.wait_any([])
     assert not client.calls
@@ -186,6 +205,40 @@ async def test_a_closed_study_keeps_nothing_alive_of_the_calls_it_made() -> None
     gc.collect()
     assert [one() for one in kept] == [None] * len(kept)
     assert study is not None  # It is still there itself.
+
+
+async def test_what_becomes_of_a_configuration_later_is_not_what_was_asked_for() -> None:
+    client = Scripted()
+    study = await begun(client)
+    given = {"x": 0.0}
+    for x in (0.25, 0.5):
+        given["x"] = x
+        study.start(given, 3)
+    await asked(client, 2)
+    assert [job.hyperparameters for job in client.known.values()] == [{"x": 0.25}, {"x": 0.5}]
+    await study.close()
+
+
+async def test_a_tuner_that_breaks_leaves_nothing_behind_that_complains() -> None:
+    said = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context["message"]))
+    client = Scripted()
+    study = await begun(client)
+    for x in (0.25, 0.5, 0.75):
+        study.start({"x": x}, 3)
+    await asked(client, 3)
+    client.becomes("1", JobState.FAILED, reason="ValueError: no")
+    await study.close()
+    failing = await begun(client)
+    tasks = [failing.start({"x": x}, 3) for x in (0.25, 0.5)]
+    for job in ("1", "2"):
+        client.becomes(job, JobState.FAILED, reason="ValueError: no")
+    with pytest.raises(EvaluationFailed):
+        await failing.wait_all(tasks)
+    await failing.close()
+    del tasks
+    gc.collect()
+    assert not said
 
 
 async def test_who_runs_out_of_time_only_waits_no_longer() -> None:
@@ -329,3 +382,16 @@ async def test_what_can_no_longer_be_heard_is_listened_for_again_before_anybody_
     async with asyncio.timeout(10):
         assert (await task).job == "1"
     await study.close()
+
+
+def test_a_study_without_an_event_loop_may_be_closed_and_opened_again_after_a_mistake() -> None:
+    study = Study(cast(Any, Scripted()))
+    with pytest.raises(NotFound):
+        study.open("nothing")
+    for _ in range(2):
+        study.open("s")
+        with pytest.raises(Conflict, match="this study is open already"):
+            study.open("s")
+        assert study.experiment.id == "s-1"
+        study.close()
+        study.close()

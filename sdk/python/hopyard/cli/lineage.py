@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hopyard.cli import text
+from hopyard.client.ancestry import ancestor
 from hopyard.client.types import Job
 
 
@@ -39,15 +40,18 @@ def lineage(jobs: Mapping[str, Job], job: Job) -> list[Stretch]:
         job: One of them.
     """
     found: list[Stretch] = []
+    passed = set[str]()
     end, here = job.position, job
     while True:
-        start = here.fork_position if here.parent else 0
+        parent = ancestor(here, end, passed)
+        start = here.fork_position if parent is not None else 0
         # Forked before its parent had trained any further than where that one began: the parent trained nothing of it.
-        if start < end or here is job:
+        if start < end or not passed:
             found.append(Stretch(here.id, start, max(start, end), here.hyperparameters))
-        if not here.parent or here.parent not in jobs:
+        if parent is None or parent not in jobs:
             return found[::-1]
-        end, here = min(start, end), jobs[here.parent]
+        passed.add(here.id)
+        end, here = min(start, end), jobs[parent]
 
 
 def lineage_table(stretches: list[Stretch]) -> RenderableType:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from hopyard.client import converters
 from hopyard.client.address import DEFAULT_DATA, find_server
+from hopyard.client.ancestry import ancestor
 from hopyard.client.connection import Connection
 from hopyard.client.datasets import DataSet
 from hopyard.client.logs import LogReader
@@ -314,21 +315,22 @@ class Looking:
         passed: set[str] = set()
         upto: float = math.inf
         one: Job | None = await self.job(present.id, job)
-        while one is not None and one.id not in passed:  # two jobs may each have taken a state of the other
-            passed.add(one.id)
-            begin = one.fork_position if one.parent is not None else -1
+        while one is not None:
+            parent = ancestor(one, upto, passed)
+            begin = one.fork_position if parent is not None else -1
             own = converters.curve(await self.statistics(present.id, one.id), metric or present.metric.name)
             found[:0] = [point for point in own if begin < point.position <= upto]
+            passed.add(one.id)
             upto = min(upto, begin)
-            one = await self._parent(present.id, one)
+            one = await self._parent(present.id, parent)
         return found
 
-    async def _parent(self, experiment: str, job: Job) -> Job | None:
+    async def _parent(self, experiment: str, parent: str | None) -> Job | None:
         """What a job was forked from, if that is of the same experiment: in a group it may be another one's."""
-        if job.parent is None:
+        if parent is None:
             return None
         try:
-            return await self.job(experiment, job.parent)
+            return await self.job(experiment, parent)
         except NotFound:
             return None
 

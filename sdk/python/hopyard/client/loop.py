@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from hopyard.rpc.forking import forked
+
 T = TypeVar("T")
 
 
@@ -23,6 +25,11 @@ class LoopThread:
         self._shared: _Shared | None = None
         self._running: set[Future[Any]] = set()
 
+    @property
+    def inherited(self) -> bool:
+        """Whether it is that of a process from which this one was forked off: it runs there, and nothing here."""
+        return self._shared is not None and self._shared.process != os.getpid()
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end; when the waiting thread is interrupted, the coroutine is cancelled."""
         future = self.start(work)
@@ -33,8 +40,15 @@ class LoopThread:
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine beside the calling thread. To cancel the future is to cancel the coroutine."""
+        """Run a coroutine beside the calling thread. To cancel the future is to cancel the coroutine.
+
+        Raises:
+            Conflict: This process was forked off from the one that began it.
+        """
         with self._lock:
+            if self._shared is not None and self.inherited:
+                work.close()
+                raise forked(self._shared.process)
             if self._shared is None:
                 self._shared = _take()
             shared = self._shared

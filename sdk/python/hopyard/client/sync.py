@@ -90,7 +90,12 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections, and stop the client's own cluster. Safe to call twice."""
+        """Close the connections, and stop the client's own cluster. Safe to call twice.
+
+        In a process that was forked off it does nothing.
+        """
+        if self._loop.inherited:
+            return
         self._loop.run(self._client.close())
         self._loop.close()
 

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from hopyard.errors import InvalidInput
-from hopyard.rpc import calls, near
+from hopyard.rpc import calls, forking, near
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """Largest message either way. Bulk data is streamed in 1 MiB chunks; this bounds journal batches and listings."""
@@ -141,8 +141,10 @@ def channel(
 
     Raises:
         InvalidInput: The address has no port.
+        Conflict: This process was forked off from one that has opened channels.
     """
     chosen = _options_for(address) | dict(options or {})
+    forking.begin()
     inner = grpc.aio.insecure_channel(address, options=tuple(chosen.items()))
     return Channel(inner, address=address, timeout=timeout)
 

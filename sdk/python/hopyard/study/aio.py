@@ -10,12 +10,13 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import WeakSet
 
 from hopyard.client import AsyncClient, converters
 from hopyard.client.types import Experiment, Job, Metric, Statistic
 from hopyard.errors import Conflict, HopyardError, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.study.answers import Evaluation, failure_of
-from hopyard.study.batching import Batcher, Wish
+from hopyard.study.batching import Batcher, Wish, taken
 from hopyard.study.curves import Curves
 from hopyard.study.waiting import Waiting
 
@@ -68,6 +69,7 @@ class AsyncStudy:
         self._curves: Curves | None = None
         self._watching: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._started: WeakSet[asyncio.Task[Evaluation]] = WeakSet()
 
     # -------------------------------------------------------------------------------------------------- open and close
 
@@ -136,6 +138,8 @@ class AsyncStudy:
         """
         ends = self._ends if end is None else end
         experiment, self._experiment, self._ends = self._experiment, None, False
+        for started in list(self._started):  # Nobody will ask them any more why they failed.
+            started.add_done_callback(_seen)
         try:
             tasks = [task for task in (self._keeping, self._watching) if task is not None]
             # Let go of them: a cancelled one remembers where it was, a call of gRPC included, which complains when Python ends first.
@@ -162,6 +166,11 @@ class AsyncStudy:
         await self.close()
 
     # -------------------------------------------------------------------------------------------------------- what it is
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has an experiment."""
+        return self._experiment is not None
 
     @property
     def experiment(self) -> Experiment:
@@ -222,16 +231,11 @@ class AsyncStudy:
             Conflict: The study has ended, or is not open.
             Unavailable: The cluster was not reachable for longer than the client's patience.
         """
-        from hopyard.study.terms import request_of
+        from hopyard.study.asking import need_seconds, wish_of
 
         experiment = self.experiment
-        if not isinstance(configuration, Mapping):
-            raise InvalidInput(f"configuration: needs a value for each name of the space, found {configuration!r:.80}")
-        if problems := self.space.problems(configuration):
-            raise InvalidInput("\n".join(f"configuration: {problem}" for problem in problems))
-        if type(position) is not int or position < 1:
-            raise InvalidInput(f"position: must be a whole number in 1..max_iterations, found {position!r:.80}")
-        wish = Wish(dict(configuration), position, request_id or request_of(configuration, position))
+        wish = wish_of(self.space, configuration, position, request_id)
+        need_seconds(timeout)
         try:
             async with asyncio.timeout(timeout):
                 return await self._evaluated(experiment, wish)
@@ -251,9 +255,11 @@ class AsyncStudy:
         request_id: str = "",
     ) -> asyncio.Task[Evaluation]:
         """An evaluation beside whatever comes next, for `wait_all` and `wait_any`; see `eval`."""
-        return asyncio.create_task(
-            self.eval(configuration, position, timeout=timeout, request_id=request_id), name=f"eval to {position}"
-        )
+        given = taken(configuration)  # What the caller makes of it later is not what was asked for.
+        evaluation = self.eval(given, position, timeout=timeout, request_id=request_id)
+        task = asyncio.create_task(evaluation, name=f"eval to {position}")
+        self._started.add(task)
+        return task
 
     async def wait_all(self, started: Iterable[asyncio.Task[Evaluation]]) -> list[Evaluation]:
         """All of them, in their order.
@@ -264,6 +270,8 @@ class AsyncStudy:
         tasks = list(started)
         if tasks:
             await asyncio.wait(tasks)
+        for task in tasks:
+            _seen(task)
         return [task.result() for task in tasks]
 
     async def wait_any(
@@ -314,6 +322,8 @@ class AsyncStudy:
         return await self._client.request_all(self.experiment, wanted, request_ids=ids)
 
     def _listen(self, experiment: Experiment) -> None:
+        if self._experiment is not experiment:
+            raise Conflict("the study was closed before this was trained")
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch(experiment), name=f"watch {experiment.id}")
 
@@ -343,6 +353,12 @@ class AsyncStudy:
             except HopyardError as error:
                 _log.warning("experiment %s is not kept open any more: %s", experiment.id, error)
                 return
+
+
+def _seen(task: asyncio.Task[Evaluation]) -> None:
+    """An evaluation's error is known, or of no use any more: asyncio need not complain that nobody asked for it."""
+    if not task.cancelled():
+        task.exception()
 
 
 def answer_of(job: Job, wish: Wish, reports: Sequence[Statistic], metric: str) -> Evaluation:

@@ -18,15 +18,30 @@ _FIRST: Final = "jobs[0]."
 
 
 class Wish(NamedTuple):
-    """A configuration to be trained to a position; `request` names the request."""
+    """A configuration to be trained to a position; `request` names the request, and `named` says that its caller chose the name."""
 
     configuration: Mapping[str, Any]
     position: int
     request: str
+    named: bool = False
+
+
+def taken(value: Any) -> Any:
+    """A configuration as it is now, whatever its owner makes of it later."""
+    if isinstance(value, Mapping):
+        return {name: taken(inner) for name, inner in value.items()}
+    return [taken(inner) for inner in value] if isinstance(value, list) else value
+
+
+class _Asked(NamedTuple):
+    """A wish, and all who have it."""
+
+    wish: Wish
+    futures: list[asyncio.Future[Job]]
 
 
 Send = Callable[[Sequence[Wish]], Awaitable[Sequence[Job]]]
-"""Asks for several at once, all or none; answers their jobs in their order."""
+"""Asks for several of different names at once, all or none; answers their jobs in their order."""
 
 
 class Batcher:
@@ -62,47 +77,67 @@ class Batcher:
         if pump is not None:
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
-        for _, future in self._waiting:
-            _fail(future, Conflict("the study was closed before this was asked for"))
+        _fail(
+            [_Asked(wish, [future]) for wish, future in self._waiting],
+            Conflict("the study was closed before this was asked for"),
+        )
         self._waiting.clear()
 
     async def _work(self) -> None:
         while self._waiting:
             if self._pause is not None:
                 await self._pause()
-            batch: list[tuple[Wish, asyncio.Future[Job]]] = []
-            while self._waiting and len(batch) < self._most:
-                wish, future = self._waiting.popleft()
-                if not future.done():
-                    batch.append((wish, future))
+            batch = self._next()
             try:
                 await self._ask(batch)
             finally:
-                for _, future in batch:
-                    _fail(future, Conflict("the study was closed before this was answered"))
+                _fail(batch, Conflict("the study was closed before this was answered"))
 
-    async def _ask(self, batch: Sequence[tuple[Wish, asyncio.Future[Job]]]) -> None:
+    def _next(self) -> list[_Asked]:
+        """Takes the next ones: equal ones are one, and another one of the same name waits."""
+        found: dict[str, _Asked] = {}
+        later: list[tuple[Wish, asyncio.Future[Job]]] = []
+        while self._waiting and len(found) < self._most:
+            wish, future = self._waiting.popleft()
+            if future.done():
+                continue
+            asked = found.setdefault(wish.request, _Asked(wish, []))
+            if asked.wish == wish:
+                asked.futures.append(future)
+            else:
+                later.append((wish, future))
+        self._waiting.extendleft(reversed(later))
+        return list(found.values())
+
+    async def _ask(self, batch: Sequence[_Asked]) -> None:
         if not batch:
             return
         try:
-            jobs = await self._send([wish for wish, _ in batch])
-        except InvalidInput as error:
-            if len(batch) == 1:
-                _fail(batch[0][1], InvalidInput(str(error).removeprefix(_FIRST)))
+            jobs = await self._send([asked.wish for asked in batch])
+        except HopyardError as error:
+            # A name that stands for something else is refused as what cannot be.
+            chosen = isinstance(error, Conflict) and any(asked.wish.named for asked in batch)
+            if len(batch) == 1 and isinstance(error, InvalidInput):
+                _fail(batch, InvalidInput(str(error).removeprefix(_FIRST)))
+                return
+            if len(batch) == 1 or not (chosen or isinstance(error, InvalidInput)):
+                _fail(batch, error)
                 return
             # All or none: whoever asked for what cannot be must not spoil it for the others.
             middle = len(batch) // 2
             await self._ask(batch[:middle])
             await self._ask(batch[middle:])
-        except HopyardError as error:
-            for _, future in batch:
-                _fail(future, error)
+        except Exception as error:  # noqa: BLE001 - it goes to those who asked, and the next ones are asked for
+            _fail(batch, error)
         else:
-            for (_, future), job in zip(batch, jobs, strict=True):
-                if not future.done():
-                    future.set_result(job)
+            for asked, job in zip(batch, jobs, strict=True):
+                for future in asked.futures:
+                    if not future.done():
+                        future.set_result(job)
 
 
-def _fail(future: asyncio.Future[Job], error: HopyardError) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _fail(batch: Sequence[_Asked], error: Exception) -> None:
+    for asked in batch:
+        for future in asked.futures:
+            if not future.done():
+                future.set_exception(error)

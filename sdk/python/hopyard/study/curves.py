@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
+from hopyard.client.ancestry import ancestor
 from hopyard.client.types import Experiment, Job, Statistic
 from hopyard.errors import NotFound
 
@@ -51,13 +52,17 @@ class Curves:
 
     async def of(self, job: Job, upto: int) -> list[Statistic]:
         """The reports of a job up to a position, in order, beginning with those of the jobs that it continues."""
-        begin = job.fork_position if job.parent is not None else 0
-        found = await self._reports(job, upto) if upto > begin else []
-        found = [one for one in found if begin < one.report.position <= upto]
-        if job.parent is None:
-            return found
-        parent = await self._job(job.experiment, job.parent)
-        return [*await self.of(parent, min(begin, upto)), *found]
+        found: list[Statistic] = []
+        passed = set[str]()
+        while True:
+            parent = ancestor(job, upto, passed)
+            begin = job.fork_position if parent is not None else 0
+            own = await self._reports(job, upto) if upto > begin else []
+            found[:0] = [one for one in own if begin < one.report.position <= upto]
+            if parent is None:
+                return found
+            passed.add(job.id)
+            upto, job = min(begin, upto), await self._job(job.experiment, parent)
 
     async def _reports(self, job: Job, upto: int) -> list[Statistic]:
         async with self._locks.setdefault(job.id, asyncio.Lock()):

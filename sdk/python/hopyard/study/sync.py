@@ -15,6 +15,7 @@ from hopyard.client.types import Experiment, Metric
 from hopyard.errors import InvalidInput
 from hopyard.study.aio import IDLE_SECONDS, AsyncStudy
 from hopyard.study.answers import Evaluation
+from hopyard.study.batching import taken
 
 if TYPE_CHECKING:
     from hopyard.client.submission import SpecLike
@@ -60,7 +61,9 @@ class Study:
         return self._opened(self._study.open(name))
 
     def close(self, end: bool | None = None) -> None:
-        """Leave the study; whoever created it ends it. See `AsyncStudy.close`."""
+        """Leave the study; whoever created it ends it. See `AsyncStudy.close`. In a process that was forked off it does nothing."""
+        if self._loop.inherited:
+            return
         try:
             self._loop.run(self._study.close(end))
         finally:
@@ -115,7 +118,8 @@ class Study:
         request_id: str = "",
     ) -> Future[Evaluation]:
         """An evaluation beside whatever comes next, for `wait_all` and `wait_any`; see `AsyncStudy.eval`."""
-        return self._loop.start(self._study.eval(configuration, position, timeout=timeout, request_id=request_id))
+        given = taken(configuration)  # What the caller makes of it later is not what was asked for.
+        return self._loop.start(self._study.eval(given, position, timeout=timeout, request_id=request_id))
 
     def wait_all(self, started: Iterable[Future[Evaluation]]) -> list[Evaluation]:
         """All of them, in their order; raises as `AsyncStudy.wait_all` does."""
@@ -137,6 +141,7 @@ class Study:
         try:
             self._loop.run(opening)
         except BaseException:
-            self._loop.close()
+            if not self._study.is_open:  # One that is open already stays so.
+                self.close()
             raise
         return self

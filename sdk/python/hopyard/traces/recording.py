@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hopyard.client import converters
+from hopyard.client.ancestry import ancestor
 from hopyard.client.types import Experiment, Job, Statistic
 from hopyard.traces.trace import Trace
 
@@ -81,15 +82,16 @@ class Recorder:
         passed: set[str] = set()
         upto: float = math.inf
         one: Job | None = job
-        while one is not None and one.id not in passed:  # two jobs may each have taken a state of the other
-            passed.add(one.id)
-            begin = one.fork_position if one.parent is not None else _BEGINNING
+        while one is not None:
+            parent = ancestor(one, upto, passed)
+            begin = one.fork_position if parent is not None else _BEGINNING
             if (column := self._columns.get(one.id)) is not None:
                 first, last = bisect_right(column.positions, begin), bisect_right(column.positions, upto)
                 if first < last:
                     pieces.append((column, first, last))
+            passed.add(one.id)
             upto = min(upto, begin)
-            one = known.get(one.parent) if one.parent is not None else None
+            one = known.get(parent) if parent is not None else None
         return pieces[::-1]
 
 

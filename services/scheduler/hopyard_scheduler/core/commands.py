@@ -26,8 +26,9 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
-from hopyard_scheduler.core import billing, checks, earlier, predicting, running, siblings
+from hopyard_scheduler.core import billing, checks, earlier, predicting, rejoining, running, siblings
 from hopyard_scheduler.core.checks import RefusedError
+from hopyard_scheduler.core.entries import SnapshotId
 from hopyard_scheduler.core.events import Requested
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
@@ -197,16 +198,14 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
         return
     if not command.completes:
         if job.high_water < command.position:
-            x.set_origin(job, (source.id, command.position))
+            _follow(x, job, (source.id, command.position))
             job.high_water = command.position
-            _rate(x, job)
             x.changed(job)
         return
     x.unpin_fork(job)
-    x.set_origin(job, (source.id, command.position))
+    _follow(x, job, (source.id, command.position))
     job.forked = False
     job.position = job.high_water = command.position
-    _rate(x, job)
     x.move(job, JobState.COMPLETED, f"answered from job {source.id} at {command.position}")
 
 
@@ -240,6 +239,13 @@ def _answer_from_sibling(x: Experiment, job: Job, source: Job, command: AnswerJo
     x.unpin_fork(job)
     job.position = job.high_water = command.position
     x.move(job, JobState.COMPLETED, f"answered from job {source.id} of {source.member.id} at {command.position}")
+
+
+def _follow(x: Experiment, job: Job, source: SnapshotId) -> None:
+    """A job has another's results up to a position."""
+    if not rejoining.rejoin(x, job, source):
+        x.set_origin(job, source)
+        _rate(x, job)
 
 
 def _rate(x: Experiment, job: Job) -> None:

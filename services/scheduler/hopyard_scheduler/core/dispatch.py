@@ -131,7 +131,8 @@ def _is_news(x: Experiment, event: ExperimentEvent) -> bool:
         case TimerElapsed():
             return event.ticket in x.timers and event.at >= x.timers[event.ticket]
         case Requested():
-            return event.ticket not in x.requests
+            asked = x.members.get(event.member or x.id)
+            return asked is None or event.ticket not in asked.requested
         case Updated():
             return event.request not in x.requests
         case MemberJoined():
@@ -311,7 +312,6 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
 
 
 def _requested(x: Experiment, event: Requested) -> None:
-    x.requests.add(event.ticket)
     job = ""
     if x.settings.requests:
         try:
@@ -319,7 +319,7 @@ def _requested(x: Experiment, event: Requested) -> None:
         except checks.RefusedError as refused:
             x.emit(Noted(x.id, "", f"refused the request: {refused}"))
             return
-        x.requested[event.ticket] = job
+    x.members[event.member or x.id].requested[event.ticket] = job
     x.call(RequestMade(event.ticket, event.hyperparameters, event.position, job, event.more))
 
 

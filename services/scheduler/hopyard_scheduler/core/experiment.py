@@ -98,7 +98,6 @@ class Experiment:
         self.asks: dict[str, AskOutside] = {}
         self.timers: dict[str, float] = {}
         self.requests: set[str] = set()
-        self.requested: dict[str, str] = {}  # The job of each of a client's requests.
         self.attention = True
         self.outdated = False  # Jobs can be placed that could not when the policy said how many machines it can use.
         self.at_rest = False

@@ -61,6 +61,7 @@ class Member:
         states: Its jobs by state.
         unable: Nodes on which its program cannot run, whatever the job.
         machine_seconds: Time of machines that was billed to it, up to what its runs said last.
+        requested: The job of each of its clients' requests, by their names; empty: the policy makes what it wants of it.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Member:
     states: dict[JobState, int] = field(default_factory=dict)
     unable: set[str] = field(default_factory=set)
     machine_seconds: float = 0.0
+    requested: dict[str, str] = field(default_factory=dict)
 
     @property
     def running(self) -> bool:

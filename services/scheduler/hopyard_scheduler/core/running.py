@@ -14,10 +14,9 @@ from hopyard.policy.vocabulary import (
     RunMode,
     StartJob,
 )
-from hopyard_scheduler.core import checks, earlier, siblings
+from hopyard_scheduler.core import checks, earlier, rejoining, siblings
 from hopyard_scheduler.core.channels import Channel
 from hopyard_scheduler.core.checks import NotYetError, RefusedError
-from hopyard_scheduler.core.curve import same_metrics
 from hopyard_scheduler.core.data import Place
 from hopyard_scheduler.core.effects import Amend, Decide, Kill, Start
 from hopyard_scheduler.core.entries import Entry, SnapshotId
@@ -76,7 +75,8 @@ def start(x: Experiment, command: StartJob) -> None:
     if training:
         job.position = start
         if source is not None and source[0] != job.id and job.origin != source and not _continues(x, job, source):
-            x.set_origin(job, source)
+            if not rejoining.rejoin(x, job, source):
+                x.set_origin(job, source)
             job.high_water = max(job.high_water, start)
     if source is not None:
         x.snapshots.pin(source, run.holder)
@@ -114,14 +114,7 @@ def _own(x: Experiment, job: Job, source: SnapshotId) -> tuple[SnapshotId, str]:
 
 def _continues(x: Experiment, job: Job, source: tuple[str, int]) -> bool:
     """Whether a job has the results up to another's snapshot already, as that one has: its curve goes on beyond and stays as it is."""
-    if job.high_water < source[1]:
-        return False
-    mine, theirs = (
-        [point for point in x.curve(each) if point.position <= source[1]] for each in (job, x.jobs[source[0]])
-    )
-    return [p.position for p in mine] == [p.position for p in theirs] and all(
-        same_metrics(one.metrics, other.metrics) for one, other in zip(mine, theirs, strict=True)
-    )
+    return job.high_water >= source[1] and rejoining.agree(x, job, x.jobs[source[0]], source[1])
 
 
 def _gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:

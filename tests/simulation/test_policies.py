@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
 
 from hopyard.policy import ApplicationStat, Cluster, Data, JobState, Policy, RunEnd, RunMode
 from hopyard_policies.bandit import BanditPolicy
+from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.halving import AshaPolicy, ShaPolicy
 from hopyard_policies.median import MedianPolicy
 from hopyard_policies.mop import MopPolicy
@@ -105,6 +107,30 @@ class MopGangs(Mop):
         self.made.append(self)
 
 
+ELASTIC = {"profile": {1: 8.0, 2: 4.4, 3: 3.2}, "pause": 0}
+
+
+class InPairs(DefaultPolicy):
+    """Trains each job on two machines or three."""
+
+    def __init__(self) -> None:
+        super().__init__(elastic={"profile": {2: 4.4, 3: 3.0}, "pause": 0})
+
+
+class ElasticMedian(MedianPolicy):
+    """Ends jobs early that it moves from gang to gang."""
+
+    def __init__(self) -> None:
+        super().__init__(evaluation_boundary=2, least_jobs=1, elastic=ELASTIC)
+
+
+class MeasuringAsha(AshaPolicy):
+    """Promotes jobs while it finds out how they scale."""
+
+    def __init__(self) -> None:
+        super().__init__(eta=2, brackets=[0, 1], elastic={"pause": 0, "efficiency": 0.05})
+
+
 class Planned(Mop):
     """With pilots, and plans that come late."""
 
@@ -165,6 +191,24 @@ class MopPbt(Tuned):
 def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, name, policy)
     outcomes = [run(name, seed) for seed in range(20)]
+    assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("name", "policy", "seeds"),
+    [
+        ("in pairs", InPairs, range(4, 9)),
+        ("elastic median", ElasticMedian, range(26, 31)),
+        ("measuring asha", MeasuringAsha, range(26, 31)),
+    ],
+)
+def test_jobs_on_changing_numbers_of_machines_survive_all_faults(
+    name: str, policy: type[Policy], seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROBES, name, policy)
+    outcomes = [run(name, seed) for seed in seeds]
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from hopyard.policy import ENDLESS, Cluster, JobState, JobView, RunEnd
 from hopyard.policy.vocabulary import ApplicationStat
 from hopyard_policies.elastic.measuring import Measuring
-from hopyard_policies.elastic.option import checked, is_number, profile_of
+from hopyard_policies.elastic.option import MOST_MACHINES, checked, is_number, profile_of
 from hopyard_policies.elastic.scaling import Scaling
 from hopyard_policies.elastic.yard import Yard, kind_of
 from hopyard_policies.parameters import need_whole
@@ -58,6 +58,8 @@ class Elastic:
         if not is_number(self._pause) or self._pause < 0:
             raise ValueError(f"elastic.pause is {self._pause!r}; it must be a number of seconds of at least 0")
         need_whole("elastic.most", most)
+        if most > MOST_MACHINES:
+            raise ValueError(f"elastic.most is {most}; it must be at most {MOST_MACHINES}")
         if type(anew) is not bool or (anew and "profile" in given):
             raise ValueError(
                 f"elastic.anew is {anew!r}; it may be true where there is no profile, which is measured then"
@@ -68,7 +70,9 @@ class Elastic:
         if "profile" in given:
             profile = profile_of(given["profile"])
             if "most" in given:
-                profile = {size: seconds for size, seconds in profile.items() if size <= most} or profile
+                if most < min(profile):
+                    raise ValueError(f"elastic.most is {most}; with this profile it must be at least {min(profile)}")
+                profile = {size: seconds for size, seconds in profile.items() if size <= most}
         else:
             self._measuring = Measuring(most, self._efficiency, anew=anew)
         self._given = Scaling(profile, self._efficiency)
@@ -136,10 +140,12 @@ class Elastic:
         starting = {job.id for job in jobs}
         moving = [cluster.jobs[name] for name in self._moving if name not in starting]
         staying = [job for job in cluster.live_jobs() if self._stays(job)]
-        room = cluster.share - sum(len(job.machines) for job in staying) - len(used)
+        # A rank that has left its gang before the others has left its machine, too.
+        kept = {*used, *(machine for job in staying for machine in job.machines)} - {machine.id for machine in idle}
+        room = cluster.share - len(kept)
         weights = [left(job) * worth(job) for job in (*jobs, *moving)]
         weights += [min(weights)] * min(coming, max(room, 0) // self.least)
-        yard = Yard(cluster, idle, {*used, *(machine for job in staying for machine in job.machines)}, room)
+        yard = Yard(cluster, idle, kept, room)
         kinds = {kind: self._of(kind) for kind in yard.kinds}
         sizes = self._main(cluster).divide(weights, room)
         for job, size in zip(moving, sizes[len(jobs) :], strict=False):
@@ -243,12 +249,12 @@ class Elastic:
         self._scalings = {kind: Scaling(profile, self._efficiency) for kind, profile in measuring.profiles.items()}
 
     def _look(self, cluster: Cluster, left: Left) -> None:
-        """Forgets those that have been moved, could not be suspended, or came to an end while they left."""
+        """Forgets those that have been moved, could not be suspended, came to an end while they left, or are paused by a person."""
         self._know(cluster)
         self._begun = 0
         for name, (attempt, _) in list(self._moving.items()):
             job = cluster.jobs[name]
-            waits = job.state.idle and left(job) > 0
+            waits = job.state.idle and left(job) > 0 and cluster.experiments[job.experiment].running
             if job.attempt != attempt or not (waits or job.state is JobState.SUSPENDING):
                 del self._moving[name]
 

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+MOST_MACHINES: Final = 10_000
+"""The largest gang that may be spoken of."""
+
 _OPTIONS: Final = ("profile", "efficiency", "pause", "most", "anew")
 
 
@@ -32,11 +35,14 @@ def profile_of(profile: object) -> dict[int, float]:
     """
     found: dict[int, float] = {}
     for size, seconds in profile.items() if isinstance(profile, Mapping) else ():
-        number = int(size) if isinstance(size, str) and size.isdecimal() else size  # JSON has no other keys.
-        if type(number) is not int or number < 1 or number in found or not is_number(seconds) or seconds <= 0:
+        number = (
+            int(size) if isinstance(size, str) and size.isdecimal() and len(size) <= 9 else size
+        )  # JSON has no other keys.
+        sized = type(number) is int and 0 < number <= MOST_MACHINES and number not in found
+        if not sized or not is_number(seconds) or seconds <= 0:
             raise ValueError(
-                f"elastic.profile has {size!r}: {seconds!r}; it must be a number of machines, each once, with the seconds (> 0) that "
-                "a unit takes on them"
+                f"elastic.profile has {_short(size)}: {_short(seconds)}; it must be a number of machines, up to {MOST_MACHINES}, each "
+                "once, with the seconds (> 0) that a unit takes on them"
             )
         found[number] = seconds
     if not found:
@@ -48,4 +54,14 @@ def profile_of(profile: object) -> dict[int, float]:
 
 def is_number(value: object) -> bool:
     """Whether it is a finite number."""
-    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
+    if not isinstance(value, int | float) or type(value) is bool:
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # A whole number that no float can hold.
+        return False
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:30]}..."

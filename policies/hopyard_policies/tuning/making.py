@@ -45,4 +45,8 @@ def made(tuner: str | Mapping[str, Any], trains: type[Policy]) -> Policy:
         raise ValueError(
             f"tuner is {name}, which sends jobs to partitioned data itself; name the policy that decides what is trained, such as asha"
         )
+    if policy.scales:
+        raise ValueError(
+            f"tuner {name} chooses on how many machines its trials train; this is not for a tuner to say: leave out elastic"
+        )
     return policy

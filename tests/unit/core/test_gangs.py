@@ -120,6 +120,19 @@ def test_a_loss_of_another_rank_is_no_failure(rig: Rig) -> None:
     assert (rig.job().failures, rig.job().losses) == (0, 1)
 
 
+@pytest.mark.parametrize(("rank", "reason"), [(1, RunEndReason.LOST), (1, RunEndReason.FAILED), (0, RunEndReason.LOST)])
+def test_a_job_whose_run_is_over_is_shown_to_leave_until_all_ranks_have(
+    rig: Rig, rank: int, reason: RunEndReason
+) -> None:
+    """A policy that saw it train could order it off its machines again and again, which nothing comes of."""
+    rig.report(2)
+    rig.ended(reason, 2, rank=rank)
+    assert rig.job().state is JobState.SUSPENDING
+    assert rig.job().reason.startswith("its run is over, and its other processes leave")
+    rig.ended(RunEndReason.TERMINATED, 2, rank=1 - rank)
+    assert rig.job().state.idle
+
+
 def test_a_terminated_gang_ends_wherever_each_rank_stands(rig: Rig) -> None:
     rig.hold = True
     rig.report(5, at_until=True)
@@ -140,6 +153,34 @@ def test_a_rank_that_is_lost_after_rank_0_saved_and_left_takes_nothing_back() ->
     rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
     rig.expire("n2")
     assert (rig.job().state, rig.job().position, rig.job().losses) == (JobState.SUSPENDED, 5, 0)
+
+
+def test_what_rank_0_has_saved_counts_though_the_loss_of_another_rank_was_heard_first() -> None:
+    rig = Rig(machines=1)
+    rig.join("n2")
+    rig.create()
+    rig.start("1", "n1/0", "n2/0", until=5)
+    rig.report(5, at_until=True)
+    rig.expire("n2")
+    rig.ended(RunEndReason.UNTIL, 5, snapshot(5))  # It was on its way.
+    assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 5)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_snapshot_that_no_rank_can_get_is_given_up_whoever_says_so_first(first: int) -> None:
+    rig = Rig(machines=1)
+    rig.join("n2")
+    rig.create()
+    rig.start("1", "n1/0", until=5)
+    rig.report(1)
+    rig.taken(1)
+    rig.ended(RunEndReason.LOST, 1)
+    rig.command(StartJob("1", ("n1/0", "n2/0"), until=5))
+    keys = [rig.key(rank=rank) for rank in (first, 1 - first)]
+    for key in keys:
+        rig.say(key, Ended(RunEndReason.LOST, 1, message="no copy", snapshot_missing=True))
+    assert rig.x.snapshots.positions("1") == []
+    assert (rig.job().state, rig.job().position) == (JobState.PENDING, 0)
 
 
 def test_messages_of_a_rank_of_an_older_attempt_are_refused(rig: Rig) -> None:

@@ -157,6 +157,19 @@ def test_a_store_that_refuses_does_not_keep_a_pause_waiting() -> None:
     assert rig.core.orders("n1") == []
 
 
+def test_what_waited_for_the_newest_is_stored_even_if_that_was_refused_until_all_was_over() -> None:
+    rig = made(max_position=2, jobs=1, keep_best=1)
+    unit(rig, "n1/0", score=0.9)
+    unit(rig, "n2/0", fetched=10)
+    shipped(rig, "n2", 2, "the store is full")
+    assert (rig.x.phase, positions(rig)) == (Phase.COMPLETED, [1, 2])
+    rig.join("n2", 1, "a", snapshots=("s2",))
+    shipped(rig, "n2", 2)
+    assert [order.position for order in rig.core.orders("n1")] == [1]
+    shipped(rig, "n1", 1)
+    assert all(entry.stored for entry in rig.x.snapshots.of("1"))
+
+
 def test_when_the_node_that_was_asked_dies_another_with_a_copy_is_asked() -> None:
     rig = made()
     unit(rig, "n1/0")

@@ -13,10 +13,10 @@ from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.elastic import Elastic, Scaling
 from hopyard_policies.halving import AshaPolicy
-from hopyard_scheduler.core.events import Ended, SnapshotStored, Started
+from hopyard_scheduler.core.events import Ended, MemberJoined, Operated, SnapshotStored, Started
 from hopyard_scheduler.core.values import RunKey
 from hopyard_scheduler.simulator import Costs, CurveWorkload, simulate
-from tests.unit.core.rig import snapshot
+from tests.unit.core.rig import settings, snapshot
 from tests.unit.core.test_gangs import Bench
 
 PROFILE = {1: 8.0, 2: 4.4, 4: 2.6, 8: 1.6}
@@ -86,6 +86,12 @@ def test_machines_are_divided_by_what_a_further_one_saves(
         ({"profile": PROFILE, "efficiency": 0}, r"elastic.efficiency is 0; it must be a number above 0, up to 1"),
         ({"profile": PROFILE, "pause": -1}, r"elastic.pause is -1; it must be a number of seconds of at least 0"),
         ({"profile": PROFILE, "pause": True}, r"elastic.pause is True"),
+        ({"most": 10_001}, r"elastic.most is 10001; it must be at most 10000"),
+        ({"profile": {2: 4.0, 4: 2.2}, "most": 1}, r"elastic.most is 1; with this profile it must be at least 2"),
+        ({1: 8.0, "kappa": 4}, r"elastic: found it has 1, kappa; it must be"),
+        ({"profile": {10_001: 1.0}}, r"elastic.profile has 10001: 1.0; it must be a number of machines, up to 10000"),
+        ({"profile": {"9" * 5000: 1.0}}, r"elastic.profile has '9{29}\.\.\.: 1.0;"),
+        ({"profile": {1: 10**400}}, r"elastic.profile has 1: 10{29}\.\.\.;"),
     ],
 )
 def test_options_that_are_wrong(option: object, message: str) -> None:
@@ -224,6 +230,17 @@ def test_the_papers_example_of_fair_shares(make: Any) -> None:
     assert sum(ranks for name, ranks in users.running() if name == "b") == 16
     assert {job.attempt for job in first.jobs.values()} == {2}
     assert {job.run.start for job in first.jobs.values() if job.run is not None} == {1}
+
+
+def test_what_a_paused_experiment_of_a_group_was_to_get_is_for_the_others() -> None:
+    users = Users(1)
+    x = users.create("a", DefaultPolicy(elastic=FOUR), jobs=1, max_position=256, scales=True)
+    users.join("m", 3)
+    assert [run.ending for run in x.live.values()] == [RunEndReason.SUSPENDED]
+    users.feed(MemberJoined(users.now, "a", "b", settings(jobs=1, max_position=256, scales=True)))
+    users.feed(Operated(users.now, "a", "pause", member="a"))
+    users.leave()
+    assert [(run.job, len(run.ranks)) for run in x.live.values()] == [("2", 4)]
 
 
 # -------------------------------------------------------------------------------------------------------------- simulation

@@ -90,3 +90,25 @@ def test_ranks_that_do_not_meet_say_so_in_time(tmp_path: Path, monkeypatch: pyte
     driver.close()
     ended, broken = ended_by(found.value, 0)
     assert (ended.reason, broken) == (common_pb2.RUN_END_REASON_LOST, False)
+
+
+LEAVES = """
+import torch.distributed as dist
+
+dist.init_process_group("gloo", init_method="env://", rank=1, world_size=2)
+"""
+
+
+def test_a_rank_that_meets_the_others_and_is_gone_before_it_has_its_model_is_the_gangs_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    other = subprocess.Popen([sys.executable, "-c", LEAVES])
+    driver = TrainerDriver(Plain, clock=time.monotonic)
+    try:
+        with pytest.raises(GangError, match="rank 0 of 2: another rank is gone"):
+            driver.start({"lr": 0.1}, TrainerContext(seed=1, scratch=tmp_path, rank=0, world_size=2))
+    finally:
+        driver.close()
+        other.wait()

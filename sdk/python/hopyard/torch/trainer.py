@@ -203,7 +203,8 @@ class TorchTrainer(Trainer):
             from hopyard.torch.gang import TorchGang
 
             self._gang = TorchGang(self.context, self.device, self.exchange_timeout)
-            self._parallel = self._gang.wrapped(self.model, find_unused_parameters=self.find_unused_parameters)
+            with self._gang.exchanging():
+                self._parallel = self._gang.wrapped(self.model, find_unused_parameters=self.find_unused_parameters)
         self.optimizer = self.build_optimizer(self.model, hyperparameters)
         self.scheduler = self.build_scheduler(self.optimizer, hyperparameters)
         self.scaler = self.build_scaler(hyperparameters)

@@ -246,17 +246,22 @@ def survives(x: Experiment, job: Job, position: int) -> None:
         x.hops.shipped(entry.info.size)
     x.unpin_fork(job)
     x.collect(job)
+    if job.state.ended or job.member.phase is Phase.PAUSED:  # It came late: what was kept back only until then follows.
+        hops.over(x, job)
     x.changed(job)
 
 
 def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
     """A process left its machine. Rank 0 ends the run; the loss or failure of another rank ends it too.
 
-    Another rank that leaves because rank 0 led it to the end of the run ends nothing: rank 0's own word may be on its way.
+    Another rank that leaves because rank 0 led it to the end of the run ends nothing: rank 0's own word may be on its way. What rank 0
+    has saved counts, whoever ended the run.
     """
-    rank.gone = True
+    rank.gone, rank.missed = True, body.snapshot_missing
     rank.channel.close()
     x.free(rank.machine)
+    if rank is run.ranks[0] and body.snapshot is not None and run.mode is RunMode.TRAIN:
+        taken(x, job, body.snapshot, rank.node, run.attempt)
     if run.ended is None:
         _run_ended(x, job, run, rank, body)
     if all(other.gone for other in run.ranks):
@@ -267,12 +272,11 @@ def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> No
     """What the end of one process means for its run, and so for the other processes."""
     if rank is run.ranks[0]:
         run.ended = body
-        if body.snapshot is not None and run.mode is RunMode.TRAIN:
-            taken(x, job, body.snapshot, rank.node, run.attempt)
         if body.reason not in (RunEndReason.LOST, RunEndReason.FAILED):
             # It has led the others to the end; they leave by themselves, and their processes stay warm.
             if not all(other.gone for other in run.ranks):
                 x.set_timer(running.kill_timer(run), x.now + x.settings.kill_after)
+                _others_leave(x, job, run)
             return
     else:
         failed = body.reason is RunEndReason.FAILED
@@ -284,6 +288,15 @@ def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> No
     for index, other in enumerate(run.ranks):
         if not other.gone:
             x.send(run, index, Kill("the run is over"))
+    _others_leave(x, job, run)
+
+
+def _others_leave(x: Experiment, job: Job, run: Run) -> None:
+    """A run is over while other ranks are still on their machines: nobody can have it go on, or elsewhere, any more."""
+    assert run.ended is not None
+    if job.state is not JobState.SUSPENDING and not all(other.gone for other in run.ranks):
+        why = f": {run.ended.message}" if run.ended.message else ""
+        x.move(job, JobState.SUSPENDING, f"its run is over, and its other processes leave{why}")
 
 
 def _may_leave(run: Run, reason: RunEndReason) -> bool:
@@ -302,8 +315,9 @@ def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
     x.set_timer(running.kill_timer(run), None)
     source, training = run.source, run.mode is RunMode.TRAIN
     _let_source_go(x, run)
-    if ended.snapshot_missing and source is not None and training:
-        losses.missed(x, source, run.ranks[0].node)
+    if source is not None and training:
+        for node in dict.fromkeys(rank.node for rank in run.ranks if rank.missed):
+            losses.missed(x, source, node)
     for ticket in run.amends:
         x.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
     reason = end_reason(run, ended)

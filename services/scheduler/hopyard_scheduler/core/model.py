@@ -55,13 +55,17 @@ class GeneratorCall:
 
 @dataclass(slots=True)
 class Rank:
-    """One process of a run. `gone` once its agent said that it left its machine, or its node is lost."""
+    """One process of a run.
+
+    `gone` once its agent said that it left its machine, or its node is lost; `missed` if its snapshot was nowhere to be had.
+    """
 
     machine: str
     node: str
     channel: Channel
     started: bool = False
     gone: bool = False
+    missed: bool = False
 
 
 @dataclass(slots=True)

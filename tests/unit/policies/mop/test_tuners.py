@@ -221,6 +221,10 @@ def test_rungs_are_shown_in_units() -> None:
         ("mop", "tuner is mop itself"),
         (3, "it must be a policy's name"),
         ({"name": "asha", "eta": 1}, "tuner asha: eta is 1"),
+        (
+            {"name": "asha", "elastic": {}},
+            "tuner asha chooses on how many machines its trials train; .*leave out elastic",
+        ),
     ],
 )
 def test_wrong_tuners_are_refused(tuner: Any, message: str) -> None:

@@ -311,7 +311,8 @@ def _usable(core: Core) -> int:
 
 
 def _asked(x: Experiment, job: Job) -> set[int]:
-    """Where the policy may fork from a job because it asked for that: of some policies, the newest that is there."""
+    """Where the policy may fork from a job because it asked for that, or has said so: of some policies, the newest that is there."""
+    asked = job.asked if job.kept is None else job.kept
     if not x.settings.forks_newest:
-        return job.asked
-    return {max(there)} if (there := job.asked.intersection(x.snapshots.positions(job.id))) else set()
+        return asked
+    return {max(there)} if (there := asked.intersection(x.snapshots.positions(job.id))) else set()

@@ -178,7 +178,9 @@ def _vital(x: Experiment, entry: Entry) -> bool:
         newest = newest or entry in elsewhere[-1:]
     running = x.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)
     may_fork = running or job.member.out_of_time
-    asked = position in job.asked and may_fork and job.state is not JobState.TERMINATED
+    asked = (
+        position in (job.asked if job.kept is None else job.kept) and may_fork and job.state is not JobState.TERMINATED
+    )
     best = job.member.best
     result = False
     if best is not None and best[0] == job.id:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hopyard_policies.stages.keeping import Keeping
 from hopyard_policies.stages.plan import SearchPlan
 from hopyard_policies.stages.requests import Requests
 from hopyard_policies.stages.times import Times
@@ -48,6 +49,7 @@ class Books:
         tuners: What the tuners want.
         requests: What is wanted beside that.
         save_every: Save every so many units; None: only where trials branch off.
+        keeping: Says what is to be kept of the jobs that have ended.
         times: What training and saving take.
         runs: Runs under way, by trial.
         amends: Amendments under way, by ticket: the run's trial, its `until` before, the save points asked for.
@@ -61,6 +63,7 @@ class Books:
     tuners: Tuners
     requests: Requests
     save_every: int | None
+    keeping: Keeping
     times: Times = field(default_factory=Times)
     runs: dict[str, Run] = field(default_factory=dict)
     amends: dict[str, tuple[str, int, set[int]]] = field(default_factory=dict)

@@ -58,7 +58,7 @@ class Dispatch:
         group = cluster.experiments if len(cluster.experiments) > 1 else {}
         self._targets = {name: terms.target for name, terms in group.items()}
         self._open = {
-            id(node)
+            id(node): node
             for state in self._states.values()
             if state.ended is None and state.id in self._plan
             for node in self._plan.leaf(state.id).path()
@@ -91,6 +91,7 @@ class Dispatch:
             self._submit(start, decisions)
         if len(self._cluster.experiments) > 1:
             bill(self._books, self._cluster, self._errands, {start.trial for _, start in matched})
+        self._books.keeping.say(self._cluster, self._plan, self._open, own_snapshots)
         going = sum(not run.leaving for run in self._books.runs.values())
         self._books.could_use = going + len(self._tree.ready()) - len(matched) + self._tuners.coming(self._cluster)
         if self._event is None:

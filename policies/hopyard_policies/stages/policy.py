@@ -32,10 +32,20 @@ from hopyard.policy import (
 )
 from hopyard.policy.rungs import Rung
 from hopyard.policy.stages import StageView
-from hopyard.policy.vocabulary import AmendRun, AnswerJob, BillRun, CreateJob, StartJob, SuspendJob, TerminateJob
+from hopyard.policy.vocabulary import (
+    AmendRun,
+    AnswerJob,
+    BillRun,
+    CreateJob,
+    KeepSnapshots,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+)
 from hopyard_policies.stages import showing
 from hopyard_policies.stages.books import Books
 from hopyard_policies.stages.dispatch import Dispatch, own_snapshots
+from hopyard_policies.stages.keeping import Keeping
 from hopyard_policies.stages.plan import SearchPlan, Trial
 from hopyard_policies.stages.requests import Requests
 from hopyard_policies.stages.sameness import BySequences, NothingShared
@@ -43,7 +53,7 @@ from hopyard_policies.stages.tuners import Tuners
 from hopyard_policies.tuning.making import made
 from hopyard_policies.tuning.progress import Progress
 
-_OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob, BillRun)
+_OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob, BillRun, KeepSnapshots)
 
 _LAST_SECONDS = 1.0
 """So long after the first of a call's requests the last one is not waited for any more."""
@@ -105,7 +115,7 @@ class StageTreePolicy(Policy):
         self._share = self.shares = share
         # Copies are made of what is there; all else trains from the snapshot before.
         self.rebuilds = share and not self._tuners.copies
-        self._books = Books(self._new_plan(), self._tuners, requests, save_every)
+        self._books = Books(self._new_plan(), self._tuners, requests, save_every, Keeping(self.rebuilds))
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -130,6 +140,8 @@ class StageTreePolicy(Policy):
         job = cluster.jobs[run.job]
         if job.state is JobState.COMPLETED:
             self._books.completed.add(job.id)
+        if job.state.ended:
+            self._books.keeping.ended(job.id)
         self._look(cluster, job)
         self._turn(cluster)
 

@@ -24,6 +24,7 @@ from hopyard.policy.vocabulary import (
     GeneratorExhausted,
     IterationFinish,
     JobCreated,
+    KeepSnapshots,
     LabelJob,
     MachinesChange,
     Predict,
@@ -139,6 +140,9 @@ def command(given: Command) -> str:
         case BillRun():
             whom = " and ".join(f"{name} up to {until}" for name, until in given.wanted) or "its own experiment"
             return f"bills the run of job {given.job} to {whom}"
+        case KeepSnapshots():
+            but = f" but those at {_positions(given.positions)}" if given.positions else ""
+            return f"lets the snapshots of job {given.job} go{but}"
         case _:
             assert_never(given)
 

@@ -7,18 +7,20 @@ from typing import Any
 import pytest
 
 from hopyard.policy.vocabulary import (
+    AmendRun,
     AnswerJob,
     BillRun,
     CreateJob,
     DecisionKind,
     JobState,
+    KeepSnapshots,
     Report,
     RunEndReason,
     StartJob,
     TerminateJob,
 )
 from hopyard_scheduler.core.effects import Decide, ForgetSnapshot, OrdersGiven, ReportAccepted, Start
-from hopyard_scheduler.core.events import MemberJoined, Operated, Reports, SnapshotShipped
+from hopyard_scheduler.core.events import Amended, MemberJoined, Operated, Reports, SnapshotShipped, Updated
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.values import EarlierTrial
 from tests.unit.core.rig import Rig, settings, snapshot
@@ -129,6 +131,56 @@ def test_its_policy_may_let_it_go_before() -> None:
     rig.ended(RunEndReason.SUSPENDED, 6, snapshot(6))
     rig.command(TerminateJob("1"))
     assert rig.x.snapshots.positions("1") == [6]
+
+
+def test_its_policy_says_what_of_it_others_may_start_from() -> None:
+    """Job 3 has the result of x, so that job 1 has none."""
+    rig = group()
+    rig.command(CreateJob("3", GIVEN, "x"))
+    rig.start("3", "n1/1")
+    rig.report(1, 0.95, "3")
+    rig.start("1", until=10, allowed=10, snapshot_at=(2, 4))
+    for position in range(1, 6):
+        rig.report(position, 0.9 - position / 10)
+        if position in (2, 4):
+            rig.taken(position)
+            rig.stored(position)
+    stop(rig, "x")
+    rig.ended(RunEndReason.SUSPENDED, 6, snapshot(6))
+    rig.stored(6)
+    rig.ended(RunEndReason.SUSPENDED, 2, name="3")
+    assert rig.x.snapshots.positions("1") == [2, 4, 6]
+    rig.command(KeepSnapshots("1", (4,)))
+    assert rig.x.snapshots.positions("1") == [4]
+    rig.command(KeepSnapshots("1"))
+    assert rig.x.snapshots.positions("1") == []
+    assert rig.of(ForgetSnapshot)
+
+
+def test_what_the_policy_lets_go_of_a_live_job_goes_but_for_what_the_job_retains() -> None:
+    rig = group()
+    train(rig, 2)
+    rig.command(AmendRun("1", "t", None, (4,)))
+    rig.say(rig.key("1"), Amended("t", True, 2))
+    rig.report(3, 0.3)
+    rig.command(KeepSnapshots("1"))
+    assert rig.x.snapshots.positions("1") == [2]  # Its newest.
+    rig.command(AmendRun("1", "u", None, (5,)))
+    rig.say(rig.key("1"), Amended("u", True, 3))
+    for position in (4, 5, 6):
+        rig.report(position, 0.4)
+        rig.taken(position, "1")
+        rig.stored(position, "1")
+    assert rig.x.snapshots.positions("1") == [5, 6]  # What was asked for since.
+
+
+def test_a_job_that_goes_on_after_its_end_is_as_if_nothing_had_been_said() -> None:
+    rig = group(max_position=4)
+    train(rig, 4)
+    rig.command(AnswerJob("2", "1", 4))
+    rig.command(KeepSnapshots("2", (1,)))
+    rig.feed(Updated(rig.now, "x", "r", max_position=8, member="y"))
+    assert rig.job("2").kept is None
 
 
 def test_a_run_that_never_comes_to_a_boundary_is_killed_as_any_stopped_one() -> None:

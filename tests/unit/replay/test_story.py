@@ -19,6 +19,7 @@ from hopyard.policy.vocabulary import (
     ForkJob,
     IterationFinish,
     JobCreated,
+    KeepSnapshots,
     MachinesChange,
     Predict,
     PredictionReady,
@@ -197,6 +198,11 @@ def test_the_cores_own_timers_say_what_their_end_means(rig: Rig) -> None:
 def test_an_end_that_the_policy_wants_says_why_and_who_won(rig: Rig) -> None:
     assert words.command(EndExperiment("small enough", "3")) == "ends the experiment: small enough, job 3 has won"
     assert words.command(EndExperiment("enough", experiment="y")) == "ends the experiment y: enough"
+
+
+def test_snapshots_that_the_policy_lets_go_are_named_by_those_that_stay(rig: Rig) -> None:
+    assert words.command(KeepSnapshots("3")) == "lets the snapshots of job 3 go"
+    assert words.command(KeepSnapshots("3", (4, 6))) == "lets the snapshots of job 3 go but those at 4, 6"
 
 
 def test_in_a_group_it_is_said_whose_terms_and_whose_jobs(rig: Rig) -> None:

@@ -20,6 +20,7 @@ from hopyard.policy.vocabulary import (
     ForkJob,
     Hyperparameters,
     JobState,
+    KeepSnapshots,
     LabelJob,
     Predict,
     ReleaseMachine,
@@ -320,6 +321,10 @@ class Cluster(abc.ABC):
     def bill_run(self, job: str, wanted: Iterable[tuple[str, int]]) -> None:
         """Says which experiments of a group want what a job's run trains, each up to a position; see `BillRun`."""
         self.submit(BillRun(job, tuple(wanted)))
+
+    def keep_snapshots(self, job: str, positions: Iterable[int]) -> None:
+        """Says from which of a job's snapshots something may still start: the others may go; see `KeepSnapshots`."""
+        self.submit(KeepSnapshots(job, tuple(sorted(set(positions)))))
 
     def wake_at(self, at: float) -> str:
         """Asks for `on_timer` at a time; returns the ticket it will carry."""

@@ -17,6 +17,7 @@ from hopyard.policy.vocabulary import (
     Command,
     EndExperiment,
     ForkJob,
+    KeepSnapshots,
     LabelJob,
     Predict,
     ReleaseMachine,
@@ -110,7 +111,7 @@ class CollectingView(Cluster):
                 self._know_job(name, command.job)
                 if command.source not in self._sources:
                     self._know_job(name, command.source)
-            case AmendRun() | SuspendJob() | LabelJob() | Predict() | BillRun():
+            case AmendRun() | SuspendJob() | LabelJob() | Predict() | BillRun() | KeepSnapshots():
                 self._know_job(name, command.job)
             case EndExperiment() if command.winner:
                 self._know_job(name, command.winner)

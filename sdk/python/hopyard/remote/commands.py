@@ -18,6 +18,7 @@ from hopyard.policy.vocabulary import (
     Decision,
     EndExperiment,
     ForkJob,
+    KeepSnapshots,
     LabelJob,
     Predict,
     ReleaseMachine,
@@ -100,6 +101,10 @@ def command_to_proto(command: Command) -> pb.Command:
         case BillRun():
             parts = [pb.BillRunCommand.Wanted(experiment=name, until=until) for name, until in command.wanted]
             return pb.Command(bill_run=pb.BillRunCommand(job=command.job, wanted=parts))
+        case KeepSnapshots():
+            return pb.Command(
+                keep_snapshots=pb.KeepSnapshotsCommand(job=command.job, positions=list(command.positions))
+            )
 
 
 def _start(command: StartJob) -> pb.StartJobCommand:
@@ -170,6 +175,8 @@ def command_from_proto(message: pb.Command) -> Command:
         case "bill_run":
             bill = message.bill_run
             return BillRun(bill.job, tuple((part.experiment, part.until) for part in bill.wanted))
+        case "keep_snapshots":
+            return KeepSnapshots(message.keep_snapshots.job, tuple(message.keep_snapshots.positions))
     raise InvalidInput("command: none is set, or one that this version does not know")
 
 

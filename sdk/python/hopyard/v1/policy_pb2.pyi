@@ -1303,6 +1303,7 @@ class Command(google.protobuf.message.Message):
     WAKE_AT_FIELD_NUMBER: builtins.int
     END_EXPERIMENT_FIELD_NUMBER: builtins.int
     BILL_RUN_FIELD_NUMBER: builtins.int
+    KEEP_SNAPSHOTS_FIELD_NUMBER: builtins.int
     @property
     def reserve_machine(self) -> Global___ReserveMachineCommand: ...
     @property
@@ -1333,6 +1334,8 @@ class Command(google.protobuf.message.Message):
     def end_experiment(self) -> Global___EndExperimentCommand: ...
     @property
     def bill_run(self) -> Global___BillRunCommand: ...
+    @property
+    def keep_snapshots(self) -> Global___KeepSnapshotsCommand: ...
     def __init__(
         self,
         *,
@@ -1351,10 +1354,11 @@ class Command(google.protobuf.message.Message):
         wake_at: Global___WakeAtCommand | None = ...,
         end_experiment: Global___EndExperimentCommand | None = ...,
         bill_run: Global___BillRunCommand | None = ...,
+        keep_snapshots: Global___KeepSnapshotsCommand | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "bill_run", b"bill_run", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "bill_run", b"bill_run", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["reserve_machine", "release_machine", "create_job", "start_job", "amend_run", "suspend_job", "terminate_job", "fork_job", "answer_job", "label_job", "predict", "ask", "wake_at", "end_experiment", "bill_run"] | None: ...
+    def HasField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "bill_run", b"bill_run", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "keep_snapshots", b"keep_snapshots", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "bill_run", b"bill_run", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "keep_snapshots", b"keep_snapshots", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["reserve_machine", "release_machine", "create_job", "start_job", "amend_run", "suspend_job", "terminate_job", "fork_job", "answer_job", "label_job", "predict", "ask", "wake_at", "end_experiment", "bill_run", "keep_snapshots"] | None: ...
 
 Global___Command: typing_extensions.TypeAlias = Command
 
@@ -1782,3 +1786,28 @@ class BillRunCommand(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["job", b"job", "wanted", b"wanted"]) -> None: ...
 
 Global___BillRunCommand: typing_extensions.TypeAlias = BillRunCommand
+
+@typing.final
+class KeepSnapshotsCommand(google.protobuf.message.Message):
+    """Says from which of a job's snapshots something may still start: the policy starts from no other one of them any more. It replaces
+    what was said of that job before, and what was asked for by `snapshot_at`; later save points are kept as ever.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    POSITIONS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    @property
+    def positions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Those of its snapshots that are to stay."""
+
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        positions: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "positions", b"positions"]) -> None: ...
+
+Global___KeepSnapshotsCommand: typing_extensions.TypeAlias = KeepSnapshotsCommand

@@ -16,6 +16,7 @@ from hopyard.policy.vocabulary import (
     ForkJob,
     JobCreated,
     JobState,
+    KeepSnapshots,
     LabelJob,
     Predict,
     ReleaseMachine,
@@ -73,12 +74,20 @@ def carry_out(x: Experiment, command: Command, at: float) -> None:
             _wake_at(x, command)
         case BillRun():
             billing.bill(x, command)
+        case KeepSnapshots():
+            _keep_snapshots(x, command)
 
 
 def _wake_at(x: Experiment, command: WakeAt) -> None:
     if not math.isfinite(command.at):
         raise RefusedError(f"a time is a finite number of seconds since the epoch, found {command.at}")
     x.set_timer(POLICY + command.ticket, command.at)
+
+
+def _keep_snapshots(x: Experiment, command: KeepSnapshots) -> None:
+    job = checks.find_job(x, command.job)
+    job.kept = set(command.positions)
+    x.collect(job)
 
 
 def _new(x: Experiment, job: str) -> None:

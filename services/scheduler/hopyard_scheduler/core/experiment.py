@@ -343,13 +343,14 @@ class Experiment:
             self.collect(self.jobs[pin[0]])
 
     def asked(self, job: Job) -> set[int]:
-        """Positions of a job that the policy may still fork from: it asked for them, and has not terminated the job."""
+        """Positions of a job that the policy may still fork from: it asked for them, and has let go neither them nor the job."""
         over = (self.phase is Phase.ENDING or self.phase.over) and not job.member.out_of_time
         if over or (job.state is JobState.TERMINATED and not self.lends(job)):
             return set()
+        asked = job.asked if job.kept is None else job.kept
         if self.settings.forks_newest:
-            return set([position for position in self.snapshots.positions(job.id) if position in job.asked][-1:])
-        return job.asked
+            return set([position for position in self.snapshots.positions(job.id) if position in asked][-1:])
+        return asked
 
     def lends(self, job: Job) -> bool:
         """Whether others of the group may still go on from what a job has saved whose experiment has ended."""
@@ -372,7 +373,7 @@ class Experiment:
     def collect(self, job: Job) -> None:
         """Drops the snapshots of a job that nobody needs."""
         wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.member.best or ("",))[0] == job.id
-        wanted = wanted or self.lends(job)
+        wanted = wanted or (self.lends(job) and job.kept is None)
         self.tidied = True
         if self.snapshots.least(job.id) and wanted:
             return

@@ -321,6 +321,7 @@ def _reopen(x: Experiment, job: Job) -> None:
         x.emit(Noted(x.id, "", f"job {job.id} stays COMPLETED: what it would go on from was dropped", aloud=True))
         return
     job.position = source[1] if source is not None else 0
+    job.kept = None
     if own is None and source is not None:  # It starts from its origin again, which must stay until then.
         job.fork_pin = source
         x.snapshots.pin(source, job.fork_holder)

@@ -203,7 +203,7 @@ def _amended(x: Experiment, job: Job, run: Run, body: Amended) -> None:
     if amend is None:
         return
     if body.accepted:
-        job.asked.update(amend[1])
+        job.ask(amend[1])
     if body.accepted and amend[0] is not None:
         run.until, run.completes = amend[0], False
         run.parked = run.parked and run.until <= run.position

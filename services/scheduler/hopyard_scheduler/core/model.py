@@ -161,6 +161,7 @@ class Job:
         channels: Numbers of the channels of all its runs by (attempt, rank).
         predictions: Tickets of questions about its curve that are not answered.
         asked: Positions at which the policy asked for a snapshot: it may want to fork there.
+        kept: Where it may want to, since it has said so; None: wherever it asked for one.
         held: Whether a person has paused it: it is HELD, or will be when its run has left.
         lends: Whether it ended with its experiment only, while others of the group train alike: they may go on from what it saved.
         limit: Where it is complete if that is its own; None: where all jobs of its experiment are.
@@ -187,6 +188,7 @@ class Job:
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
     predictions: dict[str, None] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
+    kept: set[int] | None = None
     held: bool = False
     lends: bool = False
     limit: int | None = None
@@ -203,6 +205,12 @@ class Job:
     """The newest value of the experiment's metric."""
     reason: str = ""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    def ask(self, positions: Iterable[int]) -> None:
+        """The policy asks for snapshots at positions."""
+        self.asked.update(positions)
+        if self.kept is not None:
+            self.kept.update(positions)
 
     @property
     def terms(self) -> Settings:

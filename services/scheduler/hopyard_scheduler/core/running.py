@@ -84,7 +84,7 @@ def start(x: Experiment, command: StartJob) -> None:
         x.occupy(machine, run)
     x.move(job, JobState.STARTING, why)
     saves = tuple(s for s in command.snapshot_at if s > start)
-    job.asked.update(saves)
+    job.ask(saves)
     _send(x, job, run, entry, saves, places)
 
 

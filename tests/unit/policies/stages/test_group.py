@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hopyard.policy import ApplicationStat, Cluster
+from hopyard_policies.stages.policy import StageTreePolicy
 from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Joining, Result, simulate
 
 from .searches import Configuration, prefix, random_space, steps, value
@@ -83,6 +85,37 @@ def test_what_a_stopped_experiments_run_has_trained_is_not_trained_again(at: flo
     assert result.iterations == 16
     whole = group(Joining(SECOND[1:], stopped=at), slots=1, first=SECOND[1:])
     assert whole.iterations == LENGTH
+
+
+class Watched(StageTreePolicy):
+    """Notes at each report what each job has saved."""
+
+    def __init__(self, seen: list[tuple[float, dict[str, list[int]]]], **parameters: Any) -> None:
+        super().__init__(**parameters)
+        self._seen = seen
+
+    def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
+        self._seen.append((cluster.now, {job: list(cluster.snapshots(job)) for job in cluster.jobs}))
+
+
+def test_what_only_the_stopped_one_wanted_is_let_go_at_its_stop() -> None:
+    """Its trial parts from all others at 6: what was saved of it behind that is of use to nobody any more."""
+    seen: list[tuple[float, dict[str, list[int]]]] = []
+    workload = CurveWorkload(value, FIRST, LENGTH)
+    result = simulate(
+        workload,
+        lambda: Watched(seen, save_every=1),
+        slots=3,
+        group=[Joining(SECOND, stopped=8.5)],
+        details=True,
+        costs=Costs(resume=0.1),
+    )
+    assert result.states is not None
+    assert result.states["4"] == "TERMINATED"
+    before = [saved.get("4", []) for at, saved in seen if at < 8.5]
+    after = [saved["4"] for at, saved in seen if at > 9.6]
+    assert max(before[-1]) > 6
+    assert after[-1] == [9]  # The stopped one's result.
 
 
 def test_each_has_its_own_end() -> None:

@@ -23,6 +23,7 @@ from hopyard.policy.vocabulary import (
     Hyperparameters,
     JobCreated,
     JobState,
+    KeepSnapshots,
     LabelJob,
     Predict,
     PredictionReady,
@@ -104,8 +105,8 @@ class Commands(Running):
             case WakeAt():
                 self._timers.add(command.ticket)
                 self._after(max(command.at - self.now, 0.0), self._fired, command.ticket)
-            case BillRun():
-                pass  # There is one experiment here, and it pays for all.
+            case BillRun() | KeepSnapshots():
+                pass  # There is one experiment here, which pays for all, and room for all that is saved.
             case EndExperiment():
                 self.over = command.reason
 

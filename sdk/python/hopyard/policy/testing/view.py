@@ -23,6 +23,7 @@ from hopyard.policy.vocabulary import (
     EndExperiment,
     ForkJob,
     JobState,
+    KeepSnapshots,
     LabelJob,
     Predict,
     ReleaseMachine,
@@ -212,6 +213,9 @@ class UpCallView(Cluster):
                 self._state(command, command.job, "running", self._states_of(command.job).live)
                 for name, _ in command.wanted:
                     self._demand(command, name in self.experiments, f"there is no experiment {name!r}")
+            case KeepSnapshots(job, positions):
+                top = self._known(command, job).max_position
+                self._demand(command, all(0 < p <= top for p in positions), f"positions must lie in 1..{top}")
             case Ask(_, _, _, seconds):
                 self._demand(command, 0 < seconds <= MOST_SECONDS, f"a solver cannot think for {seconds:g} s")
         self.commands.append(command)

@@ -196,6 +196,23 @@ class BillRun:
     wanted: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class KeepSnapshots:
+    """Say from which of a job's snapshots something may still start; the policy starts from no other one of them any more.
+
+    It replaces what was said of that job before, and what was asked by `snapshot_at`; save points that are asked for later are
+    kept as ever. What the job retains by itself stays. An ended job whose experiment has left its group retains nothing by itself
+    but its result.
+
+    Attributes:
+        job: A job.
+        positions: Those of its snapshots that are to stay.
+    """
+
+    job: str
+    positions: tuple[int, ...] = ()
+
+
 Command = (
     ReserveMachine
     | ReleaseMachine
@@ -212,6 +229,7 @@ Command = (
     | WakeAt
     | EndExperiment
     | BillRun
+    | KeepSnapshots
 )
 
 

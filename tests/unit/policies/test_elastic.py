@@ -88,7 +88,7 @@ def test_machines_are_divided_by_what_a_further_one_saves(
         ({"profile": PROFILE, "pause": True}, r"elastic.pause is True"),
         ({"most": 10_001}, r"elastic.most is 10001; it must be at most 10000"),
         ({"profile": {2: 4.0, 4: 2.2}, "most": 1}, r"elastic.most is 1; with this profile it must be at least 2"),
-        ({1: 8.0, "kappa": 4}, r"elastic: found it has 1, kappa; it must be"),
+        ({1: 8.0, "kappa": 4}, r"elastic has no option 1, kappa; it may have"),
         ({"profile": {10_001: 1.0}}, r"elastic.profile has 10001: 1.0; it must be a number of machines, up to 10000"),
         ({"profile": {"9" * 5000: 1.0}}, r"elastic.profile has '9{29}\.\.\.: 1.0;"),
         ({"profile": {1: 10**400}}, r"elastic.profile has 1: 10{29}\.\.\.;"),

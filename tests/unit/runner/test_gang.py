@@ -8,11 +8,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TypeVar
 
 import pytest
 
 from hopyard.policy.vocabulary import RunEndReason
+from hopyard.runner import leading
 from hopyard.runner.following import Follower, Leave, Step
 from hopyard.runner.gang import ABANDON_SECONDS, Gang, GangBrokenError, environment, judged
 from hopyard.runner.leading import Leader
@@ -106,6 +108,23 @@ def test_only_ranks_that_are_missing_and_know_the_secret_are_let_in(trio: Trio) 
     with socket.create_connection((place.host, place.lead_port), timeout=SECONDS) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert stranger.recv(1) == b""
+    trio.join()
+
+
+def test_strangers_who_say_nothing_are_heard_a_few_at_a_time(trio: Trio) -> None:
+    place = trio.leader.place
+
+    with ExitStack() as stack:
+        first, *_, last = [
+            stack.enter_context(socket.create_connection((place.host, place.lead_port), timeout=0.5))
+            for _ in range(leading.STRANGERS + 4)
+        ]
+        last.sendall(b"{}\n")
+        with pytest.raises(TimeoutError):
+            last.recv(1)
+        first.sendall(b"{}\n")
+        last.settimeout(SECONDS)
+        assert last.recv(1) == b"", "it is shown the door when one of those before it was"
     trio.join()
 
 

@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Final
 
 from hopyard.policy.vocabulary import RunEndReason
@@ -20,6 +19,9 @@ GATHER_SECONDS: Final = 2.0
 
 EARLIER_SECONDS: Final = 0.3
 """How long what another rank said before it broke its connections may still be on its way."""
+
+STRANGERS: Final = 16
+"""So many who connect, beside the ranks, may have yet to say who they are; further ones wait."""
 
 _ACCEPT_SECONDS: Final = 0.5
 
@@ -49,6 +51,7 @@ class Leader(Gang):
         self._failed: dict[int, tuple[bool, str]] = {}
         self._earlier: dict[int, tuple[bool, str]] = {}
         self._leaving = False
+        self._hearing = threading.BoundedSemaphore(size + STRANGERS)
         self._server = _bound(host)
         self._server.listen()
         self._server.settimeout(_ACCEPT_SECONDS)
@@ -140,12 +143,18 @@ class Leader(Gang):
     def _accept(self) -> None:
         with self._server:  # Closed here, where it is used.
             while len(self._links) < self._size - 1 and not self._leaving:
-                with suppress(TimeoutError):
+                if not self._hearing.acquire(timeout=_ACCEPT_SECONDS):
+                    continue
+                try:
                     connection, _ = self._server.accept()
+                except TimeoutError:
+                    self._hearing.release()
+                else:
                     threading.Thread(target=self._serve, args=(Link(connection),), name="rank", daemon=True).start()
 
     def _serve(self, link: Link) -> None:
         hello = link.receive(HELLO_SECONDS) or {}
+        self._hearing.release()
         rank, secret = hello.get("rank"), str(hello.get("secret", ""))
         known = secrets.compare_digest(secret.encode(), self.place.secret.encode())
         with self._changed:

@@ -113,13 +113,19 @@ def test_only_ranks_that_are_missing_and_know_the_secret_are_let_in(trio: Trio) 
 
 def test_strangers_who_say_nothing_are_heard_a_few_at_a_time(trio: Trio) -> None:
     place = trio.leader.place
-    others, heard = set(threading.enumerate()), 0
+
     with ExitStack() as stack:
-        for _ in range(60):
-            stack.enter_context(socket.create_connection((place.host, place.lead_port), timeout=SECONDS))
-            heard = max(heard, sum(thread.name == "rank" for thread in {*threading.enumerate()} - others))
-    trio.join()  # They have gone.
-    assert heard <= leading.STRANGERS + 3
+        first, *_, last = [
+            stack.enter_context(socket.create_connection((place.host, place.lead_port), timeout=0.5))
+            for _ in range(leading.STRANGERS + 4)
+        ]
+        last.sendall(b"{}\n")
+        with pytest.raises(TimeoutError):
+            last.recv(1)
+        first.sendall(b"{}\n")
+        last.settimeout(SECONDS)
+        assert last.recv(1) == b"", "it is shown the door when one of those before it was"
+    trio.join()
 
 
 def test_who_is_missing_is_named() -> None:

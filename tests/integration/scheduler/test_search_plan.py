@@ -39,7 +39,7 @@ def shared(folder: Path, steps: Sequence[tuple[int, int]], policy: str = "stage_
 
 async def run(client: AsyncClient, file: Path) -> Experiment:
     """An experiment, from its beginning to its end."""
-    ended = await client.wait((await client.create(file)).id, timeout=60)
+    ended = await client.wait((await client.create(file)).id, timeout=150)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     return ended
 

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ import yaml
 
 from hopyard.spec import load_spec
 from tests.docs.pages import ROOT, Block
+from tests.ports import free_port
 
 LIMIT: Final = 300.0
 """Seconds that a block may take on a loaded machine."""
@@ -133,9 +133,7 @@ class Run:
         shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
         for file in folder.glob("examples/*/experiment.yaml"):
             file.write_text(smaller(file.read_text()))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = str(free.getsockname()[1])
+        self._port = str(free_port())
 
     def blocks(self, blocks: list[Block]) -> None:
         """Do what they say, in order.

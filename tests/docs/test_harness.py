@@ -51,13 +51,12 @@ def test_what_is_not_so_is_told(tmp_path: Path, page: str, said: str) -> None:
 
 def test_an_interrupt_a_background_and_a_replacement(tmp_path: Path) -> None:
     # A shell's trap waits for the command in front, and a signal can come before that one begins: so it is a short one.
-    forever = "while true; do sleep 0.1; done"
+    wait = "while true; do sleep 0.1; done"
     page = (
         '<!-- docs: in tests "first:4650" is "127.0.0.1:{port}" -->\n\n'
-        '<!-- docs: background until "up" -->\n```bash\ntrap "exit 0" INT; echo first:4650 > where; echo up; '
-        f"{forever}\n```\n\n"
-        '<!-- docs: Ctrl-C after "there" -->\n```bash\ntrap "exit 130" INT; echo there; '
-        f"{forever}\n```\n\n"
+        '<!-- docs: background until "up" -->\n'
+        f'```bash\ntrap "exit 0" INT; echo first:4650 > where; echo up; {wait}\n```\n\n'
+        f'<!-- docs: Ctrl-C after "there" -->\n```bash\ntrap "exit 130" INT; echo there; {wait}\n```\n\n'
         "<!-- docs: compared -->\n```console\n$ cat where; echo and so on\n127.0.0.1:... and so\n```\n"
     )
     run(tmp_path, page)

@@ -25,11 +25,15 @@ State = tuple[str, ...]
 """What a state at position p depends on: the values in force at 0 .. p - 1."""
 
 
-def branching_file(folder: Path, log: Path, pace: float = 0.0, **changes: Any) -> Path:
-    """The experiment in a folder of its own, with some of its top-level fields changed; runs tell what they train in `log`."""
+def branching_file(folder: Path, log: Path, pace: float = 0.0, *, light: bool = False, **changes: Any) -> Path:
+    """The experiment in a folder of its own, with some of its top-level fields changed; runs tell what they train in `log`.
+
+    A `light` one needs no PyTorch.
+    """
     log.mkdir()
     environment = {"BRANCHING_LOG": str(log), "BRANCHING_PACE": str(pace)}
-    return experiment_copy(BRANCHING, folder, {"environment": environment, **changes})
+    code = "light.py" if light else "train.py"
+    return experiment_copy(BRANCHING, folder, {"environment": environment, **changes}, code)
 
 
 @dataclass(frozen=True)

@@ -21,24 +21,21 @@ from hopyard.client.processes import ServiceProcess
 from hopyard.spec import configuration_seed
 
 REPOSITORY = Path(__file__).parents[2]
-DIGITS = REPOSITORY / "examples" / "digits"
 SOFTMAX = Path(__file__).parent / "softmax"
 
 
-def experiment_file(folder: Path, **changes: Any) -> Path:
-    """The digits example in a folder of its own, with some of its top-level fields changed."""
-    return experiment_copy(DIGITS, folder, changes)
-
-
 def softmax_file(folder: Path, **changes: Any) -> Path:
-    """A cheaper experiment (`softmax/`), likewise; SOFTMAX_PACE in its agents' environment slows each iteration down."""
+    """A cheap experiment (`softmax/`) in a folder of its own, with some of its top-level fields changed.
+
+    SOFTMAX_PACE in its agents' environment slows each iteration down, until the file that SOFTMAX_ENOUGH names is there.
+    """
     return experiment_copy(SOFTMAX, folder, changes)
 
 
-def experiment_copy(source: Path, folder: Path, changes: Mapping[str, Any]) -> Path:
+def experiment_copy(source: Path, folder: Path, changes: Mapping[str, Any], code: str = "train.py") -> Path:
     """The experiment of a folder with its code in another folder, with some of its top-level fields changed."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(source / "train.py", folder / "train.py")
+    shutil.copy(source / code, folder / "train.py")
     spec = yaml.safe_load((source / "experiment.yaml").read_text())
     spec.update(changes)
     file = folder / "experiment.yaml"

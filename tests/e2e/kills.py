@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,12 +24,18 @@ from hopyard_scheduler.core.effects import Send
 from hopyard_scheduler.core.values import RunKey
 from tests.e2e.harness import REPOSITORY, Curve
 from tests.e2e.up import IS_UP, Up
+from tests.ports import free_port
 
 SERVICES: Final = ("scheduler", "appstat", "hpgen", "agent-node1", "agent-node2")
 KILLS: Final = Counter(
     {"scheduler": 4, "appstat": 4, "hpgen": 3, "agent-node1": 2, "agent-node2": 2, "runner": 4, "up": 1}
 )
 """Twenty; `up` gives a service up that dies five times in a minute."""
+
+EACH: Final = Counter(
+    {"scheduler": 2, "appstat": 1, "hpgen": 1, "agent-node1": 1, "agent-node2": 1, "runner": 2, "up": 1}
+)
+"""Nine: enough where others show the twenty."""
 
 SLOTS: Final = 2
 """Machines of each of the two agents."""
@@ -44,12 +49,14 @@ class Disturbed:
     Args:
         data: Its data directory.
         seed: Of the plan: who is killed in which order, how far the training has come then, and how long after that.
-        pace: Seconds that an iteration lasts at least.
+        pace: Seconds that an iteration lasts at least, until the last kill is done.
+        victims: Who is killed, how often.
     """
 
-    def __init__(self, data: Path, seed: int, pace: float) -> None:
+    def __init__(self, data: Path, seed: int, pace: float, victims: Counter[str] = KILLS) -> None:
         self.data = data
         self.seed = seed
+        self.victims = victims
         self.killed: list[str] = []
         self._pace = pace
         self._rng = random.Random(seed)
@@ -63,18 +70,19 @@ class Disturbed:
         return f"127.0.0.1:{self._port}"
 
     def _new(self) -> Up:
-        return Up(self.data, port=self._port, slots=SLOTS, SOFTMAX_PACE=str(self._pace))
+        enough = {"SOFTMAX_PACE": str(self._pace), "SOFTMAX_ENOUGH": str(self.data / "enough")}
+        return Up(self.data, port=self._port, slots=SLOTS, **enough)
 
     def wait_up(self) -> None:
         """Until all of it serves."""
         self.up.wait_for(IS_UP, 120)
 
     def disturb(self, progress: Callable[[], int], until: int) -> None:
-        """Kill everybody of `KILLS`, the last one when the training has come to `until`, at the latest.
+        """Kill all victims, the last one when the training has come to `until`, at the latest.
 
         Some strike one after the other, when the one before is not over yet; the others at a progress that is drawn.
         """
-        plan = sorted(KILLS.elements())
+        plan = sorted(self.victims.elements())
         self._rng.shuffle(plan)
         moments = sorted(self._rng.randrange(1, until) for _ in plan)
         for victim, moment in zip(plan, moments, strict=True):
@@ -84,6 +92,10 @@ class Disturbed:
             time.sleep(self._rng.uniform(0.0, 0.6))
             self._kill(victim)
             self.killed.append(f"{time.monotonic() - self._began:.1f} s: {victim}")
+
+    def let_go(self) -> None:
+        """What is left of the training needs no more time than it takes."""
+        (self.data / "enough").touch()
 
     def _kill(self, victim: str) -> None:
         if victim == "up":
@@ -120,14 +132,6 @@ class Disturbed:
     def story(self) -> str:
         """For whoever wants to see it again: the seed, who was killed when, and what `up` said."""
         return f"seed {self.seed}: killed {self.killed}\n" + "".join(self.up.said)
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
 
 
 def progress_of(client: Client, experiment: Experiment) -> Callable[[], int]:
@@ -207,6 +211,6 @@ def command(*arguments: str) -> str:
     """What a command prints, which it must do without an error."""
     given = [sys.executable, "-m", "hopyard.cli.main", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(given, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    done = subprocess.run(given, capture_output=True, text=True, timeout=150, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
-
-import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.processes import Service, ServiceProcess
 from hopyard.client.types import ExperimentState
 from hopyard.rpc import channel
 from tests.e2e.harness import softmax_file
+from tests.ports import free_port
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
-@pytest.mark.timeout(180)
 async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
-    appstat, hpgen, scheduler = (f"127.0.0.1:{port}" for port in free_ports(3))
+    appstat, hpgen, scheduler = (f"127.0.0.1:{port}" for port in (free_port(), free_port(), free_port()))
     data = tmp_path / "data"
 
     def service(name: str, module: str, address: str, *arguments: str) -> ServiceProcess:
@@ -52,7 +38,7 @@ async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
         file = softmax_file(tmp_path / "e", stop={"jobs": 2, "max_iterations": 2})
         async with AsyncClient(server=scheduler, patience=60) as client:
             experiment = await client.create(file)
-            ended = await client.wait(experiment.id, timeout=90)
+            ended = await client.wait(experiment.id, timeout=150)
         assert ended.state is ExperimentState.COMPLETED, ended.reason
         await _answers_health_and_reflection([appstat, hpgen, scheduler])
     finally:

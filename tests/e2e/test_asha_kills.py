@@ -20,6 +20,7 @@ from tests.asha_checker import Bracket, Judge, Violation
 from tests.e2e import kills
 from tests.e2e.harness import all_trained_alone, softmax_file
 from tests.e2e.up import IS_UP, Up
+from tests.ports import free_port
 
 JOBS = 45
 ETA = 3
@@ -85,7 +86,7 @@ async def test_each_promotion_is_algorithm_2_s_and_costs_no_training(tmp_path: P
     policy = {"name": "asha", "eta": ETA, "r": RUNGS[0], "brackets": [0]}
     file = softmax_file(tmp_path / "e", policy=policy, stop={"jobs": JOBS, "max_iterations": RUNGS[-1]})
     data = tmp_path / "data"
-    up = Up(data, port=(port := kills.free_port()), slots=2, SOFTMAX_PACE="0.05")
+    up = Up(data, port=(port := free_port()), slots=2, SOFTMAX_PACE="0.05")
     server = f"127.0.0.1:{port}"
     try:
         up.wait_for(IS_UP, 120)

@@ -24,8 +24,6 @@ from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from tests.e2e.failing import experiment
 
-pytestmark = pytest.mark.timeout(180)
-
 PATIENCE = 100.0
 
 

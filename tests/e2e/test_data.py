@@ -84,7 +84,7 @@ async def states(server: str) -> dict[str, str]:
 
 async def waits(client: AsyncClient, words: str) -> None:
     """Until the experiment says why it waits."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(150):
         while words not in (await client.experiments())[0].reason:  # noqa: ASYNC110 - others' doing
             await asyncio.sleep(0.1)
 

@@ -19,8 +19,6 @@ from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.errors import NotFound
 from tests.e2e.failing import alone, curve, experiment
 
-pytestmark = pytest.mark.timeout(180)
-
 PATIENCE = 100.0
 
 

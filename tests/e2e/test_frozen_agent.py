@@ -26,7 +26,7 @@ def events(server: str, *arguments: str) -> str:
     """What `hopyard events` tells."""
     command = [sys.executable, "-m", "hopyard.cli.main", "events", *arguments, "--server", server]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -41,14 +41,14 @@ def running(pid: int) -> bool:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that nobody tells."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while not condition():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
 
 
 async def job_where(client: AsyncClient, experiment: str, condition: Callable[[Job], bool]) -> Job:
     """Wait for a job that meets a condition."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(150):
         while True:
             for job in await client.jobs(experiment):
                 if condition(job):
@@ -89,11 +89,11 @@ async def test_a_frozen_agent_loses_its_job_and_is_told_so_when_it_thaws(tmp_pat
 
             services.send("cold", signal.SIGCONT)
             await until(lambda: "still has, is ended there" in events(server, experiment, job.id))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(150):
                 while {node.id: node.state for node in await client.nodes()}["cold"] is not NodeState.UP:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
             assert not running(runner)
-            ended = await client.wait(experiment, timeout=120)
+            ended = await client.wait(experiment, timeout=150)
             assert ended.state is ExperimentState.COMPLETED, ended.reason
 
             jobs = await client.jobs(experiment)

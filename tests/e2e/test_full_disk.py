@@ -19,8 +19,6 @@ from hopyard.client.types import ExperimentState, JobState
 from tests.e2e.failing import alone, curve, experiment
 from tests.e2e.harness import cluster
 
-pytestmark = pytest.mark.timeout(180)
-
 PATIENCE = 100.0
 LENGTH = 100
 

@@ -48,7 +48,7 @@ def interrupt_when(data: Path, file: Path, text: str) -> subprocess.CompletedPro
         if text in line:
             process.send_signal(signal.SIGINT)
             break
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=150)
     return subprocess.CompletedProcess(arguments, process.returncode, out, "".join(shown) + err)
 
 

@@ -104,12 +104,12 @@ async def test_two_of_four_agents_die_and_one_comes_back(tmp_path: Path, monkeyp
     (code / "experiment.yaml").write_text(SPEC)
     async with cluster(tmp_path / "cluster", dict.fromkeys(NODES, 1), "--lease", "5") as (processes, client):
         at = ("--server", processes.scheduler)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             while len(await client.nodes()) < len(NODES):  # noqa: ASYNC110 - others' doing
                 await asyncio.sleep(0.05)
         names = await registered(client, tmp_path / "disks")
         created = await client.create(code / "experiment.yaml")
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(150):
             while sum(job.position for job in await client.jobs(created)) < 10:  # noqa: ASYNC110 - others' doing
                 await asyncio.sleep(0.05)
         for node in ("g2", "g3"):
@@ -117,7 +117,7 @@ async def test_two_of_four_agents_die_and_one_comes_back(tmp_path: Path, monkeyp
         await waits(client, "it waits for partition train/1 of data set numbers: nodes g2 and g3 are away")
         await processes.running["g2"].stop(5)
         await processes.start_agent("g2")
-        ended = await client.wait(created.id, timeout=120)
+        ended = await client.wait(created.id, timeout=150)
         jobs = await client.jobs(created)
         assert (ended.jobs, [job.position for job in jobs]) == ({"COMPLETED": 4}, [EPOCHS * len(NODES)] * 4)
 

@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 
 from hopyard.client.types import ExperimentState, Job
-from tests.e2e.harness import all_trained_alone, cluster, experiment_file
+from tests.e2e.branches import branching_file
+from tests.e2e.harness import all_trained_alone, cluster
 
 
 @pytest.mark.timeout(300)
 async def test_suspended_on_one_agent_and_resumed_on_another_is_bit_identical(tmp_path: Path) -> None:
-    file = experiment_file(
-        tmp_path / "digits",
+    file = branching_file(
+        tmp_path / "code",
+        tmp_path / "log",
         policy={"name": "tests.e2e.policies:Mover", "stretch": 3},
+        space={"optimizer": "adam", "lr": {"loguniform": [1e-3, 1e-1]}, "momentum": 0.9, "batch_size": 32},
+        generator="random",
         stop={"jobs": 2, "max_iterations": 9},
-        metric={"name": "accuracy", "mode": "max"},
     )
     async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (_, client):
         experiment = await client.create(file)
@@ -32,7 +35,7 @@ async def test_suspended_on_one_agent_and_resumed_on_another_is_bit_identical(tm
         jobs = await client.jobs(experiment.id)
         assert [job.attempt for job in jobs] == [3, 3]
         assert sorted(nodes.values()) == [["a", "b", "a"], ["b", "a", "b"]]
-        alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], 9, "DigitsTrainer")
+        alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], 9, "Branching")
         for job, curve in zip(jobs, alone, strict=True):
             statistics = await client.statistics(experiment.id, job.id)
             reports = [s.report for s in statistics]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
 import yaml
 
 from hopyard.client.types import Experiment, ExperimentState
@@ -13,7 +12,6 @@ from tests.e2e.harness import cluster
 from tests.e2e.test_gangs import PATIENCE, gang_file, hopyard
 
 
-@pytest.mark.timeout(180)
 async def test_jobs_that_need_a_gpu_wait_for_one_and_say_so_beside_others_that_train(tmp_path: Path) -> None:
     file = gang_file(tmp_path / "gpu", size=1, length=3)
     spec = yaml.safe_load(file.read_text()) | {"resources": {"per_job": {"gpus": 1}}}

@@ -21,6 +21,7 @@ from tests.e2e import kills
 from tests.e2e.harness import softmax_file
 from tests.e2e.test_predictions import kill, until
 from tests.e2e.up import IS_UP, Up
+from tests.ports import free_port
 
 JOBS, LENGTH, BOUNDARY, KILLS = 8, 12, 2, 3
 
@@ -59,7 +60,7 @@ def shown(server: str, experiment: Experiment, kind: str) -> dict[str, list[obje
     """What a plot of the experiment shows."""
     arguments = ["plot", experiment.id, "--server", server, "--kind", kind, "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "hopyard.cli.main", *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "hopyard.cli.main", *arguments], capture_output=True, text=True, timeout=150, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, list[object]] = json.loads(done.stdout)["shows"]
@@ -81,7 +82,7 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
     def computed() -> list[dict[str, float]]:
         return [json.loads(line) for line in log.read_text().splitlines()]
 
-    up = Up(tmp_path / "data", port=(port := kills.free_port()), SOFTMAX_PACE="0.1")
+    up = Up(tmp_path / "data", port=(port := free_port()), SOFTMAX_PACE="0.1")
     server = f"127.0.0.1:{port}"
     try:
         up.wait_for(IS_UP, 120)

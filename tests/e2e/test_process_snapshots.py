@@ -98,7 +98,7 @@ async def test_programs_that_save_nothing_train_the_same_however_often_they_are_
     async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (_, client):
         homes = [(tmp_path / "data" / node / "agent.id").read_text().strip() for node in ("a", "b")]
         namespaces = await trained(client, tmp_path, kind, schedule, homes)
-        async with asyncio.timeout(60):  # What has just ended is awaited a moment later.
+        async with asyncio.timeout(150):  # What has just ended is awaited a moment later.
             while left(homes, namespaces):  # noqa: ASYNC110 (nobody tells of it)
                 await asyncio.sleep(0.05)
     assert not [name for name in os.listdir("/dev/shm") if any(home in name for home in homes)]

@@ -37,7 +37,6 @@ def recipe() -> ModuleType:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_agents_are_recorded(tmp_path: Path) -> None:
     for package, extra in (("torch", "torch"), ("Box2D", "lunarlander")):
         pytest.importorskip(package, reason=f"{package} is not installed: pip install 'hopyard[{extra}]'")

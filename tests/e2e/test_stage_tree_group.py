@@ -44,7 +44,7 @@ async def test_two_searches_at_once_train_nothing_twice_and_each_has_the_results
 ) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
     terms: dict[str, Any] = {"share": "both", "snapshot": {"every": 100}}
-    file = branching_file(tmp_path / "e", log, pace=0.15, space=FIRST, **terms)
+    file = branching_file(tmp_path / "e", log, pace=0.15, light=True, space=FIRST, **terms)
     other = file.with_name("second.yaml")
     other.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "space": SECOND}))
     with cluster(data) as (up, server), Client(server=server, patience=90) as client:
@@ -52,7 +52,7 @@ async def test_two_searches_at_once_train_nothing_twice_and_each_has_the_results
         assert both[1].group == both[0].id
         when_trained(log, UNIQUE // 2)
         kill_scheduler(up, log)
-        both = [client.wait(one.id, timeout=120, until={*ENDED, ExperimentState.PAUSED}) for one in both]
+        both = [client.wait(one.id, timeout=150, until={*ENDED, ExperimentState.PAUSED}) for one in both]
         assert [one.state for one in both] == [ExperimentState.COMPLETED] * 2, [one.reason for one in both]
         jobs = [client.jobs(one.id) for one in both]
         curves = {job: curve for one in both for job, curve in whole_curves(client, one).items()}

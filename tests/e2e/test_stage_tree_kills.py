@@ -24,6 +24,7 @@ from tests.e2e import kills
 from tests.e2e.branches import LENGTH, States, Trained, branching_file, trained, whole_curves
 from tests.e2e.harness import all_trained_alone
 from tests.e2e.up import IS_UP, Up
+from tests.ports import free_port
 
 SPACE = {
     "optimizer": "adam",
@@ -113,7 +114,7 @@ def unsaved(run: Trained, events: Sequence[Event], *, stored: bool) -> list[int]
 @contextmanager
 def cluster(data: Path) -> Iterator[tuple[Up, str]]:
     """A cluster of two nodes with a machine each, and its scheduler's address in all its lives."""
-    up = Up(data, port=(port := kills.free_port()), slots=1)
+    up = Up(data, port=(port := free_port()), slots=1)
     try:
         up.wait_for(IS_UP, 120)
         yield up, f"127.0.0.1:{port}"
@@ -133,7 +134,7 @@ async def test_only_what_a_killed_run_had_not_saved_is_trained_again(
     tmp_path: Path, victims: Sequence[tuple[int, Kill]], exact: bool
 ) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
-    file = branching_file(tmp_path / "e", log, pace=0.06, space=SPACE)
+    file = branching_file(tmp_path / "e", log, pace=0.06, light=True, space=SPACE)
     lost: list[Trained] = []
     with cluster(data) as (up, server), Client(server=server, patience=90) as client:
         experiment = client.create(file)
@@ -182,8 +183,12 @@ async def test_requests_that_arrive_while_processes_are_killed_train_nothing_twi
     """What had been passed before anybody asked for it is counted apart, and is less than what lies between two snapshots."""
     data, log = tmp_path / "data", tmp_path / "log"
     policy = {"name": "stage_tree", "save_every": SAVE_EVERY}
-    terms = {"generator": {"name": "random", "seed": 3}, "stop": {"jobs": 3, "max_iterations": LENGTH, "idle": "10s"}}
-    file = branching_file(tmp_path / "e", log, pace=0.06, space=DRAWN, policy=policy, snapshot={"every": 100}, **terms)
+    terms: dict[str, Any] = {
+        "generator": {"name": "random", "seed": 3},
+        "stop": {"jobs": 3, "max_iterations": LENGTH, "idle": "10s"},
+    }
+    terms |= {"space": DRAWN, "policy": policy, "snapshot": {"every": 100}}
+    file = branching_file(tmp_path / "e", log, pace=0.06, light=True, **terms)
     with cluster(data) as (up, server), Client(server=server, patience=90) as client:
         experiment = client.create(file)
         when_trained(log, 13)

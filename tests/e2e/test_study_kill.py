@@ -7,22 +7,19 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from hopyard.client import AsyncClient
 from hopyard.study import AsyncStudy
-from tests.e2e import kills
 from tests.e2e.up import IS_UP, Up
 from tests.integration.scheduler.conftest import TRAINER
+from tests.ports import free_port
 
 PACE, LENGTH = 0.05, 20
 
 
-@pytest.mark.timeout(180)
 async def test_evaluations_are_answered_over_a_kill_of_the_scheduler(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text(TRAINER)
-    up = Up(tmp_path / "data", port=(port := kills.free_port()))
+    up = Up(tmp_path / "data", port=(port := free_port()))
     try:
         await asyncio.to_thread(up.wait_for, IS_UP)
         async with AsyncClient(f"127.0.0.1:{port}", patience=90) as client:
@@ -49,7 +46,7 @@ async def test_evaluations_are_answered_over_a_kill_of_the_scheduler(tmp_path: P
                 assert len(await client.statistics(study.experiment)) == 3 * LENGTH + 2
                 await asyncio.sleep(2.5)  # Longer than its idle time: it is kept open.
                 assert (await study.eval({"x": 0.25, "pace": PACE}, 3)).value == 0.75
-            assert (await client.wait(name, timeout=20)).reason == "closed by its client"
+            assert (await client.wait(name, timeout=150)).reason == "closed by its client"
     finally:
         await asyncio.to_thread(up.stop)
     assert up.restarted == {"scheduler"}

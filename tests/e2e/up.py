@@ -82,7 +82,7 @@ class Up:
         self._ended()
 
     def _ended(self) -> int:
-        code = self.process.wait(60)
+        code = self.process.wait(150)
         self._reader.join(30)
         assert self.process.stderr is not None
         self.process.stderr.close()

@@ -190,7 +190,7 @@ class MopPbt(Tuned):
 )
 def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, name, policy)
-    outcomes = [run(name, seed) for seed in range(20)]
+    outcomes = [run(name, seed) for seed in range(10)]
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
 
 
@@ -226,7 +226,7 @@ def test_models_on_gangs_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.timeout(120)
 def test_experiments_that_their_policies_end_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, "ends", Ends)
-    outcomes = [run("ends", seed) for seed in range(20)]
+    outcomes = [run("ends", seed) for seed in range(10)]
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
 
 

@@ -7,7 +7,7 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.probes import PROBES
 from tests.simulation.schedule import run
 
-SCHEDULES = 60
+SCHEDULES = 20
 
 
 @pytest.mark.slow

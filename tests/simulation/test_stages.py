@@ -151,31 +151,31 @@ def by_group(counts: Mapping[tuple[str, str, int], int]) -> Counter[State]:
 @pytest.mark.timeout(240)
 def test_only_what_a_killed_runner_had_not_saved_or_what_was_passed_unknown_is_trained_again() -> None:
     lost = again = requests = crashes = 0
-    for seed in range(25):
+    for seed in range(10):
         schedule = Counting(seed)
         outcome = schedule.run()
         assert outcome.error == "", outcome.seed
         one, other = schedule.check()
         lost, again, requests = lost + one, again + other, requests + schedule.requests
         crashes += outcome.faults["scheduler crash"]
-    assert lost > 5
-    assert again > 5
-    assert requests > 100
-    assert crashes > 10
+    assert lost > 2
+    assert again > 2
+    assert requests > 40
+    assert crashes > 4
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_experiments_together_train_no_state_twice_either_also_when_one_of_them_is_stopped() -> None:
     joined = stopped = lost = crashes = 0
-    for seed in range(16):
+    for seed in range(8):
         schedule = Counting(seed, together=True)
         outcome = schedule.run()
         assert outcome.error == "", outcome.seed
         lost += schedule.check()[0]
         joined, stopped = joined + outcome.faults["joined a group"], stopped + schedule.stopped
         crashes += outcome.faults["scheduler crash"]
-    assert joined > 10
-    assert stopped > 5
-    assert lost > 2
-    assert crashes > 5
+    assert joined > 5
+    assert stopped > 2
+    assert lost > 0
+    assert crashes > 2

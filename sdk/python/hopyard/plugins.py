@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
@@ -39,9 +41,30 @@ class PluginError(InvalidInput):
     """A plugin that cannot be had; the message says what was asked for, what is wrong and what there is."""
 
 
+def entries(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of a group, of all installed distributions.
+
+    They are read again when one came or went: reading takes milliseconds, and policies ask for their parts whenever they are made.
+    """
+    return _entries(group, tuple((folder, _changed(folder)) for folder in sys.path))
+
+
+@lru_cache(maxsize=64)
+def _entries(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=group))
+
+
+def _changed(folder: str) -> int:
+    """When something was put into a folder of the search path or taken out; 0: there is none."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
+
+
 def plugin_names(group: str) -> list[str]:
     """The names that installed distributions list in `group`, sorted, each once."""
-    return sorted({entry.name for entry in entry_points(group=group)})
+    return sorted({entry.name for entry in entries(group)})
 
 
 def load_plugin(group: str, name: str, base: type | None = None) -> object:
@@ -104,7 +127,7 @@ def wrong_parameters(given: Iterable[str], takes: Sequence[str]) -> str:
 
 
 def _find(group: str, name: str) -> object:
-    found = {entry.value: entry for entry in entry_points(group=group, name=name)}
+    found = {entry.value: entry for entry in entries(group) if entry.name == name}
     if not found:
         names = plugin_names(group)
         near = difflib.get_close_matches(name, names, n=1)

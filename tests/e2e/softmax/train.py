@@ -21,6 +21,9 @@ Array = NDArray[np.float64]
 PACE = float(os.environ.get("SOFTMAX_PACE", "0"))
 """Seconds that an iteration lasts longer than its computation; no part of the configuration, so it changes no result."""
 
+ENOUGH = os.environ.get("SOFTMAX_ENOUGH", "")
+"""A file: when it is there, the pace is over."""
+
 
 @cache
 def digits() -> tuple[Array, NDArray[np.int64]]:
@@ -42,7 +45,8 @@ class Softmax(Trainer):
         self.lr, self.momentum = hyperparameters["lr"], hyperparameters["momentum"]
 
     def train(self) -> Mapping[str, float]:
-        time.sleep(PACE)
+        if not (ENOUGH and os.path.exists(ENOUGH)):
+            time.sleep(PACE)
         images, labels = digits()
         held_out = np.arange(len(labels)) % 5 == 0
         x, y = images[~held_out], labels[~held_out]

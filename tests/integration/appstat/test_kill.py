@@ -101,7 +101,7 @@ async def test_every_acknowledged_record_survives_kill_9(tmp_path: Path) -> None
                 answer = await stub.QueryStatistics(pb.QueryStatisticsRequest(experiment=stream, page_size=10_000))
                 assert [row.report.position for row in answer.statistics] == list(range(1, len(records) + 1))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=150) == 0
     assert not address_file(tmp_path, "appstat").exists()
     assert not (tmp_path / "appstat.sqlite-wal").exists()
 
@@ -109,7 +109,7 @@ async def test_every_acknowledged_record_survives_kill_9(tmp_path: Path) -> None
 def test_wrong_use_is_said_in_one_line(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "hopyard_appstat", "--data", str(tmp_path), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
 
     exposed = run("--host", "0.0.0.0")
     assert exposed.returncode == 1

@@ -24,7 +24,7 @@ async def test_an_experiment_from_its_file_to_its_best_state(
     assert created.spec["stop"]["jobs"] == 3
     assert created.bundle in fake.blobs
 
-    ended = await client.wait(created, timeout=20)
+    ended = await client.wait(created, timeout=150)
     assert ended.state is ExperimentState.COMPLETED
     best = await client.best(ended)
     assert best is not None
@@ -44,7 +44,7 @@ async def test_an_experiment_from_its_file_to_its_best_state(
 async def test_a_snapshot_that_is_not_the_best_says_so(
     fake: FakeCluster, client: AsyncClient, experiment_file: Path, tmp_path: Path
 ) -> None:
-    ended = await client.wait(await client.create(experiment_file), timeout=20)
+    ended = await client.wait(await client.create(experiment_file), timeout=150)
     at_best = await client.download(ended, to=tmp_path / "best")
     assert (at_best.metric, at_best.value, at_best.best_missing) == ("accuracy", at_best.best_value, False)
     job = fake.search(ended.id).jobs["3"]
@@ -101,7 +101,7 @@ async def test_a_wrong_file_is_told_before_anything_is_sent(fake: FakeCluster, c
 
 
 async def test_jobs_by_state(client: AsyncClient, experiment_file: Path) -> None:
-    ended = await client.wait(await client.create(experiment_file), timeout=20)
+    ended = await client.wait(await client.create(experiment_file), timeout=150)
     assert [job.id for job in await client.jobs(ended, JobState.COMPLETED)] == ["1", "2", "3"]
     assert await client.jobs(ended, JobState.RUNNING) == []
 
@@ -114,7 +114,7 @@ async def test_nodes_and_cluster(fake: FakeCluster, client: AsyncClient) -> None
 
 @pytest.mark.parametrize("follow", [False, True])
 async def test_logs(client: AsyncClient, experiment_file: Path, follow: bool) -> None:
-    ended = await client.wait(await client.create(experiment_file), timeout=20)
+    ended = await client.wait(await client.create(experiment_file), timeout=150)
     chunks = [chunk async for chunk in client.logs(ended, "2", follow=follow)]
     assert b"".join(chunk.data for chunk in chunks) == b"job 2 line 0\njob 2 line 1\njob 2 line 2\n"
     assert {chunk.node for chunk in chunks} == {"local"}
@@ -131,7 +131,7 @@ async def test_what_is_not_there(client: AsyncClient, experiment_file: Path) -> 
 async def test_a_damaged_snapshot_is_not_unpacked(
     fake: FakeCluster, client: AsyncClient, experiment_file: Path, tmp_path: Path
 ) -> None:
-    ended = await client.wait(await client.create(experiment_file), timeout=20)
+    ended = await client.wait(await client.create(experiment_file), timeout=150)
     best = await client.best(ended)
     assert best is not None
     fake.blobs[best.snapshots[0].sha256] += b"!"
@@ -150,7 +150,7 @@ async def test_a_cluster_that_is_away_for_a_moment_is_waited_for(experiment_file
         await second.start()
         try:
             created = await client.create(experiment_file)
-            assert (await client.wait(created, timeout=20)).state is ExperimentState.COMPLETED
+            assert (await client.wait(created, timeout=150)).state is ExperimentState.COMPLETED
         finally:
             await second.stop()
 

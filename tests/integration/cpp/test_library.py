@@ -121,7 +121,7 @@ def controls(probe: Path) -> Iterator[subprocess.Popen[str]]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(60)
+            process.wait(150)
 
 
 def test_a_run_does_at_every_boundary_what_it_does_in_python(cpp: Programs) -> None:

@@ -38,7 +38,7 @@ def ran(folder: Path, *command: str, step: float = 0.5) -> list[str]:
     """The lines that a program prints without a cluster."""
     variables = {"HOPYARD_HYPERPARAMETERS": json.dumps({"step": step}), "HOPYARD_SEED": "3"}
     done = subprocess.run(
-        command, cwd=folder, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=60
+        command, cwd=folder, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=150
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

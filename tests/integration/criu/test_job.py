@@ -25,8 +25,6 @@ from hopyard.criu.tool import look
 from tests.conftest import require_criu
 from tests.unit.criu.test_gpu import Recorder
 
-pytestmark = pytest.mark.timeout(90)
-
 COUNT = """
 import sys, time
 for i in range(100000):

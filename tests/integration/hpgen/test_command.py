@@ -26,7 +26,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signa
         try:
             asyncio.run(call(address(tmp_path, process)))
             process.send_signal(number)
-            _, log = process.communicate(timeout=30)
+            _, log = process.communicate(timeout=150)
         finally:
             process.kill()
     assert process.returncode == code, log
@@ -43,7 +43,7 @@ async def call(address: str) -> None:
 
 def test_wrong_use_is_refused(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", RUN, "--host", "0.0.0.0", "--port", "0"]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 1
     assert "refusing to listen on 0.0.0.0" in done.stderr
     assert "Traceback" not in done.stderr

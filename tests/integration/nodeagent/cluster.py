@@ -112,7 +112,7 @@ def alive(pid: int) -> bool:
 
 async def gone(pid: int) -> None:
     """Wait until a process is gone."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(150):
         while alive(pid):  # noqa: ASYNC110 (nobody tells us: it is no child of this process)
             await asyncio.sleep(0.02)
 

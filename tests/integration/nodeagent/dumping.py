@@ -99,14 +99,14 @@ def left(cluster: Cluster) -> list[str]:
 
 async def nothing_left(cluster: Cluster) -> None:
     """Wait until nothing is left; what ends a run does not wait for the last of it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(150):
         while left(cluster):  # noqa: ASYNC110 (nobody tells of it)
             await asyncio.sleep(0.05)
 
 
 async def comes(condition: Callable[[], bool]) -> None:
     """Wait for something on the disk or in memory."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(150):
         while not condition():  # noqa: ASYNC110 (nobody tells of it)
             await asyncio.sleep(0.02)
 

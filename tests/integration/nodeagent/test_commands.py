@@ -218,7 +218,7 @@ async def test_metrics_are_read_from_output_and_the_program_stops_while_it_waits
     begin(cluster, KEY, {"p.py": endless}, "python", "p.py", metrics={"acc": "acc=([0-9]+)"})
     await scheduler.reported(KEY, 1)
     log = cluster.folder / "a" / "logs" / "jobs" / "e1" / "j1.log"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(150):
         while _states(cluster) != {"T"}:  # noqa: ASYNC110 (nobody tells of a stop)
             await asyncio.sleep(0.02)
     printed = log.read_text()
@@ -315,7 +315,7 @@ async def test_a_log_program_never_outlives_its_run(cluster: Cluster, how: str) 
     else:
         os.kill(process.pid, signal.SIGKILL)
         await process.wait()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(150):
         while _states(cluster):  # noqa: ASYNC110 (nobody tells of their end)
             await asyncio.sleep(0.02)
     if how == "kill":
@@ -327,7 +327,7 @@ async def test_a_script_that_has_not_attached_is_ended_by_the_next_agent(cluster
     process = await start_agent(cluster)
     code = "import time\ntime.sleep(600)\n"
     begin(cluster, KEY, {"p.py": code}, "python", "p.py", allowed=9)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(150):
         while not _states(cluster):  # noqa: ASYNC110 (it says nothing)
             await asyncio.sleep(0.02)
     process.kill()

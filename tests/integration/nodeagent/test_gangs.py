@@ -21,8 +21,6 @@ from tests.integration.nodeagent.cluster import Cluster, gone
 KEY = RunKey("e1", "j1", 1, 0)
 SECONDS = 60.0
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def ranks(key: RunKey, count: int = 2) -> list[RunKey]:
     """The keys of all ranks."""

@@ -12,7 +12,7 @@ from hopyard_nodeagent.keys import RunKey
 from tests.integration.nodeagent.cluster import Cluster
 from tests.integration.nodeagent.dumping import SCRIPT, begin, begun, curve, nothing_left, suspended
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("criu")]
+pytestmark = pytest.mark.usefixtures("criu")
 
 
 PRINTS = r"""

@@ -6,16 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hopyard import snapshotfile
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
 from tests.integration.nodeagent.cluster import Cluster
 from tests.integration.nodeagent.test_commands import begin
-
-pytestmark = pytest.mark.timeout(120)
 
 CLIENT = Path(__file__).parents[1] / "application" / "small_client.py"
 KEY = RunKey("e1", "j1", 1, 0)

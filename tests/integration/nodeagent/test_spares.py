@@ -11,8 +11,6 @@ from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
 from tests.integration.nodeagent.cluster import Cluster, gone
 
-pytestmark = pytest.mark.timeout(90)
-
 FIRST, SECOND, OTHER = RunKey("e1", "j1", 1, 0), RunKey("e2", "j1", 1, 0), RunKey("e3", "j1", 1, 0)
 
 

@@ -47,7 +47,7 @@ def serving(*arguments: str, where: Path = ROOT) -> Iterator[subprocess.Popen[by
         yield process
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(150)
 
 
 class Post:

@@ -34,7 +34,7 @@ async def test_the_example_does_what_it_says(
     submitting = await node("submit", str(file))
     assert submitting.stdout is not None
     name = (await submitting.stdout.readline()).decode().removeprefix("created ").strip()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while not any(job.position for job in await client.jobs(name)):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     acting = await node("terminate", name, "4")

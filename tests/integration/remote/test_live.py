@@ -48,13 +48,13 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Restartable]:
 
 
 async def ended(client: AsyncClient, name: str) -> Experiment:
-    found = await client.wait(name, timeout=120)
+    found = await client.wait(name, timeout=150)
     assert found.state is ExperimentState.COMPLETED, found.reason
     return found
 
 
 async def reported(client: AsyncClient, name: str, reports: int) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(150):
         while len(await client.statistics(name)) < reports:  # noqa: ASYNC110 - other processes
             await asyncio.sleep(0.05)
 
@@ -82,7 +82,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
         capfd.readouterr()
         replaying = asyncio.create_task(replay(first.id, None, cluster.address, None, False))
         said = ""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             while not re.search(r"--server \S+\s", said):
                 await asyncio.sleep(0.05)
                 said += capfd.readouterr().err
@@ -119,7 +119,7 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
         await ended(client, created.id)
         assert await replay(created.id, None, cluster.address, None, False)
         # What was started is not there any more.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(150):
             while source._process is not None:  # noqa: ASYNC110 - it ends beside
                 await asyncio.sleep(0.05)
 
@@ -136,7 +136,7 @@ async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
             process.kill()
             other = await client.create(experiment(tmp_path / "b", jobs=3))
             await ended(client, other.id)
-            paused = await client.wait(dies.id, 90, until={ExperimentState.PAUSED})
+            paused = await client.wait(dies.id, 150, until={ExperimentState.PAUSED})
         assert "no process serves remote:far" in paused.reason
         assert f"--name far --server {cluster.address}" in paused.reason
         assert f"then: hopyard resume {dies.id}" in paused.reason
@@ -149,7 +149,7 @@ async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
         ):
             await client.create(experiment(tmp_path / "c", more=REMOTE))
         with serving("bandit", "--name", "far", "--server", cluster.address):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(150):
                 assert cluster.scheduler is not None
                 while not cluster.scheduler._desk._waiting:  # noqa: ASYNC110 - another process
                     await asyncio.sleep(0.05)

@@ -28,7 +28,7 @@ def test_the_same_journal_comes_of_it(node_policy: Path, mode: str, monkeypatch:
         found, again = searched(trained, "bandit", monkeypatch, lambda _, e: Far(post, source, BANDIT, e), **TERMS)
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(150)
         post.close()
     assert again == journal
     assert found == wanted

@@ -60,7 +60,7 @@ class Cluster:
             )
             agent = self.agents[node] = NodeAgent(settings)
             await agent.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(150):
             while not set(nodes) <= {one.id for one in await self.client.nodes() if one.state is NodeState.UP}:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
@@ -72,7 +72,7 @@ class Cluster:
         """Waits until a data set's replicas stand so: states by "partition@node"."""
         states: dict[str, ReplicaState] = {}
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(150):
                 while not holds(states := standing(await self.client.data_set(name))):  # noqa: ASYNC110 - nobody tells a client
                     await asyncio.sleep(0.02)
         except TimeoutError as error:

@@ -86,7 +86,7 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def _joined(scheduler: str) -> None:
-    async with channel(scheduler) as opened, asyncio.timeout(20):
+    async with channel(scheduler) as opened, asyncio.timeout(150):
         stub: resource_manager_pb2_grpc.ResourceManagerServiceAsyncStub
         stub = resource_manager_pb2_grpc.ResourceManagerServiceStub(opened)
         while not (await stub.ListNodes(resource_manager_pb2.ListNodesRequest())).nodes:  # noqa: ASYNC110 - another process

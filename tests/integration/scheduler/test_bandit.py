@@ -18,7 +18,7 @@ async def test_what_falls_behind_ends_at_a_boundary(
     client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     created = await client.create(experiment(tmp_path / "e", jobs=8, length=7, more=BANDIT))
-    ended = await client.wait(created.id, timeout=50)
+    ended = await client.wait(created.id, timeout=150)
     assert ended.state is ExperimentState.COMPLETED
     jobs = await client.jobs(created.id)
     best = max(job.best_value or 0.0 for job in jobs)

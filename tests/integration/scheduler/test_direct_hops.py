@@ -92,7 +92,6 @@ async def started(client: AsyncClient, folder: Path, *, jobs: int, units: int, p
     return await client.create(spec, code)
 
 
-@pytest.mark.timeout(180)
 async def test_models_hop_directly_and_are_evaluated_by_parts(
     nodes: Nodes, client: AsyncClient, tmp_path: Path
 ) -> None:
@@ -129,7 +128,6 @@ async def test_models_hop_directly_and_are_evaluated_by_parts(
     assert await replay(created.id, None, nodes.scheduler, None, False)
 
 
-@pytest.mark.timeout(180)
 async def test_a_node_that_dies_costs_each_model_its_last_unit_at_most(
     nodes: Nodes, client: AsyncClient, tmp_path: Path
 ) -> None:
@@ -138,13 +136,13 @@ async def test_a_node_that_dies_costs_each_model_its_last_unit_at_most(
         await asyncio.sleep(0.05)
     before = {job.id: job.position for job in await client.jobs(created)}
     await nodes.stop("b")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while any(node.id == "b" and node.state.value == "UP" for node in await client.nodes()):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     for job in await client.jobs(created):
         assert job.position >= before[job.id] - 1
     (tmp_path / "b").rename(tmp_path / "lost")
     await nodes.start("b")
-    ended = await client.wait(created.id, timeout=120)
+    ended = await client.wait(created.id, timeout=150)
     assert [(job.state, job.position) for job in await client.jobs(created)] == [(JobState.COMPLETED, 5)] * 2
     assert ended.hops.fetched == 0

@@ -24,11 +24,14 @@ __all__ = ["pieces"]
 
 TRAINER = '''
 import json, time
+from pathlib import Path
 from hopyard.trainer import Trainer
+
+GATE = Path({gate!r})
 
 
 class Counter(Trainer):
-    """Counts, and reports from which position its process went on."""
+    """Counts, slowly until its gate is opened, and reports from which position its process went on."""
 
     def setup(self, hp, changed):
         self.x = hp["x"]
@@ -39,8 +42,11 @@ class Counter(Trainer):
 
     def train(self):
         time.sleep(self.pace)
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end and not GATE.exists():
+            time.sleep(0.02)
         self.count += 1
-        return {"accuracy": self.x, "count": float(self.count), "since": float(self.since)}
+        return {{"accuracy": self.x, "count": float(self.count), "since": float(self.since)}}
 
     def save(self, folder):
         (folder / "state.json").write_text(json.dumps(self.count))
@@ -81,16 +87,21 @@ def grace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def file(folder: Path, weight: float, policy: str = "{name: default}", **terms: float) -> Path:
-    """An experiment's file."""
+    """An experiment's file; its jobs take a second for each iteration until `let_go`, however long others take to be there."""
     more = f"weight: {weight}\npolicy: {policy}"
     made = experiment(folder, more=more, **terms)  # type: ignore[arg-type]
-    (folder / "train.py").write_text(TRAINER)
+    (folder / "train.py").write_text(TRAINER.format(gate=str(folder / "gate")))
     return made
+
+
+def let_go(file: Path) -> None:
+    """What must be seen while an experiment trains has been seen."""
+    (file.parent / "gate").touch()
 
 
 async def until(client: AsyncClient, found: Experiment, holds: Callable[[Experiment, list[Job]], bool]) -> list[Job]:
     """Waits until an experiment and its jobs are as wanted; answers the jobs."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while True:
             present, jobs = await client.get(found.id), list(await client.jobs(found.id))
             if holds(present, jobs):
@@ -141,9 +152,11 @@ async def stretches(client: AsyncClient, found: Experiment) -> Mapping[str, list
 async def test_weights_1_and_3_share_four_machines_1_to_3_and_back(
     client: AsyncClient, tmp_path: Path, policy: str
 ) -> None:
-    light = await client.create(file(tmp_path / "light", 1, policy, jobs=5, length=60, pace=0.1))
+    light_file = file(tmp_path / "light", 1, policy, jobs=5, length=60, pace=0.01)
+    light = await client.create(light_file)
     await until(client, light, running(4))
-    heavy = await client.create(file(tmp_path / "heavy", 3, policy, jobs=3, length=25, pace=0.1))
+    heavy_file = file(tmp_path / "heavy", 3, policy, jobs=3, length=50, pace=0.01)
+    heavy = await client.create(heavy_file)
     jobs = await until(client, light, running(1))
     suspended = [job for job in jobs if job.state is JobState.SUSPENDED]
     assert len(suspended) == 3
@@ -152,46 +165,52 @@ async def test_weights_1_and_3_share_four_machines_1_to_3_and_back(
         assert job.reason.startswith(f"{waits} {heavy.id} (weight 3: 3)"), job.reason
     await until(client, heavy, running(3))
     assert running(1)(await client.get(light.id), list(await client.jobs(light.id)))
-    assert (await client.wait(heavy.id, timeout=90)).state is ExperimentState.COMPLETED
+    let_go(heavy_file)
+    assert (await client.wait(heavy.id, timeout=150)).state is ExperimentState.COMPLETED
     assert [len(runs) for runs in (await stretches(client, heavy)).values()] == [1, 1, 1]
     await until(client, light, running(4))
-    ended = await client.wait(light.id, timeout=120)
+    let_go(light_file)
+    ended = await client.wait(light.id, timeout=150)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
     runs = await stretches(client, light)
     assert sorted(map(len, runs.values())) == [1, 1, 2, 2, 2]
     assert sorted(runs) == ["1", "2", "3", "4", "5"]
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("grace")
 @pytest.mark.parametrize("grace", [0.5], indirect=True)
 async def test_a_run_that_may_not_be_preempted_trains_to_its_until_whatever_the_deadline(
     client: AsyncClient, tmp_path: Path
 ) -> None:
     units = "{name: 'tests.integration.scheduler.policies:Units', unit: 15}"
-    light = await client.create(file(tmp_path / "light", 1, units, jobs=4, length=45, pace=0.1))
+    light_file = file(tmp_path / "light", 1, units, jobs=4, length=45, pace=0.05)
+    light = await client.create(light_file)
     await until(client, light, running(4))
-    heavy = await client.create(file(tmp_path / "heavy", 3, jobs=3, length=5, pace=0.1))
+    heavy_file = file(tmp_path / "heavy", 3, jobs=3, length=50, pace=0.01)
+    heavy = await client.create(heavy_file)
+    let_go(light_file)
     await until(client, light, running(1))
+    let_go(heavy_file)
     for found in (heavy, light):
-        assert (await client.wait(found.id, timeout=90)).state is ExperimentState.COMPLETED
+        assert (await client.wait(found.id, timeout=150)).state is ExperimentState.COMPLETED
     for runs in (await stretches(client, light)).values():
         assert runs == [(1, 15), (16, 30), (31, 45)]
 
 
-@pytest.mark.timeout(180)
 async def test_who_can_use_one_machine_leaves_the_others_whatever_its_weight(
     client: AsyncClient, tmp_path: Path
 ) -> None:
     single = "{name: 'tests.integration.scheduler.policies:Single'}"
-    heavy = await client.create(file(tmp_path / "heavy", 100, single, jobs=4, length=30, pace=0.05))
-    light = await client.create(file(tmp_path / "light", 1, jobs=4, length=40, pace=0.05))
+    files = file(tmp_path / "heavy", 100, single, jobs=4, length=30), file(tmp_path / "light", 1, jobs=4, length=40)
+    heavy, light = [await client.create(each) for each in files]
     await until(client, light, running(3))
     jobs = await until(client, heavy, running(1))
     waiting = [job for job in jobs if job.state is JobState.PENDING]
     assert waiting
     for job in waiting:
         assert job.reason == "waits for a machine: 1 of 1 in its share are busy: the policy can use no more than 1 now"
+    for each in files:
+        let_go(each)
     for found in (heavy, light):
-        assert (await client.wait(found.id, timeout=90)).state is ExperimentState.COMPLETED
+        assert (await client.wait(found.id, timeout=150)).state is ExperimentState.COMPLETED
         await stretches(client, found)

@@ -27,8 +27,6 @@ from hopyard_scheduler import garbage
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.conftest import experiment
 
-pytestmark = pytest.mark.timeout(180)
-
 
 class Pieces:
     """Services, an agent with one machine, and AppStat's stub."""
@@ -92,7 +90,7 @@ async def client(pieces: Pieces) -> AsyncIterator[AsyncClient]:
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while True:
             found = holds()
             if found if isinstance(found, bool) else await found:
@@ -186,7 +184,7 @@ async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
     await client.collect_garbage(older_than=0)
     assert held <= set(pieces.stored())
     await client.resume(created.id)
-    ended = await client.wait(created.id, timeout=120)
+    ended = await client.wait(created.id, timeout=150)
     assert ended.state is ExperimentState.COMPLETED
     for job in await client.jobs(created.id):
         positions = [s.report.position for s in await client.statistics(created.id, job.id)]
@@ -199,7 +197,7 @@ async def test_what_a_finished_experiment_has_stays_when_no_scheduler_remembers_
 ) -> None:
     await pieces.start_agent()
     created = await client.create(experiment(tmp_path / "e", jobs=2, length=3))
-    await client.wait(created.id, timeout=60)
+    await client.wait(created.id, timeout=150)
     assert pieces.scheduler is not None
     await pieces.scheduler.stop(1)
     await pieces.start_scheduler()
@@ -221,7 +219,7 @@ async def test_a_finished_experiments_only_copy_outlives_a_restart_of_the_schedu
     monkeypatch.setattr(shipping, "REFUSALS", 1)
     await pieces.start_agent()
     created = await client.create(experiment(tmp_path / "e", jobs=1, length=2))
-    await client.wait(created.id, timeout=60)
+    await client.wait(created.id, timeout=150)
     (snapshot,) = (await client.jobs(created.id))[0].snapshots
     assert not snapshot.stored
     stranger = old(tmp_path / "agent" / "snapshots" / ("ab" * 32), b"nobody's")
@@ -259,7 +257,7 @@ async def test_copies_that_made_room_are_fetched_again_by_the_next_run(
     job = (await client.jobs(created.id))[0]
     assert all(snapshot.stored for snapshot in job.snapshots)
     await client.resume(created.id)
-    assert (await client.wait(created.id, timeout=60)).state is ExperimentState.COMPLETED
+    assert (await client.wait(created.id, timeout=150)).state is ExperimentState.COMPLETED
     job = (await client.jobs(created.id))[0]
     assert (job.attempt, job.failures) == (2, 0)
     positions = [s.report.position for s in await client.statistics(created.id, job.id)]
@@ -272,7 +270,7 @@ async def test_an_experiment_above_its_quota_says_so_and_ends_with_its_result(
     await pieces.start_agent()
     more = "snapshot: {keep_latest: 3, quota: 1B}"
     created = await client.create(experiment(tmp_path / "e", jobs=3, length=6, more=more))
-    ended = await client.wait(created.id, timeout=60)
+    ended = await client.wait(created.id, timeout=150)
     assert ended.state is ExperimentState.COMPLETED
     assert ended.warning.endswith("more than snapshot.quota; all of them are still needed, so none is dropped")
     kept = [(job.id, one.position) for job in await client.jobs(created.id) for one in job.snapshots]

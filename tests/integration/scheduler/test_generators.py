@@ -112,7 +112,7 @@ async def test_tpe_finds_the_minimum_of_a_bowl_though_services_die(tmp_path: Pat
             await scheduler.stop(0)
             scheduler = SchedulerService(appstat=appstat.address, hpgen=hpgen.address, port=int(address.split(":")[1]))
             await scheduler.start()
-            ended = await client.wait(created.id, timeout=90)
+            ended = await client.wait(created.id, timeout=150)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
             proposed = [job.hyperparameters for job in await client.jobs(created.id)]
     finally:

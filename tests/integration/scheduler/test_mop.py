@@ -43,7 +43,6 @@ TRAINER = hopping.trainer(
 """
 
 
-@pytest.mark.timeout(180)
 async def test_each_unit_moves_its_model_once_and_the_store_gets_the_results(tmp_path: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()
@@ -70,7 +69,7 @@ async def test_each_unit_moves_its_model_once_and_the_store_gets_the_results(tmp
             partitions.append(partition(f"train/{number}", **{node: tmp_path / f"{number}.npy"}))
         await cluster.client.register_data("numbers", partitions)
         created = await cluster.client.create(spec, code)
-        ended = await cluster.client.wait(created.id, timeout=120)
+        ended = await cluster.client.wait(created.id, timeout=150)
         units = units_of(await journal(cluster.address, created.id))
     finally:
         await cluster.stop()

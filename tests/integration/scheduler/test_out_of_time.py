@@ -29,17 +29,17 @@ async def test_an_extension_in_time_wakes_the_jobs_that_the_end_of_the_time_stop
         )
     )
     created = await client.create(file)
-    ended = await client.wait(created.id, timeout=90)
+    ended = await client.wait(created.id, timeout=150)
     while not any(job.state is JobState.SUSPENDED and job.position % 4 for job in await client.jobs(ended)):
         await client.extend(ended, seconds=3)  # It had no time to train, or stood at rungs.
-        ended = await client.wait(created.id, timeout=90)
+        ended = await client.wait(created.id, timeout=150)
         assert ended.reason.endswith("s is over")
     stopped = {job.id: job for job in await client.jobs(ended) if job.state is JobState.SUSPENDED and job.position % 4}
     for job in await client.jobs(ended):
         assert job.state is not JobState.TERMINATED or not job.hyperparameters, "but who had no configuration yet"
 
     await client.extend(ended, seconds=600)
-    ended = await client.wait(created.id, timeout=120)
+    ended = await client.wait(created.id, timeout=150)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "the policy has nothing left to do")
     everybody = await client.jobs(ended)
     assert len(everybody) == 8

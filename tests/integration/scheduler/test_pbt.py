@@ -44,7 +44,7 @@ async def test_a_copy_goes_on_from_its_parents_snapshot_bit_for_bit(
         resources={"slots": 2},
     )
     created = await client.create(file)
-    ended = await client.wait(created.id, timeout=100)
+    ended = await client.wait(created.id, timeout=150)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     jobs = {job.id: job for job in await client.jobs(created.id)}
     complete = [job for job in jobs.values() if job.state is JobState.COMPLETED]

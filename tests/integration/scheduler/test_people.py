@@ -25,7 +25,6 @@ def reports(name: str) -> Callable[[Change], bool]:
     return lambda change: isinstance(change, JobReport) and change.job == name
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("policy", ["default", "{name: default, barrier: true, epoch: 5}"])
 async def test_a_paused_job_stays_where_it_is_and_its_experiment_goes_on(
     client: AsyncClient, tmp_path: Path, policy: str
@@ -41,7 +40,7 @@ async def test_a_paused_job_stays_where_it_is_and_its_experiment_goes_on(
     assert (present.state, job.state, job.reason) == (ExperimentState.RUNNING, JobState.HELD, "paused by a person")
     assert 0 < job.position < 30
     assert (await client.resume_job(found, "1")).state in (JobState.SUSPENDED, JobState.STARTING)
-    ended = await client.wait(found, timeout=60)
+    ended = await client.wait(found, timeout=150)
     again = await client.job(found, "1")
     assert (ended.state, again.state, again.position) == (ExperimentState.COMPLETED, JobState.COMPLETED, 30)
     assert again.attempt > job.attempt
@@ -62,7 +61,6 @@ async def trains(client: AsyncClient, found: Experiment, wanted: Collection[str]
             return
 
 
-@pytest.mark.timeout(180)
 async def test_terms_are_set_while_it_runs_and_taken_away_again(
     client: AsyncClient, stubs: Stubs, tmp_path: Path
 ) -> None:
@@ -85,7 +83,7 @@ async def test_terms_are_set_while_it_runs_and_taken_away_again(
     assert (await client.get(found)).metric.target == 1e9
     ended = await client.update(found, target=1e-12)
     assert ended.state in (ExperimentState.ENDING, ExperimentState.COMPLETED)
-    ended = await client.wait(found, timeout=60)
+    ended = await client.wait(found, timeout=150)
     assert ended.state is ExperimentState.COMPLETED
     assert (await client.update(found, clear=["target"])).state is ExperimentState.COMPLETED
 

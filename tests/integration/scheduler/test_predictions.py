@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput
+from hopyard.plugins import entries
 from hopyard.policy.vocabulary import Predict
 from hopyard_scheduler.commands.source import opened
 from hopyard_scheduler.core.events import Answered, Event, PolicyAnswered
@@ -45,10 +45,9 @@ def answered(events: list[Event]) -> list[Answered]:
     return [event for event in events if isinstance(event, Answered) and event.ticket.startswith("policy/")]
 
 
-@pytest.mark.timeout(180)
 async def test_a_policy_gets_predictions(client: AsyncClient, address: str, tmp_path: Path) -> None:
     created = await client.create(file(tmp_path / "e", "Toy", "spread: 0.25", jobs=2, length=6))
-    ended = await client.wait(created.id, timeout=120)
+    ended = await client.wait(created.id, timeout=150)
     assert ended.state is ExperimentState.COMPLETED
     events = await journal(address, created)
     answers = answered(events)
@@ -59,32 +58,29 @@ async def test_a_policy_gets_predictions(client: AsyncClient, address: str, tmp_
     assert all(answer.result["reaches"][-1] == 0.0 for answer in answers)
 
 
-@pytest.mark.timeout(180)
 async def test_a_predictor_that_reads_curves_gets_those_of_the_other_jobs(
     client: AsyncClient, address: str, tmp_path: Path
 ) -> None:
     created = await client.create(file(tmp_path / "e", "Social", jobs=2, length=4))
-    await client.wait(created.id, timeout=120)
+    await client.wait(created.id, timeout=150)
     expected = [answer.result["mean"][-1] for answer in answered(await journal(address, created)) if answer.result]
     assert any(value > 0 for value in expected), expected
 
 
-@pytest.mark.timeout(180)
 async def test_failures_are_told_and_cost_nothing_else(client: AsyncClient, address: str, tmp_path: Path) -> None:
     created = await client.create(file(tmp_path / "e", "Bad", "how: sleep, time_limit: 0.2", jobs=1, length=4))
-    ended = await client.wait(created.id, timeout=120)
+    ended = await client.wait(created.id, timeout=150)
     assert ended.state is ExperimentState.COMPLETED
     answers = answered(await journal(address, created))
     said = "predictor tests.integration.predictors:Bad took longer than 0.2 s over one prediction"
     assert [answer.error for answer in answers] == [said] * 3
 
 
-@pytest.mark.timeout(180)
 async def test_the_end_of_a_job_ends_its_predictions(client: AsyncClient, address: str, tmp_path: Path) -> None:
     created = await client.create(
         file(tmp_path / "e", "Bad", "how: sleep, time_limit: 600", policy="Forecast", jobs=2, length=4)
     )
-    ended = await client.wait(created.id, timeout=120)
+    ended = await client.wait(created.id, timeout=150)
     assert ended.state is ExperimentState.COMPLETED
     events = await journal(address, created)
     assert len(asked(events)) == 6
@@ -109,18 +105,16 @@ async def test_a_predictor_that_cannot_be_had_is_refused(
         await client.create(experiment(tmp_path / "e", more=f"predictor: {predictor}"))
 
 
-@pytest.mark.timeout(180)
 async def test_without_an_installed_default_a_policy_hears_what_there_is(
     client: AsyncClient, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def others(*, group: str, name: str = "") -> Any:
-        found = entry_points(group=group, name=name) if name else entry_points(group=group)
-        return [entry for entry in found if entry.name != "pooled"]
+    def others(group: str) -> list[EntryPoint]:
+        return [entry for entry in entries(group) if entry.name != "pooled"]
 
-    monkeypatch.setattr("hopyard.plugins.entry_points", others)
+    monkeypatch.setattr("hopyard.plugins.entries", others)
     found = experiment(tmp_path / "e", jobs=1, length=2)
     found.write_text(found.read_text() + 'policy: "tests.integration.scheduler.predicting:Patient"\n')
     created = await client.create(found)
-    await client.wait(created.id, timeout=120)
+    await client.wait(created.id, timeout=150)
     (answer,) = answered(await journal(address, created))
     assert "no plugin is called 'pooled'" in answer.error

@@ -43,14 +43,12 @@ async def test_one_that_never_comes_back_is_ended_with_its_children(tmp_path: Pa
     assert [p for p in psutil.Process().children() if "hopyard.predictor.process" in p.cmdline()] == []
 
 
-@pytest.mark.timeout(60)
 async def test_one_that_closes_its_output_and_goes_on_is_ended() -> None:
     with pytest.raises(InvalidInput, match="Mute took longer than 4 s to be made"):
         await probe(f"{MODULE}:Mute", {}, 4)
     assert [p for p in psutil.Process().children() if "hopyard.predictor.process" in p.cmdline()] == []
 
 
-@pytest.mark.timeout(120)
 async def test_an_experiment_with_it_is_refused_and_the_scheduler_goes_on(client: AsyncClient, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="its process ended with exit code 3 while it was made"):
         await client.create(experiment(tmp_path / "e", more=f"predictor: '{MODULE}:Ending'"))

@@ -55,7 +55,7 @@ async def pieces(tmp_path: Path) -> AsyncIterator[Pieces]:
 
 async def _trained_on(agent: NodeAgent) -> None:
     """Until the agent holds reports that nobody has acknowledged: training goes on while the scheduler is away."""
-    async with channel(agent.address) as opened, asyncio.timeout(20):
+    async with channel(agent.address) as opened, asyncio.timeout(150):
         stub: node_agent_pb2_grpc.NodeAgentServiceAsyncStub = node_agent_pb2_grpc.NodeAgentServiceStub(opened)
         status = await stub.GetStatus(node_agent_pb2.GetStatusRequest())
         while status.connected or status.unacknowledged < 10:
@@ -81,7 +81,7 @@ async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_p
             await first.stop(0)
             await _trained_on(agent)
             await pieces.scheduler(port)
-            ended = await client.wait(created.id, timeout=40)
+            ended = await client.wait(created.id, timeout=150)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
             jobs = await client.jobs(created.id)
             assert [job.attempt for job in jobs] == [1, 1, 1]
@@ -154,7 +154,7 @@ async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_whic
                 await pieces.hpgen.stop(0)
                 pieces.hpgen = HpgenService(port=port)
                 await pieces.hpgen.start()
-            ended = await client.wait(created.id, timeout=90)
+            ended = await client.wait(created.id, timeout=150)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
             jobs = await client.jobs(created.id)
             assert len(jobs) == 40

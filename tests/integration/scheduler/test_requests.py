@@ -25,7 +25,6 @@ async def until(client: AsyncClient, name: str, comes: Callable[[dict[str, Job]]
     raise AssertionError("the experiment is over")
 
 
-@pytest.mark.timeout(120)
 async def test_what_is_known_is_answered_at_once_and_the_rest_trained_from_there(
     client: AsyncClient, tmp_path: Path
 ) -> None:
@@ -39,7 +38,7 @@ async def test_what_is_known_is_answered_at_once_and_the_rest_trained_from_there
         client, name, lambda jobs: all(job.state is JobState.COMPLETED for job in jobs.values() if job.id != "1")
     )
     assert [(jobs[job.id].position, jobs[job.id].attempt) for job in (same, other, again)] == [(5, 0), (3, 1), (20, 0)]
-    async with asyncio.timeout(20):  # Statistics are there a little after the state.
+    async with asyncio.timeout(150):  # Statistics are there a little after the state.
         while len(await client.statistics(name, other.id)) < 3:  # noqa: ASYNC110 - another process writes
             await asyncio.sleep(0.02)
     curve = [s.report.metrics["accuracy"] for s in await client.statistics(name, other.id)]
@@ -52,13 +51,12 @@ async def test_what_is_known_is_answered_at_once_and_the_rest_trained_from_there
         await client.request(name, known, 21, request_id="again")
     assert len(await client.jobs(name)) == 4
     await client.stop(name)
-    await client.wait(name, timeout=30)
+    await client.wait(name, timeout=150)
     assert (await client.request(name, known, 20, request_id="again")).id == again.id
     with pytest.raises(Conflict, match=f"experiment {name} is STOPPED"):
         await client.request(name, known, 30)
 
 
-@pytest.mark.timeout(60)
 async def test_what_cannot_be_is_refused_and_nothing_is_asked_for(client: AsyncClient, tmp_path: Path) -> None:
     created = await client.create(experiment(tmp_path / "e", jobs=1, length=300, pace=0.02, more=STAGE_TREE))
     good = {"x": 0.5, "pace": 0.02}
@@ -76,4 +74,4 @@ async def test_what_cannot_be_is_refused_and_nothing_is_asked_for(client: AsyncC
     with pytest.raises(Conflict, match="its policy default serves no requests; a stage_tree does"):
         await client.request(plain.id, good, 3)
     await client.stop(plain.id)
-    assert (await client.wait(plain.id, timeout=30)).state is ExperimentState.STOPPED
+    assert (await client.wait(plain.id, timeout=150)).state is ExperimentState.STOPPED

@@ -41,7 +41,7 @@ def shared(folder: Path, steps: Sequence[tuple[int, int]], policy: str = "stage_
 async def run(client: AsyncClient, file: Path) -> Experiment:
     """An experiment, from its beginning to its end; with the note that it began with."""
     created = await client.create(file)
-    ended = await client.wait(created.id, timeout=60)
+    ended = await client.wait(created.id, timeout=150)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     return replace(ended, note=created.note)
 

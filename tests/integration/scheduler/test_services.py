@@ -19,7 +19,7 @@ from tests.integration.scheduler.conftest import Stubs, experiment
 
 async def test_an_experiment_from_end_to_end(client: AsyncClient, tmp_path: Path) -> None:
     created = await client.create(experiment(tmp_path / "e"))
-    ended = await client.wait(created.id, timeout=40)
+    ended = await client.wait(created.id, timeout=150)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
     jobs = await client.jobs(created.id)
     assert [(job.state, job.position) for job in jobs] == [(JobState.COMPLETED, 4)] * 3
@@ -103,12 +103,12 @@ async def test_what_is_wrong_with_an_experiment_is_said_before_it_exists(
 async def test_pause_resume_and_stop(client: AsyncClient, tmp_path: Path) -> None:
     created = await client.create(experiment(tmp_path / "e", length=400, pace=0.01))
     await client.pause(created.id)
-    paused = await client.wait(created.id, timeout=30, until=[ExperimentState.PAUSED])
+    paused = await client.wait(created.id, timeout=150, until=[ExperimentState.PAUSED])
     assert paused.machines <= 2
     assert not any(job.machines for job in await client.jobs(created.id))
     await client.resume(created.id)
     await client.stop(created.id)
-    ended = await client.wait(created.id, timeout=30)
+    ended = await client.wait(created.id, timeout=150)
     assert ended.state is ExperimentState.STOPPED
     assert {job.state for job in await client.jobs(created.id)} == {JobState.TERMINATED}
     with pytest.raises(Conflict, match="hopyard extend"):
@@ -117,11 +117,11 @@ async def test_pause_resume_and_stop(client: AsyncClient, tmp_path: Path) -> Non
 
 async def test_an_extended_experiment_goes_on(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
     created = await client.create(experiment(tmp_path / "e", jobs=1))
-    await client.wait(created.id, timeout=30)
+    await client.wait(created.id, timeout=150)
     request = e.ExtendExperimentRequest(experiment=created.id, jobs=1, max_iterations=6, request_id="more")
     await stubs.experiments.ExtendExperiment(request)
     await stubs.experiments.ExtendExperiment(request)
-    extended = await client.wait(created.id, timeout=30)
+    extended = await client.wait(created.id, timeout=150)
     assert (extended.spec["stop"]["jobs"], extended.spec["stop"]["max_iterations"]) == (2, 6)
     jobs = await client.jobs(created.id)
     assert [(job.state, job.position) for job in jobs] == [(JobState.COMPLETED, 6)] * 2
@@ -152,12 +152,12 @@ async def test_a_search_over_every_kind_of_parameter_is_extended(
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(EVERY_KIND if line.startswith("space:") else line for line in lines))
     created = await client.create(file)
-    before = await client.wait(created.id, timeout=60)
+    before = await client.wait(created.id, timeout=150)
     assert before.state is ExperimentState.COMPLETED
     told = {job.id: job.hyperparameters for job in await client.jobs(created.id)}
     request = e.ExtendExperimentRequest(experiment=created.id, jobs=2, max_iterations=6, request_id="more")
     await stubs.experiments.ExtendExperiment(request)
-    extended = await client.wait(created.id, timeout=60)
+    extended = await client.wait(created.id, timeout=150)
     assert extended.state is ExperimentState.COMPLETED
     jobs = await client.jobs(created.id)
     assert len(jobs) == 4
@@ -187,7 +187,7 @@ async def test_acts_on_single_jobs(client: AsyncClient, stubs: Stubs, tmp_path: 
     labelled = await stubs.jobs.LabelJob(j.LabelJobRequest(experiment=name, job=other.id, priority=2.5))
     assert labelled.job.priority == 2.5
     await client.stop(name)
-    await client.wait(name, timeout=30)
+    await client.wait(name, timeout=150)
 
 
 async def test_machines_and_nodes(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ async def test_machines_and_nodes(client: AsyncClient, stubs: Stubs, tmp_path: P
     with pytest.raises(NotFound, match="no machine 'x'"):
         await stubs.machines.ReleaseMachine(r.ReleaseMachineRequest(machine="x"))
     await client.stop(created.id)
-    await client.wait(created.id, timeout=30)
+    await client.wait(created.id, timeout=150)
 
 
 async def test_terms_are_finite_numbers(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
@@ -215,4 +215,4 @@ async def test_terms_are_finite_numbers(client: AsyncClient, stubs: Stubs, tmp_p
             await stubs.experiments.UpdateExperiment(e.UpdateExperimentRequest(experiment=created.id, weight=value))
         with pytest.raises(InvalidInput, match="target must be a finite number"):
             await stubs.experiments.UpdateExperiment(e.UpdateExperimentRequest(experiment=created.id, target=value))
-    await client.wait(created.id, timeout=60)
+    await client.wait(created.id, timeout=150)

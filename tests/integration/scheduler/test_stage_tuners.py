@@ -73,7 +73,6 @@ def lineage(jobs: Mapping[str, Job], name: str) -> list[Job]:
     return found
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize(
     ("policy", "space", "copies", "further"),
     [
@@ -109,7 +108,7 @@ async def test_a_tuners_trials_are_trained_once(
         "stop": {"max_iterations": LENGTH, **({"jobs": 4} if copies else {})},
     }
     file.write_text(yaml.safe_dump(spec))
-    ended = await client.wait(await client.create(file), timeout=120)
+    ended = await client.wait(await client.create(file), timeout=150)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     jobs = {job.id: job for job in await client.jobs(ended.id)}
     trained = Counter[tuple[float, ...]]()

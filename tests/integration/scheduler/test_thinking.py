@@ -52,13 +52,13 @@ def behaves() -> Iterator[threading.Event]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while not holds():  # noqa: ASYNC110 - other threads and processes
             await asyncio.sleep(0.02)
 
 
 async def paused(client: AsyncClient, name: str) -> Experiment:
-    return await client.wait(name, 90, until={ExperimentState.PAUSED})
+    return await client.wait(name, 150, until={ExperimentState.PAUSED})
 
 
 @pytest.mark.timeout(240)
@@ -71,17 +71,17 @@ async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: 
         core = cluster.live.core
         other = await client.create(experiment(tmp_path / "other", jobs=3, length=10, pace=0.01, more=OTHER))
         while not core.experiments[other.id].phase.over:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(150):
                 assert len(await client.jobs(loops.id)) == 2
                 assert (await client.get(waits.id)).state is ExperimentState.RUNNING
             await asyncio.sleep(0.05)
         assert core.thinks(loops.id)
         assert core.thinks(waits.id)  # So the other trained from its beginning to its end meanwhile.
-        assert (await client.wait(other.id, 60)).state is ExperimentState.COMPLETED
+        assert (await client.wait(other.id, 150)).state is ExperimentState.COMPLETED
         assert [job.attempt for job in await client.jobs(other.id)] == [1, 1, 1]
         behaves.set()
         for name in (loops.id, waits.id):
-            assert (await client.wait(name, 60)).state is ExperimentState.COMPLETED
+            assert (await client.wait(name, 150)).state is ExperimentState.COMPLETED
             assert await cluster.failures(name) == []
 
 
@@ -106,7 +106,7 @@ async def test_policies_that_think_too_long_are_paused_and_go_on_when_they_behav
         for name in (loops.id, waits.id):
             await client.resume(name)
         for name in (loops.id, waits.id):
-            ended = await client.wait(name, 60)
+            ended = await client.wait(name, 150)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
             assert [job.position for job in await client.jobs(name)] == [4, 4]
     commands = Commands(cluster.address, capfd)
@@ -114,7 +114,6 @@ async def test_policies_that_think_too_long_are_paused_and_go_on_when_they_behav
         assert (await commands.replay(name)).equal
 
 
-@pytest.mark.timeout(120)
 async def test_a_loop_in_python_is_ended(cluster: Cluster, tmp_path: Path) -> None:
     before = set(threading.enumerate())
     await cluster.begin(policy_seconds=0.5)
@@ -125,7 +124,6 @@ async def test_a_loop_in_python_is_ended(cluster: Cluster, tmp_path: Path) -> No
         await until(lambda: all(t.name != "policy" or t in before for t in threading.enumerate()))
 
 
-@pytest.mark.timeout(120)
 async def test_what_comes_while_a_policy_thinks_is_taken_afterwards(
     cluster: Cluster, tmp_path: Path, behaves: threading.Event
 ) -> None:
@@ -138,11 +136,10 @@ async def test_what_comes_while_a_policy_thinks_is_taken_afterwards(
         assert (await client.get(waits.id)).state is ExperimentState.RUNNING
         behaves.set()
         await stopping
-        assert (await client.wait(waits.id, 60)).state is ExperimentState.STOPPED
+        assert (await client.wait(waits.id, 150)).state is ExperimentState.STOPPED
         assert await cluster.failures(waits.id) == []
 
 
-@pytest.mark.timeout(120)
 async def test_a_policy_that_hangs_in_a_recovery_is_paused_and_the_others_come_up(
     cluster: Cluster, tmp_path: Path, behaves: threading.Event
 ) -> None:
@@ -161,13 +158,13 @@ async def test_a_policy_that_hangs_in_a_recovery_is_paused_and_the_others_come_u
         shown = await paused(client, hangs.id)
         assert "took longer than 1 s on up-call " in shown.reason
         assert shown.reason.endswith(" IterationFinish, made again from the journal")
-        assert (await client.wait(other.id, 60)).state is ExperimentState.COMPLETED
+        assert (await client.wait(other.id, 150)).state is ExperimentState.COMPLETED
         await client.resume(hangs.id)  # It is made again, hangs again, and says so again.
         await until(lambda: cluster.live.core.thinks(hangs.id))
         assert (await paused(client, hangs.id)).reason == shown.reason
         behaves.set()
         await client.resume(hangs.id)
-        assert (await client.wait(hangs.id, 60)).state is ExperimentState.COMPLETED
+        assert (await client.wait(hangs.id, 150)).state is ExperimentState.COMPLETED
 
 
 async def test_a_policy_that_takes_too_long_to_be_made_is_refused(cluster: Cluster, tmp_path: Path) -> None:
@@ -179,7 +176,6 @@ async def test_a_policy_that_takes_too_long_to_be_made_is_refused(cluster: Clust
     Unmakeable.behaves.set()
 
 
-@pytest.mark.timeout(120)
 async def test_a_generator_that_hangs_fails_its_experiment_with_the_reason_and_no_other(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -189,8 +185,8 @@ async def test_a_generator_that_hangs_fails_its_experiment_with_the_reason_and_n
     async with AsyncClient(server=cluster.address, patience=30) as client:
         hangs = await client.create(experiment(tmp_path / "hang", jobs=3, length=3, more=more))
         other = await client.create(experiment(tmp_path / "other", jobs=2, length=3))
-        assert (await client.wait(other.id, 60)).state is ExperimentState.COMPLETED
-        failed = await client.wait(hangs.id, 60)
+        assert (await client.wait(other.id, 150)).state is ExperimentState.COMPLETED
+        failed = await client.wait(hangs.id, 150)
         assert failed.state is ExperimentState.FAILED
         assert "Hangs broke its promises" in failed.reason
         assert "took longer than 2 s" in failed.reason

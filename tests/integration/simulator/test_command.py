@@ -151,7 +151,7 @@ def test_the_same_bytes(traces: str) -> None:
     command = [sys.executable, "-m", "hopyard.cli.main", "simulate", traces, *arguments.split()]
     found = [
         subprocess.run(
-            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=60
+            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=150
         ).stdout
         for seed in ("0", "1", "1")
     ]

@@ -34,7 +34,6 @@ def busy_while_n_lasts(result: Result) -> tuple[float, float]:
     return last, used / (last * result.slots)
 
 
-@pytest.mark.timeout(180)
 def test_500_machines_are_busy_and_the_first_is_at_R_after_its_own_training_time() -> None:
     """With the defaults of the paper: three brackets, of which the first has five rungs below 256."""
     result = searched(AshaPolicy, slots=500, jobs=2500, length=256)
@@ -45,7 +44,6 @@ def test_500_machines_are_busy_and_the_first_is_at_R_after_its_own_training_time
     assert share >= 0.99
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("policy", [AshaPolicy, AsyncHyperbandPolicy, ShaPolicy, HyperbandPolicy])
 def test_stragglers_and_drops_leave_no_machine_idle(policy: type) -> None:
     """Lost runs are queued again: every configuration reports, and at least as many come to R as were meant to."""

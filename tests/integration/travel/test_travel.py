@@ -41,7 +41,7 @@ async def told(client: AsyncClient, name: str) -> dict[str, Any]:
 
 
 async def run_to_the_end(client: AsyncClient, file: Path) -> Experiment:
-    return await client.wait(await client.create(file), 60)
+    return await client.wait(await client.create(file), 150)
 
 
 async def test_a_finished_experiment_is_there_as_it_was_and_can_be_extended(cluster: Cluster, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_a_finished_experiment_is_there_as_it_was_and_can_be_extended(clus
         got = await client.download(made.id, to=tmp_path / "best")
         assert (got.folder / "state.json").exists() or any(got.folder.rglob("state.json"))
         await client.extend(made.id, jobs=1, max_iterations=5)
-        after = await client.wait(made.id, 60)
+        after = await client.wait(made.id, 150)
         jobs = await client.jobs(made.id)
     assert after.state is ExperimentState.COMPLETED
     assert [(j.state, j.position) for j in jobs] == [(JobState.COMPLETED, 5)] * 3
@@ -78,7 +78,7 @@ async def test_a_paused_experiment_goes_on_in_another_cluster_and_survives_its_r
             if getattr(change, "position", 0) > 3:
                 break
         await client.pause(made)
-        await client.wait(made, 60, until=PAUSED)
+        await client.wait(made, 150, until=PAUSED)
         before = await told(client, made.id)
         await client.export_experiment(made, file)
     async with cluster("new") as client:
@@ -88,7 +88,7 @@ async def test_a_paused_experiment_goes_on_in_another_cluster_and_survives_its_r
     async with cluster("new") as client:
         assert await told(client, made.id) == before
         await client.resume(made.id)
-        after = await client.wait(made.id, 60)
+        after = await client.wait(made.id, 150)
         statistics = await client.statistics(made.id)
     assert after.state is ExperimentState.COMPLETED
     assert [s.report.position for s in statistics] == [*range(1, 31)] * 2
@@ -105,7 +105,7 @@ async def test_another_id_beside_the_original_trains_on_its_own(cluster: Cluster
         one, two = await told(client, made.id), await told(client, "again-2")
         assert one == two
         await client.extend("again-2", max_iterations=6)
-        await client.wait("again-2", 60)
+        await client.wait("again-2", 150)
         assert await told(client, made.id) == one
         assert [j.position for j in await client.jobs("again-2")] == [6, 6]
 
@@ -122,7 +122,7 @@ async def test_without_snapshots_results_are_there_and_jobs_begin_anew(cluster: 
         assert imported.snapshots == 0
         assert await told(client, made.id) == {**before, "snapshots": []}
         await client.extend(made.id, max_iterations=4)
-        await client.wait(made.id, 60)
+        await client.wait(made.id, 150)
         assert [s.report.position for s in await client.statistics(made.id)] == [1, 2, 3, 4]
 
 
@@ -241,7 +241,7 @@ async def test_a_group_travels_as_one_and_keeps_its_ids(cluster: Cluster, tmp_pa
         two = await client.create(experiment(tmp_path / "b", jobs=1, length=2, more=more))
         assert two.group in (one.id, two.id)
         for each in (one, two):
-            await client.wait(each, 60)
+            await client.wait(each, 150)
         before = [await told(client, each.id) for each in (one, two)]
         group = {e.id for e in await client.experiments() if e.group == two.group}
         exported = await client.export_experiment(two, file)
@@ -256,5 +256,5 @@ async def test_a_group_travels_as_one_and_keeps_its_ids(cluster: Cluster, tmp_pa
             b for b, each in zip(before, (one, two), strict=True) if each.id in group
         ]
         await client.extend(names[-1].id, jobs=1)
-        after = await client.wait(names[-1].id, 60)
+        after = await client.wait(names[-1].id, 150)
         assert after.jobs == {"COMPLETED": 2}

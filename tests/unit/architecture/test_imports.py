@@ -93,6 +93,7 @@ def test_the_copy_keeps_every_contract_without_a_seed(copy: Path) -> None:
 
 SDK = ("hopyard", "hopyard.client", "hopyard.generator", "hopyard.policy", "hopyard.space", "hopyard.trainer")
 CLI = ("hopyard.cli", "hopyard.cli.main")
+TRAINING = ("hopyard_nodeagent.command", "hopyard.runner.process")
 HEAVY = ("torch", "sklearn", "sqlalchemy", "alembic", "obstore", "psutil")
 
 
@@ -102,11 +103,12 @@ HEAVY = ("torch", "sklearn", "sqlalchemy", "alembic", "obstore", "psutil")
         (("hopyard",), (*HEAVY, "typer", "rich", "grpc", "google.protobuf", "pydantic", "numpy")),
         (SDK, (*HEAVY, "typer", "rich")),
         (CLI, HEAVY),
+        (TRAINING, ("torch", "sqlalchemy", "pydantic", "numpy", "hopyard.policy.base", "hopyard.space")),
     ],
-    ids=["hopyard", "sdk", "cli"],
+    ids=["hopyard", "sdk", "cli", "agent and training process"],
 )
 def test_imports_stay_light(imports: tuple[str, ...], absent: tuple[str, ...]) -> None:
-    """What a training script and the command line load at import time."""
+    """What a training script, the command line, and what is started on nodes load at import time."""
     script = f"import sys, {', '.join(imports)}; print(*(name for name in {absent!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

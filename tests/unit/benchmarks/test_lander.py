@@ -27,7 +27,6 @@ def process_as_it_was() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_suspended_agent_goes_on_bit_for_bit() -> None:
     space = load_spec((FOLDER / "experiment.yaml").read_text()).space
     # The buffer wraps, learning has begun, and the second report falls into an episode.

@@ -77,5 +77,5 @@ def test_help_imports_no_service() -> None:
         "import sys; from hopyard.cli.main import run; run(['--help']); "
         "print([m for m in sys.modules if m.startswith('hopyard_') or m in ('grpc', 'torch', 'pydantic')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150)
     assert done.stdout.splitlines()[-1] == "[]"

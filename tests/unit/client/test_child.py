@@ -53,7 +53,7 @@ def test_a_parent_whose_end_is_told_several_times_ends_its_child_in_order(tmp_pa
     process.send_signal(PARENT_ENDED)
     assert process.stdout.readline() == "stopping\n"
     process.send_signal(PARENT_ENDED)
-    out, log = process.communicate("go on\n", timeout=30)
+    out, log = process.communicate("go on\n", timeout=150)
     assert (out, process.returncode) == ("stopped in order\n", 0)
     assert "stops on SIGTERM" in log
     assert "second signal" not in log.partition("stops on SIGTERM; a second signal ends it at once")[2]
@@ -73,6 +73,6 @@ time.sleep(600)
     assert parent.stdout is not None
     assert parent.stdout.readline() == "up\n"
     parent.send_signal(signal.SIGKILL)
-    out, log = parent.communicate(timeout=30)  # ends when the child has ended, which holds both pipes
+    out, log = parent.communicate(timeout=150)  # ends when the child has ended, which holds both pipes
     assert out == "stopping\nstopped in order\n"
     assert "cancelled" not in log

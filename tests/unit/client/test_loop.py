@@ -81,10 +81,10 @@ def test_closing_one_cancels_what_it_runs_and_nothing_else() -> None:
 
     with ThreadPoolExecutor(2) as threads:
         kept = threads.submit(other.run, wait())
-        assert begun.wait(30)
+        assert begun.wait(150)
         begun.clear()
         lost = threads.submit(one.run, wait())
-        assert begun.wait(30)
+        assert begun.wait(150)
         one.close()
         with pytest.raises(CancelledError):
             lost.result(30)

@@ -16,9 +16,10 @@ pytest.importorskip("torch")
 import torch
 
 from hopyard.torch.statefile import read_state
+from tests.ports import free_port
 from tests.unit.hopping.gang_ranks import CONFIG, PROGRAM, SIZE, learn, model_fn
 from tests.unit.hopping.programs import partition, visit
-from tests.unit.sdk_trainer.test_torch_gang import ROOT, free_port
+from tests.unit.sdk_trainer.test_torch_gang import ROOT
 
 COUNTS = (41, 5)  # The second rank has none in some batches.
 
@@ -48,7 +49,6 @@ def flat(snapshot: Path) -> torch.Tensor:
     return torch.cat([tensor.flatten() for tensor in state["model"].values()])
 
 
-@pytest.mark.timeout(120)
 def test_a_gang_learns_what_one_process_learns_and_its_snapshot_hops_on(tmp_path: Path) -> None:
     parts = [partition(tmp_path / f"part{rank}.npz", count, rank) for rank, count in enumerate(COUNTS)]
     visit(PROGRAM, CONFIG, parts[0], tmp_path, save=tmp_path / "before")

@@ -15,7 +15,7 @@ class Slow(Wrapped):
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
         Slow.started.set()
-        assert Slow.may_go_on.wait(30)
+        assert Slow.may_go_on.wait(150)
         return super().create(job, ordinal)
 
 

@@ -287,7 +287,7 @@ def test_matplotlib_is_imported_only_to_draw_and_named_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch, searches: dict[str, list[Search]], tmp_path: Path
 ) -> None:
     code = "import sys, hopyard.plots, hopyard.plots.experiments; print([m for m in sys.modules if 'matplotlib' in m])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150)
     assert done.stdout.strip() == "[]"
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(Unsupported, match=r"pip install 'hopyard\[plot\]'"):

@@ -11,7 +11,6 @@ from tests.simulation.schedule import run
 from tests.unit.remote.mirrored import Mirrored
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("probe", sorted(PROBES))
 def test_both_sides_see_and_say_the_same_under_faults(probe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def mirrored(policy: Policy) -> Mirrored:

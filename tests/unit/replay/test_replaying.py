@@ -427,7 +427,7 @@ def test_a_policy_that_hangs_on_a_replay_is_left_behind() -> None:
 
     thread = threading.Thread(target=take, daemon=True)
     thread.start()
-    assert reached.wait(30)
+    assert reached.wait(150)
     doing = driven.doing
     assert isinstance(doing, UpCall)
     assert not driven.give_up(object(), "another step")

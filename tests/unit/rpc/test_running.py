@@ -79,7 +79,7 @@ def test_a_second_signal_ends_it_at_once(how: str) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.stdout.readline() == "stopping\n"
     process.send_signal(signal.SIGTERM)
-    _, log = process.communicate(timeout=30)
+    _, log = process.communicate(timeout=150)
     assert process.returncode == 130
     entries = [json.loads(line) for line in log.splitlines()]
     assert [entry["level"] for entry in entries][-2:] == ["INFO", "WARNING"]

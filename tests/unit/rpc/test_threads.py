@@ -30,18 +30,18 @@ def gate() -> Iterator[threading.Event]:
 
 def test_work_answers_what_its_function_returns_or_raises(threads: Threads) -> None:
     work = threads.start(lambda: 6 * 7)
-    assert work.wait(30)
+    assert work.wait(150)
     assert work.result() == 42
     assert work.wait(0)
     failing = threads.start(lambda: int("nothing"))
-    assert failing.wait(30)
+    assert failing.wait(150)
     with pytest.raises(ValueError, match="nothing"):
         failing.result()
 
 
 def test_even_what_ends_a_process_is_a_result(threads: Threads) -> None:
     work = threads.start(lambda: exit(3))
-    assert work.wait(30)
+    assert work.wait(150)
     with pytest.raises(SystemExit):
         work.result()
 
@@ -50,7 +50,7 @@ def test_one_thread_does_all_work_that_comes_one_after_the_other(threads: Thread
     seen = set()
     for _ in range(20):
         work = threads.start(threading.current_thread)
-        assert work.wait(30)
+        assert work.wait(150)
         seen.add(work.result())
     assert len(seen) == 1
 
@@ -61,9 +61,9 @@ def test_work_under_way_keeps_its_thread_and_other_work_gets_another(threads: Th
     with pytest.raises(RuntimeError, match="not done"):
         slow.result()
     quick = threads.start(lambda: 1)
-    assert quick.wait(30)
+    assert quick.wait(150)
     gate.set()
-    assert slow.wait(30)
+    assert slow.wait(150)
 
 
 async def test_a_loop_in_python_is_given_up_and_its_thread_ends(threads: Threads) -> None:
@@ -106,7 +106,7 @@ async def test_handlers_of_exceptions_do_not_keep_it_and_one_that_catches_all_is
 
 async def test_work_that_is_done_cannot_be_given_up(threads: Threads) -> None:
     work = threads.start(lambda: 1)
-    assert work.wait(30)
+    assert work.wait(150)
     assert not give_up(work)
     assert await threads.finish(work, 1) == 1
 

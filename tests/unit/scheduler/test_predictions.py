@@ -108,7 +108,7 @@ class Shell:
         self.predictions.answered(pb.NodeAnswer(ticket=question.ticket, **given))
 
     async def answered(self, count: int = 1) -> list[Answered]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             while len(self.answers) < count:  # noqa: ASYNC110 - tasks of this loop, and a thread that imports
                 await asyncio.sleep(0.001)
         return self.answers

@@ -11,8 +11,6 @@ from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.unit.script.agent import FakeAgent, over
 
-pytestmark = pytest.mark.timeout(180)
-
 LOOP = """
 for epoch in range({epochs}):
     hopyard.report(accuracy=epoch / 10)

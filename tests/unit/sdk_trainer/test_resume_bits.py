@@ -21,7 +21,7 @@ def train(folder: Path, *stages: int) -> Any:
     program = [sys.executable, "-m", "tests.unit.sdk_trainer.torch_trainers", str(folder), *map(str, stages)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=120
+        program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=150
     )
     return json.loads(done.stdout)
 

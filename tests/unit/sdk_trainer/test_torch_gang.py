@@ -18,6 +18,7 @@ from hopyard.torch.statefile import read_state
 from hopyard.trainer import GangError, TrainerContext, TrainerDriver
 from hopyard.trainer.header import STATE_FOLDER
 from hopyard.v1 import common_pb2
+from tests.ports import free_port
 from tests.unit.sdk_trainer.gang_training import PER_EPOCH, Plain, train
 
 ROOT = Path(__file__).parents[3]
@@ -33,12 +34,6 @@ def _process_as_before() -> Iterator[None]:
     torch.set_flush_denormal(False)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-@pytest.mark.timeout(120)
 def test_a_training_that_changes_its_number_of_machines_is_the_one_on_one_machine(tmp_path: Path) -> None:
     alone, moving = tmp_path / "alone", tmp_path / "moving"
     alone.mkdir()

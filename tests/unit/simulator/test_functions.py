@@ -27,7 +27,6 @@ def test_a_lesson_is_as_long_as_training() -> None:
         lesson.values[4]
 
 
-@pytest.mark.timeout(20)
 def test_noise_is_added_to_it() -> None:
     result = simulate(workload(), "default", slots=2, faults=Faults(noise=0.01), seed=1)
     assert result.time == 8.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +71,18 @@ def test_another_distributions_are_found_by_name(folder: Path) -> None:
     entry_points(folder, "strange", "mine = strange_plugins:Mine\n")
     assert plugin_names("strange.plugins") == ["mine"]
     assert load_plugin("strange.plugins", "mine", Generator)
+
+
+def test_one_that_is_installed_later_is_found_and_one_that_is_gone_is_not(folder: Path) -> None:
+    entry_points(folder, "strange", "mine = strange_plugins:Mine\n")
+    assert plugin_names("strange.plugins") == ["mine"]
+    entry_points(folder, "other", "later = strange_plugins:Mine\n")
+    os.utime(folder, ns=(1, 1))  # A clock of the file system may be coarse.
+    assert plugin_names("strange.plugins") == ["later", "mine"]
+    assert load_plugin("strange.plugins", "later", Generator)
+    shutil.rmtree(folder / "strange-1.0.dist-info")
+    os.utime(folder, ns=(2, 2))
+    assert plugin_names("strange.plugins") == ["later"]
 
 
 @pytest.mark.parametrize(

@@ -379,7 +379,7 @@ async def test_what_can_no_longer_be_heard_is_listened_for_again_before_anybody_
     task = study.start({"x": 0.5}, 3)
     await asked(client, 1)
     client.becomes("1", JobState.COMPLETED, position=3)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(150):
         assert (await task).job == "1"
     await study.close()
 

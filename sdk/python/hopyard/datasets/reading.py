@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from hopyard.errors import InvalidInput, NotFound
 
 _CHUNK: Final = 1 << 20
@@ -120,14 +118,16 @@ def first_lengths(path: Path) -> dict[str, int]:
         ValueError: It is no npz, or one with arrays of Python objects, which nobody here unpickles.
         OSError: It cannot be read.
     """
+    from numpy.lib import format as npy  # not above: a node agent needs NumPy for nothing else
+
     lengths: dict[str, int] = {}
     try:
         with zipfile.ZipFile(path) as packed:
             for name in packed.namelist():
                 with packed.open(name) as member:
-                    version = np.lib.format.read_magic(member)
+                    version = npy.read_magic(member)
                     first = version == (1, 0)
-                    read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+                    read = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
                     shape, _, kind = read(member)
                 if kind.hasobject:
                     raise ValueError(f"array {name.removesuffix('.npy')} holds Python objects")

@@ -1,40 +1,45 @@
 """Scheduling policies: the base class, what a policy sees, and the words it speaks.
 
-`hopyard.policy.conformance` holds the test suite that every policy passes.
+`hopyard.policy.conformance` holds the test suite that every policy passes. The names load on first use: agents and training
+processes speak the words of `hopyard.policy.vocabulary`, and need none of the rest.
 """
 
-from hopyard.policy.base import Policy, hears_statistics, make_up_call, serves_requests, useful_nodes
-from hopyard.policy.cluster import Cluster
-from hopyard.policy.rungs import Rung, Standing
-from hopyard.policy.stages import StageState, StageView
-from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, MachineView
-from hopyard.policy.vocabulary import (
-    CONTINUE,
-    ENDLESS,
-    PARK,
-    SUSPEND,
-    TERMINATE,
-    AnswerReady,
-    ApplicationStat,
-    Data,
-    Decision,
-    ExperimentChange,
-    GeneratorExhausted,
-    IterationFinish,
-    JobCreated,
-    JobState,
-    MachinesChange,
-    Partition,
-    PredictionReady,
-    Report,
-    RequestMade,
-    RunEnd,
-    RunEndReason,
-    RunMode,
-    ShareChange,
-    TimerFired,
-    Verdict,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hopyard.policy.base import Policy, hears_statistics, make_up_call, serves_requests, useful_nodes
+    from hopyard.policy.cluster import Cluster
+    from hopyard.policy.rungs import Rung, Standing
+    from hopyard.policy.stages import StageState, StageView
+    from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, MachineView
+    from hopyard.policy.vocabulary import (
+        CONTINUE,
+        ENDLESS,
+        PARK,
+        SUSPEND,
+        TERMINATE,
+        AnswerReady,
+        ApplicationStat,
+        Data,
+        Decision,
+        ExperimentChange,
+        GeneratorExhausted,
+        IterationFinish,
+        JobCreated,
+        JobState,
+        MachinesChange,
+        Partition,
+        PredictionReady,
+        Report,
+        RequestMade,
+        RunEnd,
+        RunEndReason,
+        RunMode,
+        ShareChange,
+        TimerFired,
+        Verdict,
+    )
 
 __all__ = [
     "CONTINUE",
@@ -79,3 +84,23 @@ __all__ = [
     "serves_requests",
     "useful_nodes",
 ]
+
+_MODULES: Final = ("vocabulary", "base", "cluster", "rungs", "stages", "views")
+"""Where the names are defined, those first that cost least."""
+
+if not TYPE_CHECKING:  # a type checker that saw it would take any name for a public one
+
+    def __getattr__(name: str) -> object:
+        """Load a public name from its module on first use (PEP 562)."""
+        if name in __all__:
+            for module in _MODULES:
+                found = vars(import_module(f"{__name__}.{module}"))
+                if name in found:
+                    globals()[name] = found[name]
+                    return found[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names beside what is loaded already."""
+    return sorted(set(globals()) | set(__all__))

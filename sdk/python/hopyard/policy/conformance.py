@@ -285,10 +285,10 @@ class PolicyConformance:
         assert "<locals>" not in suite.__qualname__, f"define {suite.__qualname__} at the top of its module"
         program = "import sys; from hopyard.policy.conformance import write_answers; write_answers(*sys.argv[1:])"
         outputs = []
-        for seed in ("1", "2", "3"):
+        for seed in ("1", "2"):
             environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
             command = [sys.executable, "-c", program, suite.__module__, suite.__qualname__]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=50)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=150)
             assert done.returncode == 0, done.stderr
             outputs.append(done.stdout.splitlines())
         for other in outputs[1:]:

@@ -235,7 +235,7 @@ class PredictorConformance:
         for seed in ("1", "2"):
             environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
             command = [sys.executable, "-c", program, suite.__module__, suite.__qualname__]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=50)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=150)
             assert done.returncode == 0, done.stderr
             outputs.append(done.stdout.splitlines())
         first = next((f"first {a}, then {b}" for a, b in zip(*outputs, strict=False) if a != b), "")

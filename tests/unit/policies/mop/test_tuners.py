@@ -148,7 +148,6 @@ def test_how_many_train_at_a_time_if_nothing_is_said(tuner: Mapping[str, Any] | 
     assert max(sum(first[job] <= at < last[job] for job in first) for at in first.values()) == most
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("tuner", [None, TUNERS["asha"]])
 def test_a_number_of_configurations_beyond_all_bounds_stands_for_all(tuner: Mapping[str, Any] | None) -> None:
     assert not difference(searching(tuner, configurations=10**7).run(), searching(tuner, configurations=9).run())

@@ -107,7 +107,6 @@ def test_trials_that_are_equal_up_to_a_rung_are_promoted_together(slots: int) ->
     assert found.result.iterations == len(found.trained)
 
 
-@pytest.mark.timeout(30)
 def test_a_width_beyond_all_bounds_stands_for_all() -> None:
     space = random_space(random.Random(5), 6, 8)
     found, all_of_them = (search(space, 8, slots=2, tuner="asha", width=width) for width in (10**7, None))

@@ -30,6 +30,7 @@ from hopyard_scheduler.core import (
     placement,
     predicting,
     preemption,
+    room,
     running,
     shipping,
     siblings,
@@ -56,6 +57,7 @@ from hopyard_scheduler.core.events import (
     Requested,
     RunMessage,
     ShareSet,
+    SnapshotsGivenUp,
     SnapshotShipped,
     TimerElapsed,
     Updated,
@@ -164,6 +166,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             placement.node_draining(x, event)
         case CopiesEvicted():
             placement.copies_evicted(x, event)
+        case SnapshotsGivenUp():
+            room.give_up(x, event)
         case DataChanged():
             placement.data_changed(x, event)
         case Imported():

@@ -45,6 +45,15 @@ def command(
             help="Seconds that the process of a policy may be away when it is needed, before its experiment is paused.",
         ),
     ] = DEFAULT_ABSENCE_SECONDS,
+    store_quota: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="What the snapshots of all experiments together may take in the store, such as 500GiB; those that are the "
+            "quickest to train again make room. It is remembered; none takes it away.",
+            show_default=False,
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
     ] = False,
@@ -59,6 +68,7 @@ def command(
 
     async def main(stop: asyncio.Event) -> None:
         check_times(lease, heartbeat)
+        quota = _quota_of(store_quota)
         service = SchedulerService(
             appstat=appstat,
             hpgen=hpgen,
@@ -70,6 +80,7 @@ def command(
             heartbeat_seconds=heartbeat,
             policy_seconds=policy_time_limit,
             absence_seconds=policy_absence_limit,
+            store_quota=quota,
         )
         starting, stopping = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
         try:
@@ -85,6 +96,17 @@ def command(
             await service.stop()
 
     raise typer.Exit(run_service(main, name="scheduler", log_format=log_format, log_level=log_level))
+
+
+def _quota_of(given: str | None) -> int | None:
+    if given is None:
+        return None
+    from hopyard.spec.sizes import size_or_none  # Its package takes a while to import.
+
+    try:
+        return size_or_none(given)
+    except ValueError as error:
+        raise InvalidInput(f"--store-quota: {error}") from error
 
 
 def check_times(lease: float, heartbeat: float) -> None:

@@ -33,6 +33,7 @@ from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.phases import runs_of
 from hopyard_scheduler.core.recompute import seconds_again
+from hopyard_scheduler.core.room import Use
 from hopyard_scheduler.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
 from hopyard_scheduler.program import Program
 
@@ -308,11 +309,11 @@ def job_to_proto(x: Experiment, job: Job, reason: str | None = None) -> experime
         snapshots=[snapshot_to_proto(entry) for entry in x.snapshots.of(job.id)],
         shared_position=job.shared,
     )
-    kept = {entry.info.position: entry for entry in x.for_others(job)}
-    for snapshot in message.snapshots:
-        if snapshot.position in kept:
-            snapshot.for_others = True
-            snapshot.seconds_again = seconds_again(x, kept[snapshot.position])
+    if job.state.ended:
+        kept = {entry.info.position for entry in x.for_others(job)}
+        for snapshot, entry in zip(message.snapshots, x.snapshots.of(job.id), strict=True):
+            snapshot.for_others = entry.info.position in kept
+            snapshot.seconds_again = seconds_again(x, entry)
     if job.priority is not None:
         message.priority = job.priority
     if job.origin is not None:
@@ -334,6 +335,19 @@ def snapshot_to_proto(entry: Entry) -> common_pb2.Snapshot:
         provider=entry.info.provider,
         nodes=sorted(entry.nodes),
         stored=entry.stored,
+    )
+
+
+def use_to_proto(use: Use) -> experiment_pb2.StoreUse:
+    """How full the store is."""
+    return experiment_pb2.StoreUse(
+        quota_bytes=use.quota or 0,
+        held_bytes=use.held,
+        needed_bytes=use.needed,
+        spare=use.spare,
+        spare_seconds=use.spare_seconds,
+        next_bytes=use.next_size,
+        next_seconds=use.next_seconds,
     )
 
 

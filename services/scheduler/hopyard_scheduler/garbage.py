@@ -23,9 +23,11 @@ from hopyard.v1 import appstat_pb2, resource_manager_pb2
 if TYPE_CHECKING:
     from hopyard.serving import Background
     from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
+    from hopyard_scheduler.core.room import Use
     from hopyard_scheduler.live import Live
     from hopyard_scheduler.looking import Looking
     from hopyard_scheduler.sessions import Session, Sessions
+    from hopyard_scheduler.storequota import StoreQuota
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,12 +60,13 @@ class Kept:
 
 @dataclass(slots=True)
 class Report:
-    """What was found, by (kind, place): how many and how many bytes; and what people should know beside."""
+    """What was found, by (kind, place): how many and how many bytes; what people should know beside; how full the store is then."""
 
     found: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     unneeded: list[str] = field(default_factory=list)
     kept: dict[str, Kept] = field(default_factory=dict)
+    store: Use | None = None
 
     def add(self, kind: str, place: str, count: int, size: int) -> None:
         """Counts things of a kind."""
@@ -148,6 +151,7 @@ class Garbage:
         look: Reads finished experiments.
         stub: AppStat.
         background: Where nodes are cleared that said hello with snapshots that the core does not know.
+        quota: Says how full the store is.
     """
 
     def __init__(
@@ -157,10 +161,12 @@ class Garbage:
         look: Looking,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         background: Background,
+        quota: StoreQuota,
     ) -> None:
         self._live = live
         self._sessions = sessions
         self._look = look
+        self._quota = quota
         self._stub = stub
         self._background = background
         self._strangers: dict[str, list[str]] = {}
@@ -195,6 +201,9 @@ class Garbage:
             await self._swept(report, dry_run, older_than, foreign)
             await self._nodes(report, needs, dry_run, older_than)
             await self._idle(report, needs, idle)
+            if for_others and not dry_run:
+                self._quota.reread()
+            report.store = await self._quota.use()
             return report
 
     def arrived(self, inventory: resource_manager_pb2.SnapshotInventory) -> None:

@@ -106,6 +106,10 @@ class Live:
         """Held while a batch is under way: whoever takes it sees the core between two, all effects carried out."""
         self._changing: Mapping[str, object] = {}
         self._plans = PlanRows()
+        self.batched: Callable[[], None] = lambda: None
+        """Called after each batch."""
+        self.leaves: Callable[[Experiment], None] = lambda x: None
+        """Told of each stream that is over and leaves the core."""
         carrier.attach(self.core, self.post, self.program)
 
     # ------------------------------------------------------------------------------------------------------------ events
@@ -190,6 +194,7 @@ class Live:
         self.watchers.publish(set(changes.experiments), set(changes.jobs), changes.reports)
         self._changing = {}
         self._let_finished_go(changes)
+        self.batched()
         await asyncio.sleep(0)  # What was carried out goes out before the next batch takes this thread.
 
     def _next(self) -> Item | None:
@@ -350,6 +355,7 @@ class Live:
             del self._finished[name]
             for over in self.core.experiments[name].members:
                 self._programs.pop(over, None)
+            self.leaves(self.core.experiments[name])
             self.core.forget(name)
             self.hosts.pop(name, None)
             self.given_up.pop(name, None)

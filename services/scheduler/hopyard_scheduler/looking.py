@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,8 @@ class Looking:
         self._live = live
         self._stub = stub
         self._appstat_address = appstat_address
+        self.warning: Callable[[], str] = lambda: ""
+        """What people should know of the cluster with each experiment that is not over; empty: nothing."""
 
     async def show(self, name: str) -> experiment_pb2.Experiment:
         """An experiment as it stands.
@@ -124,7 +126,10 @@ class Looking:
         return [job_to_proto(x, job, waiting.job(job)) for job in jobs]
 
     def _shown(self, x: Experiment, member: Member) -> experiment_pb2.Experiment:
-        return experiment_to_proto(x, member, self._live.clock(), self._waiting(x).experiment(member))
+        shown = experiment_to_proto(x, member, self._live.clock(), self._waiting(x).experiment(member))
+        if not (shown.warning or member.phase.over):
+            shown.warning = self.warning()
+        return shown
 
     def _waiting(self, x: Experiment) -> Waiting:
         return Waiting(x, self._live.core.cluster, self._live.clock(), self._live.absent(x.id))

@@ -41,10 +41,12 @@ from hopyard_scheduler.core.events import (
     Requested,
     RunMessage,
     ShareSet,
+    SnapshotsGivenUp,
     SnapshotShipped,
     SnapshotStored,
     SnapshotTaken,
     Started,
+    StoreQuotaSet,
     TimerElapsed,
     Updated,
 )
@@ -194,13 +196,17 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return [Part(event.job, f"a person {done} job {event.job}{_notes(effects, event.job)}")]
         case Updated():
             return [Part("", _updated(x, event))]
-        case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted():
+        case SnapshotsGivenUp():
+            return [Part("", f"the store needs the room of {count(len(event.snapshots), 'snapshot')}")]
+        case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted() | StoreQuotaSet():
             return [of_cluster(event)]
         case _:
             assert_never(event)
 
 
-def of_cluster(event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | CopiesEvicted) -> Part:
+def of_cluster(
+    event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | CopiesEvicted | StoreQuotaSet,
+) -> Part:
     """What an event of the cluster says."""
     match event:
         case NodeJoined():
@@ -213,6 +219,9 @@ def of_cluster(event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | Cop
         case NodeEvicted() | CopiesEvicted():
             copies = count(len(event.snapshots), "snapshot")
             return Part("", f"node {event.node} deleted its copies of {copies} in the store, to make room")
+        case StoreQuotaSet():
+            much = f"{event.size} bytes" if event.size is not None else "any number of bytes"
+            return Part("", f"the snapshots of all experiments may take {much} in the store")
         case _:
             assert_never(event)
 

@@ -48,6 +48,7 @@ from hopyard_scheduler.servicers.policies import PolicyServicer
 from hopyard_scheduler.sessions import Sessions
 from hopyard_scheduler.solvers import Solvers
 from hopyard_scheduler.store import SnapshotStore
+from hopyard_scheduler.storequota import StoreQuota
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class SchedulerService:
         data_seconds: How often nodes are asked which partitions of data they hold (> 0).
         policy_seconds: How long a policy may take over an up-call; then its experiment is paused.
         absence_seconds: How long the process that a policy runs in may be away when it is needed; then likewise.
+        store_quota: Bytes that the snapshots of all experiments together may take in the store, 0: any; None: as many as before.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class SchedulerService:
         policy_seconds: float = DEFAULT_POLICY_SECONDS,
         data_seconds: float = INTERVAL_SECONDS,
         absence_seconds: float = DEFAULT_ABSENCE_SECONDS,
+        store_quota: int | None = None,
     ) -> None:
         self._server = Server("scheduler", host=host, port=port, data=data, insecure=insecure)
         self._background = Background("scheduler")
@@ -133,7 +136,11 @@ class SchedulerService:
         plans = PlanReader(appstat_pb2_grpc.SearchPlanServiceStub(self._appstat), self._appstat_stub)
         look = Looking(self._live, self._appstat_stub, appstat)
         self._door = FrontDoor(self._live, look, self._generators, predictors, self._catalog, plans, self._appstat_stub)
-        self._garbage = Garbage(self._live, self._sessions, look, self._appstat_stub, self._background)
+        self._given_quota = store_quota
+        self._quota = StoreQuota(self._live, look, self._appstat_stub, self._door.loaded)
+        self._live.batched, self._live.leaves = self._quota.changed, self._quota.leaves
+        look.warning = lambda: self._quota.warning
+        self._garbage = Garbage(self._live, self._sessions, look, self._appstat_stub, self._background, self._quota)
         self._importer = Importer(self._live, self._door, self._appstat_stub)
         self._carrier.stranger = self._garbage.stranger
         self._add_servicers()
@@ -197,6 +204,9 @@ class SchedulerService:
         self._background.start(self._watch_leases(), name="leases")
         self._background.start(self._watch_epoch(), name="epoch")
         self._background.start(self._catalog.run(), name="catalog")
+        if self._given_quota is not None:
+            await self._quota.set(self._given_quota)
+        self._background.start(self._quota.run(), name="quota of the store")
         address = await self._server.start()
         _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._live.core.experiments), address)
         return address

@@ -9,11 +9,8 @@ from hopyard.policy.vocabulary import JobState
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_scheduler.core.events import (
+    ClusterEvent,
     Event,
-    NodeDrained,
-    NodeEvicted,
-    NodeExpired,
-    NodeJoined,
     RunMessage,
     SnapshotStored,
 )
@@ -71,7 +68,7 @@ class Story:
         """Takes the stream's next event and tells it."""
         self._number += 1
         kind = type(event).__name__
-        if isinstance(event, NodeJoined | NodeExpired | NodeDrained | NodeEvicted):
+        if isinstance(event, ClusterEvent):
             return Line(self._number, event.at, kind, (of_cluster(event),))
         before = before_event(self.experiment, event)
         effects = self._core.restore(event)

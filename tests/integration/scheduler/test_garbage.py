@@ -15,7 +15,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.embedded import EmbeddedCluster
-from hopyard.client.types import ExperimentState, Garbage, JobState
+from hopyard.client.types import ExperimentState, Garbage, JobState, StoreUse
 from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
@@ -38,9 +38,11 @@ class Pieces:
         self.scheduler: SchedulerService | None = None
         self.agent: NodeAgent | None = None
 
-    async def start_scheduler(self) -> SchedulerService:
+    async def start_scheduler(self, store_quota: int | None = None) -> SchedulerService:
         port = int(self.scheduler.address.split(":")[1]) if self.scheduler is not None else 0
-        made = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, port=port)
+        made = SchedulerService(
+            appstat=self.appstat.address, hpgen=self.hpgen.address, port=port, store_quota=store_quota
+        )
         await made.start()
         self.scheduler = made
         return made
@@ -278,6 +280,66 @@ async def test_an_experiment_above_its_quota_says_so_and_ends_with_its_result(
     await until(lambda: len(pieces.stored()) == 2)  # That and the code.
 
 
+async def restart(pieces: Pieces, store_quota: int | None = None) -> None:
+    assert pieces.scheduler is not None
+    await pieces.scheduler.stop(1)
+    await pieces.start_scheduler(store_quota)
+
+
+async def test_experiments_that_are_over_make_room_for_all_and_the_quota_is_remembered(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path
+) -> None:
+    """Both have kept three snapshots of each of two jobs. An iteration of one of them took ten times as long."""
+    await pieces.start_agent()
+    more = "snapshot: {keep_latest: 3, keep_best: 0}"
+    made = []
+    for name, pace in (("dear", 0.1), ("cheap", 0.01)):
+        created = await client.create(experiment(tmp_path / name, jobs=2, length=4, pace=pace, more=more))
+        assert (await client.wait(created.id, timeout=60)).state is ExperimentState.COMPLETED
+        made.append(created.id)
+    dear, cheap = made
+
+    async def saved(name: str) -> list[tuple[str, int]]:
+        return [(job.id, one.position) for job in await client.jobs(name) for one in job.snapshots]
+
+    async def use() -> StoreUse:
+        found = (await client.collect_garbage(dry_run=True)).store
+        assert found is not None
+        return found
+
+    def stored() -> int:
+        return sum(path.stat().st_size for path in (pieces.data / "appstat" / "store").glob("*/*"))
+
+    everything, full = await saved(dear), await use()
+    one, code = full.held_bytes // 12, stored() - full.held_bytes
+    assert (full.quota_bytes, full.held_bytes, full.needed_bytes) == (None, 12 * one, 2 * one)  # Each has its result.
+    assert (full.spare, full.next_bytes) == (10, one)
+    assert 0 < full.next_seconds < 0.1 < full.spare_seconds
+
+    await restart(pieces, store_quota=9 * one)
+    await until(lambda: stored() == 9 * one + code)
+    assert await saved(dear) == everything
+    assert len(await saved(cheap)) == 3
+    result = await client.get(cheap)
+    assert (result.best_job, result.best_position) in await saved(cheap)
+
+    await restart(pieces)
+    left = await use()
+    assert (left.quota_bytes, left.held_bytes, left.spare) == (9 * one, 9 * one, 7)
+    await restart(pieces, store_quota=1)
+    await until(lambda: stored() == 2 * one + code)
+    running = await client.create(experiment(tmp_path / "running", jobs=1, length=500, pace=0.02))
+
+    async def told() -> bool:
+        return "more than the quota of the store; all that is left is needed" in (await client.get(running.id)).warning
+
+    await until(told)
+    await client.stop(running.id)
+    await restart(pieces, store_quota=0)
+    assert (await use()).quota_bytes is None
+    assert (await client.download(dear, to=tmp_path / "best")).position == (await client.get(dear)).best_position
+
+
 async def gc(data: Path, *options: str) -> dict[str, object]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hopyard.cli.main", "gc", "--data", str(data), "--json", *options),
@@ -323,7 +385,7 @@ async def test_a_killed_store_leaves_a_part_of_an_upload_which_gc_removes_from_t
     ]
 
     looked = await gc(data, "--dry-run")
-    kept = {"kept": [], "kept_bytes": 0, "seconds_again": 0, "given_up_seconds": 0}
+    kept = {"kept": [], "kept_bytes": 0, "seconds_again": 0, "given_up_seconds": 0, "store": looked["store"]}
     assert looked == {"dry_run": True, "found": expected, "notes": [], "bytes": size + 11, **kept}
     assert partial.exists()
     assert copy.exists()

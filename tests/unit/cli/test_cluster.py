@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hopyard.cli.cluster import Crashes
+from hopyard.cli.commands import garbage
 from hopyard.cli.session import default_slots
 from hopyard.client.embedded import agent_service
+from hopyard.client.types import StoreUse
+from hopyard.spec.sizes import size_or_none
 
 
 def test_crashes_count_for_a_while() -> None:
@@ -29,3 +34,24 @@ def test_an_agents_snapshot_quota_is_passed_on() -> None:
     bounded = agent_service(Path("d"), "h:1", 2, "n", snapshot_quota="5GiB").arguments
     assert bounded[-2:] == ("--snapshot-quota", "5GiB")
     assert "--snapshot-quota" not in agent_service(Path("d"), "h:1", 2, "n").arguments
+
+
+def test_a_quota_may_be_taken_away() -> None:
+    assert [size_or_none(text) for text in ("none", "None", "2KiB")] == [0, 0, 2048]
+    with pytest.raises(ValueError, match=r'such as 500MB.*found "a lot"; none takes the limit away'):
+        size_or_none("a lot")
+
+
+def test_gc_says_how_full_the_store_is_and_what_an_eviction_would_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    garbage._show_store(StoreUse(None, 0, 0, 0, 0.0, 0, 0.0))
+    assert capsys.readouterr().out == ""
+    garbage._show_store(StoreUse(None, 3072, 3072, 0, 0.0, 0, 0.0))
+    assert (
+        capsys.readouterr().out == "snapshots in the store: 3.0 KiB without a quota; 3.0 KiB of them are needed now\n"
+    )
+    garbage._show_store(StoreUse(2048, 5120, 3072, 4, 90.0, 512, 2.0))
+    assert capsys.readouterr().out.splitlines() == [
+        "snapshots in the store: 5.0 KiB of a quota of 2.0 KiB; 3.0 KiB of them are needed now",
+        "to have back the other 4 (2.0 KiB) would take 1m 30s of training; the first to go (512 B): 2s",
+        "what is needed is 1.0 KiB more than the quota: that stays until it is needed no more",
+    ]

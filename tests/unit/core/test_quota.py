@@ -31,11 +31,11 @@ def save(rig: Rig, position: int, job: str = "1", *, stored: bool = True) -> Non
         rig.stored(position, job, sha256=f"{job}@{position}")
 
 
-def trained(rig: Rig, job: str, values: list[float], *, machine: str) -> None:
+def trained(rig: Rig, job: str, values: list[float], *, machine: str, seconds: float = 0.0) -> None:
     """A job that trains from the start, saves at each position, and completes."""
     rig.start(job, machine, until=len(values))
     for position, value in enumerate(values, 1):
-        rig.report(position, value, name=job, at_until=position == len(values))
+        rig.report(position, value, name=job, at_until=position == len(values), seconds=seconds)
         save(rig, position, job)
     rig.ended(RunEndReason.UNTIL, len(values), snapshot(len(values), f"{job}@{len(values)}"), job)
 

@@ -19,6 +19,7 @@ from hopyard_scheduler.core.events import (
     PolicyFailed,
     Requested,
     RunMessage,
+    SnapshotsGivenUp,
     SnapshotShipped,
     TimerElapsed,
     Updated,
@@ -72,6 +73,7 @@ def eventful() -> Rig:
     rig.join("n1", 2, "b", snapshots=("s1", "s2"))
     rig.feed(SnapshotShipped(rig.now, "x", "n1", 1, "1", 2, "s2"))
     rig.feed(NodeEvicted(rig.now, "n1", ("s2", "unknown")))
+    rig.feed(SnapshotsGivenUp(rig.now, "x", ("unknown",)))
     rig.feed(Operated(rig.now, "x", "resume"))
     rig.expire("n1")
     rig.feed(TimerElapsed(1e9, "x", "policy/keep"))

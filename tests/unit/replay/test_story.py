@@ -50,6 +50,7 @@ from hopyard_scheduler.core.events import (
     RunBody,
     RunMessage,
     ShareSet,
+    StoreQuotaSet,
     TimerElapsed,
     Updated,
 )
@@ -82,6 +83,7 @@ def test_every_event_of_the_cluster_has_a_sentence() -> None:
         NodeDrained(2.0, "n"),
         NodeExpired(3.0, "n"),
         NodeEvicted(4.0, "n", ("s",)),
+        StoreQuotaSet(5.0, 10),
     ]
     assert {type(event) for event in events} == set(get_args(ClusterEvent))
     assert [story.tell(event).text for event in events] == [
@@ -89,7 +91,9 @@ def test_every_event_of_the_cluster_has_a_sentence() -> None:
         "node n is drained: its runs are suspended at their next boundary",
         "node n was silent beyond its lease and is lost",
         "node n deleted its copies of 1 snapshot in the store, to make room",
+        "the snapshots of all experiments may take 10 bytes in the store",
     ]
+    assert "may take any number of bytes" in story.tell(StoreQuotaSet(6.0, None)).text
 
 
 _VALUES: dict[str, Any] = {

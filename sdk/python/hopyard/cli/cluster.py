@@ -129,10 +129,18 @@ class Cluster:
         slots: Machines of each.
         note: Told of what happens.
         snapshot_quota: Bytes that the snapshot folder of each agent may hold, as text; None: no limit.
+        store_quota: Bytes that the snapshots of all experiments may take in the store, as text; None: as many as before.
     """
 
     def __init__(
-        self, data: Path, *, agents: int, slots: int, note: Callable[[str], None], snapshot_quota: str | None = None
+        self,
+        data: Path,
+        *,
+        agents: int,
+        slots: int,
+        note: Callable[[str], None],
+        snapshot_quota: str | None = None,
+        store_quota: str | None = None,
     ) -> None:
         self.data = data.absolute()
         self.supervisors: list[Supervisor] = []
@@ -140,6 +148,7 @@ class Cluster:
         self._slots = slots
         self._note = note
         self._snapshot_quota = snapshot_quota
+        self._store_quota = store_quota
         self._lock: DataLock | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> str:
@@ -149,8 +158,9 @@ class Cluster:
         data = ["--data", str(self.data)]
         appstat = await self._start(self._service("appstat", [*data, *where]))
         hpgen = await self._start(self._service("hpgen", data))
+        quota = ["--store-quota", self._store_quota] if self._store_quota is not None else []
         scheduler = await self._start(
-            self._service("scheduler", [*data, *where, "--appstat", appstat, "--hpgen", hpgen]), port
+            self._service("scheduler", [*data, *where, "--appstat", appstat, "--hpgen", hpgen, *quota]), port
         )
         for number in range(1, self._agents + 1):
             node = f"node{number}"
@@ -218,11 +228,14 @@ def run_cluster(
     port: int,
     insecure: bool,
     snapshot_quota: str | None = None,
+    store_quota: str | None = None,
 ) -> int:
     """Carry out `hopyard up`; answers the exit code."""
 
     async def main() -> int:
-        cluster = Cluster(data, agents=agents, slots=slots, note=say, snapshot_quota=snapshot_quota)
+        cluster = Cluster(
+            data, agents=agents, slots=slots, note=say, snapshot_quota=snapshot_quota, store_quota=store_quota
+        )
         with Interrupts() as interrupts:
             try:
                 await interrupts.unless(interrupts.first, cluster.start(host, port, insecure=insecure))

@@ -28,6 +28,7 @@ from hopyard.client.types import (
     Report,
     Snapshot,
     Statistic,
+    StoreUse,
 )
 from hopyard.errors import Internal
 from hopyard.printable import printable
@@ -264,7 +265,21 @@ def garbage(message: experiment_pb2.CollectGarbageResponse, *, dry_run: bool) ->
         KeptForOthers(one.experiment, one.count, one.size_bytes, one.seconds_again, one.given_up)
         for one in message.kept
     )
-    return Garbage(dry_run, found, tuple(message.notes), tuple(message.unneeded), kept)
+    store = store_use(message.store) if message.HasField("store") else None
+    return Garbage(dry_run, found, tuple(message.notes), tuple(message.unneeded), kept, store)
+
+
+def store_use(message: experiment_pb2.StoreUse) -> StoreUse:
+    """How full the store is."""
+    return StoreUse(
+        message.quota_bytes or None,
+        message.held_bytes,
+        message.needed_bytes,
+        message.spare,
+        message.spare_seconds,
+        message.next_bytes,
+        message.next_seconds,
+    )
 
 
 def data_set(message: data_pb2.DataSet) -> DataSet:

@@ -36,6 +36,7 @@ __all__ = [
     "Report",
     "Snapshot",
     "Statistic",
+    "StoreUse",
 ]
 
 
@@ -446,6 +447,29 @@ class KeptForOthers:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreUse:
+    """What the snapshots of all experiments take in the store, or will when they are there. Equal contents count once.
+
+    Attributes:
+        quota_bytes: So many bytes they may take; None: any.
+        held_bytes: So many they take.
+        needed_bytes: So many of these somebody needs: they are never given up for the quota.
+        spare: How many snapshots may be given up.
+        spare_seconds: Seconds of training, as measured, that would have to be done again to have all of these back.
+        next_bytes: Bytes of the one that would be given up first; 0: there is none.
+        next_seconds: Seconds of training to have that one back.
+    """
+
+    quota_bytes: int | None
+    held_bytes: int
+    needed_bytes: int
+    spare: int
+    spare_seconds: float
+    next_bytes: int
+    next_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Garbage:
     """What a garbage collection deleted, or would delete.
 
@@ -455,6 +479,7 @@ class Garbage:
         notes: What could not be looked at or was left alone.
         unneeded: Those of the hashes that were asked about that nobody needs.
         kept: What experiments kept for nothing but that others may go on from it.
+        store: How full the store is then; None: an older scheduler does not say.
     """
 
     dry_run: bool
@@ -462,3 +487,4 @@ class Garbage:
     notes: tuple[str, ...] = ()
     unneeded: tuple[str, ...] = ()
     kept: tuple[KeptForOthers, ...] = ()
+    store: StoreUse | None = None

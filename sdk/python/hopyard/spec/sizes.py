@@ -17,6 +17,20 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
 _MOST: Final = 2**62
 
 
+def size_or_none(value: str) -> int:
+    """Bytes as `size_bytes` reads them; 0 for `none`.
+
+    Raises:
+        ValueError: As there, and what else is allowed.
+    """
+    if value.lower() == "none":
+        return 0
+    try:
+        return size_bytes(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; none takes the limit away") from error
+
+
 def size_bytes(value: object) -> int:
     """Bytes of `4096`, `500MB` (500 x 1000 x 1000) or `2GiB` (2 x 1024 x 1024 x 1024), rounded down to a whole byte.
 

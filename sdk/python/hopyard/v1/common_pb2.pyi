@@ -459,7 +459,7 @@ class Snapshot(google.protobuf.message.Message):
     for_others: builtins.bool
     """Whether its experiment keeps it for nothing but that others may go on from it: completed jobs' only."""
     seconds_again: builtins.float
-    """With `for_others`: seconds of training, as measured, that would have to be done again to have it back."""
+    """Of an ended job: seconds of training, as measured, that would have to be done again to have it back."""
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Nodes that hold it on their disk (LOCAL)."""

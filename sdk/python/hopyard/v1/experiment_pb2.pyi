@@ -945,6 +945,7 @@ class CollectGarbageResponse(google.protobuf.message.Message):
     NOTES_FIELD_NUMBER: builtins.int
     UNNEEDED_FIELD_NUMBER: builtins.int
     KEPT_FIELD_NUMBER: builtins.int
+    STORE_FIELD_NUMBER: builtins.int
     @property
     def garbage(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Garbage]:
         """What was deleted (with `dry_run`: would be), by kind and place; kinds of which there is nothing are left out."""
@@ -961,6 +962,10 @@ class CollectGarbageResponse(google.protobuf.message.Message):
     def kept(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___KeptForOthers]:
         """What experiments keep in the store for nothing but that others may go on from it, before anything is deleted."""
 
+    @property
+    def store(self) -> Global___StoreUse:
+        """How full the store is, when all that is deleted."""
+
     def __init__(
         self,
         *,
@@ -968,10 +973,51 @@ class CollectGarbageResponse(google.protobuf.message.Message):
         notes: collections.abc.Iterable[builtins.str] | None = ...,
         unneeded: collections.abc.Iterable[builtins.str] | None = ...,
         kept: collections.abc.Iterable[Global___KeptForOthers] | None = ...,
+        store: Global___StoreUse | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["garbage", b"garbage", "kept", b"kept", "notes", b"notes", "unneeded", b"unneeded"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["store", b"store"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["garbage", b"garbage", "kept", b"kept", "notes", b"notes", "store", b"store", "unneeded", b"unneeded"]) -> None: ...
 
 Global___CollectGarbageResponse: typing_extensions.TypeAlias = CollectGarbageResponse
+
+@typing.final
+class StoreUse(google.protobuf.message.Message):
+    """What the snapshots of all experiments take in the store, or will when they are there. Equal contents count once."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    QUOTA_BYTES_FIELD_NUMBER: builtins.int
+    HELD_BYTES_FIELD_NUMBER: builtins.int
+    NEEDED_BYTES_FIELD_NUMBER: builtins.int
+    SPARE_FIELD_NUMBER: builtins.int
+    SPARE_SECONDS_FIELD_NUMBER: builtins.int
+    NEXT_BYTES_FIELD_NUMBER: builtins.int
+    NEXT_SECONDS_FIELD_NUMBER: builtins.int
+    quota_bytes: builtins.int
+    """So many bytes they may take; 0: any."""
+    held_bytes: builtins.int
+    needed_bytes: builtins.int
+    """Of these somebody needs so many: they are never given up for the quota."""
+    spare: builtins.int
+    """How many may be given up, and the seconds of training, as measured, that would have to be done again to have all of them back."""
+    spare_seconds: builtins.float
+    next_bytes: builtins.int
+    """The same for the first of them to go, and its bytes."""
+    next_seconds: builtins.float
+    def __init__(
+        self,
+        *,
+        quota_bytes: builtins.int = ...,
+        held_bytes: builtins.int = ...,
+        needed_bytes: builtins.int = ...,
+        spare: builtins.int = ...,
+        spare_seconds: builtins.float = ...,
+        next_bytes: builtins.int = ...,
+        next_seconds: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["held_bytes", b"held_bytes", "needed_bytes", b"needed_bytes", "next_bytes", b"next_bytes", "next_seconds", b"next_seconds", "quota_bytes", b"quota_bytes", "spare", b"spare", "spare_seconds", b"spare_seconds"]) -> None: ...
+
+Global___StoreUse: typing_extensions.TypeAlias = StoreUse
 
 @typing.final
 class KeptForOthers(google.protobuf.message.Message):

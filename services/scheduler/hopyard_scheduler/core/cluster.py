@@ -20,6 +20,7 @@ from hopyard_scheduler.core.events import (
     NodeExpired,
     NodeJoined,
     ShareSet,
+    StoreQuotaSet,
 )
 from hopyard_scheduler.core.shares import Claim
 from hopyard_scheduler.core.values import MachineSpec
@@ -96,6 +97,7 @@ class Cluster:
         self.nodes: dict[str, ClusterNode] = {}
         self.machines: dict[str, ClusterMachine] = {}
         self.tenants: dict[str, Tenant] = {}
+        self.store_quota: int | None = None
         self._changed = True
         self._lives: dict[str, str] = {}
 
@@ -159,6 +161,8 @@ class Cluster:
                 self._lives[event.node] = event.incarnation
                 if event.node in self.nodes:
                     self.nodes[event.node].lives(event.incarnation)
+            case StoreQuotaSet():
+                self.store_quota = event.size
             case NodeExpired() | NodeEvicted():
                 pass
 

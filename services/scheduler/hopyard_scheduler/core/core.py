@@ -43,6 +43,7 @@ from hopyard_scheduler.core.events import (
     PolicyFailed,
     RunMessage,
     SnapshotShipped,
+    StoreQuotaSet,
 )
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
@@ -106,6 +107,9 @@ class Core:
                 self._drained(event)
             case NodeEvicted():
                 self._evicted(event)
+            case StoreQuotaSet():
+                self._effects.append(Record(CLUSTER_STREAM, event))
+                self.cluster.store_quota = event.size
             case ExperimentCreated():
                 if event.experiment in self.experiments:
                     return []

@@ -32,6 +32,7 @@ from hopyard_scheduler.core import (
     placement,
     predicting,
     preemption,
+    room,
     running,
     shipping,
     siblings,
@@ -58,6 +59,7 @@ from hopyard_scheduler.core.events import (
     Requested,
     RunMessage,
     ShareSet,
+    SnapshotsGivenUp,
     SnapshotShipped,
     TimerElapsed,
     Updated,
@@ -167,6 +169,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             placement.node_draining(x, event)
         case CopiesEvicted():
             placement.copies_evicted(x, event)
+        case SnapshotsGivenUp():
+            room.give_up(x, event)
         case DataChanged():
             placement.data_changed(x, event)
         case Imported():

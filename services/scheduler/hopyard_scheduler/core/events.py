@@ -62,7 +62,15 @@ class NodeEvicted:
     snapshots: tuple[str, ...]
 
 
-ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted
+@dataclass(frozen=True, slots=True)
+class StoreQuotaSet:
+    """From now on the snapshots of all experiments together may take so many bytes (> 0) in the store; None: any."""
+
+    at: float
+    size: int | None
+
+
+ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted | StoreQuotaSet
 
 
 # ----------------------------------------------------------------------------------------------------- experiment events
@@ -198,6 +206,15 @@ class CopiesEvicted:
     at: float
     experiment: str
     node: str
+    snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotsGivenUp:
+    """The store must make room: the experiment is to give up snapshots with these hashes, as far as it does not need them."""
+
+    at: float
+    experiment: str
     snapshots: tuple[str, ...]
 
 
@@ -473,6 +490,7 @@ ExperimentEvent = (
     | NodeBack
     | NodeDraining
     | CopiesEvicted
+    | SnapshotsGivenUp
     | DataChanged
     | ShareSet
     | RunMessage

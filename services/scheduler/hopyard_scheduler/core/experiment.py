@@ -79,6 +79,7 @@ class Experiment:
         self.tidied = False  # Snapshots came or went, or are needed no more: the quota is to be looked at.
         self.crowded = 0  # Bytes above the quota that are needed all the same.
         self.crowded_told = 0  # The most of them that people were told of.
+        self.gave_up = False  # Snapshots made room for those of others.
         self.share = 0
         self.demand: int | None = None
         self.claimed: int | None = None

@@ -317,7 +317,7 @@ def _reopen(x: Experiment, job: Job) -> None:
     why = "the experiment was extended"
     own = x.snapshots.newest(job.id)
     source = x.source_of(job)
-    if job.forked and source is None and x.snapshot_quota is not None:
+    if job.forked and source is None and (x.snapshot_quota is not None or x.gave_up):
         x.emit(Noted(x.id, "", f"job {job.id} stays COMPLETED: what it would go on from was dropped", aloud=True))
         return
     job.position = source[1] if source is not None else 0

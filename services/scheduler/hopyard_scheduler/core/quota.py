@@ -127,11 +127,11 @@ def _quickest_again(x: Experiment) -> Iterator[Spare]:
 
 def _price(x: Experiment, one: Spare) -> tuple[bool, float, int]:
     """What an extension goes on from comes last, then by time, then by age."""
-    goes_on = any(_ends(x, x.jobs[entry.job], entry.info.position) for entry in one.entries)
+    goes_on = any(ends(x, x.jobs[entry.job], entry.info.position) for entry in one.entries)
     return goes_on, one.seconds(x), max(entry.number for entry in one.entries)
 
 
-def _ends(x: Experiment, job: Job, position: int) -> bool:
+def ends(x: Experiment, job: Job, position: int) -> bool:
     """Whether an extension would go on from there."""
     return job.state is JobState.COMPLETED and position in x.snapshots.vital(job.id)
 
@@ -139,7 +139,7 @@ def _ends(x: Experiment, job: Job, position: int) -> bool:
 def _worth(x: Experiment, entry: Entry) -> Worth:
     job, position = x.jobs[entry.job], entry.info.position
     latest = position in x.snapshots.latest(job.id, max(job.terms.keep_latest, 1))
-    if _ends(x, job, position):
+    if ends(x, job, position):
         group = _END_OF_COMPLETED
     elif job.state.ended:
         group = _LATEST_OF_ENDED if latest else _BEST_OF_ENDED

@@ -10,7 +10,7 @@ from hopyard.errors import InvalidInput
 from hopyard.rpc.values import hyperparameters_from_proto
 from hopyard.v1 import experiment_pb2 as pb
 from hopyard.v1 import experiment_pb2_grpc
-from hopyard_scheduler.converters import PHASES
+from hopyard_scheduler.converters import PHASES, use_to_proto
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.garbage import DEFAULT_SECONDS, Garbage
 from hopyard_scheduler.importing import Importer
@@ -184,7 +184,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             )
             for name, one in report.kept.items()
         ]
-        return pb.CollectGarbageResponse(garbage=garbage, notes=report.notes, unneeded=report.unneeded, kept=kept)
+        store = use_to_proto(report.store) if report.store is not None else None
+        return pb.CollectGarbageResponse(
+            garbage=garbage, notes=report.notes, unneeded=report.unneeded, kept=kept, store=store
+        )
 
     async def ImportExperiment(
         self,

@@ -15,7 +15,7 @@ from hopyard.cli.options import Data, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.aio import AsyncClient
-    from hopyard.client.types import Garbage, GarbageKind, KeptForOthers
+    from hopyard.client.types import Garbage, GarbageKind, KeptForOthers, StoreUse
 
 _COPIES: Final = "snapshots that no experiment holds"
 _PARTIALS: Final = "parts of uploads and files that were not finished"
@@ -53,7 +53,8 @@ def gc(
 
     That are blobs without a use, unused code, parts of uploads, and left-over snapshots on the nodes.
     What an experiment, a fork or a resume still needs stays, whether it runs or has ended; so it may be called at any time.
-    It also says what is kept only so that others may go on from it, and the training that it would take to have that back.
+    It also says what is kept only so that others may go on from it, and the training that it would take to have that back; and
+    how full the store is, of what quota (`hopyard up --store-quota`), and what would go next.
 
     **Examples:** `hopyard gc --dry-run`, `hopyard gc --older-than 1d --json`
     """
@@ -79,6 +80,7 @@ def gc(
                 "kept_bytes": _bytes(got.kept),
                 "seconds_again": sum(one.seconds_again for one in got.kept),
                 "given_up_seconds": sum(one.seconds_again for one in got.kept if one.given_up),
+                "store": got.store,
             }
         )
     else:
@@ -155,6 +157,8 @@ def _show(got: Garbage) -> None:
     for note in got.notes:
         say(note)
     _show_kept(got.kept)
+    if got.store is not None:
+        _show_store(got.store)
     if not got.found:
         emit("there is nothing that nobody needs")
         return
@@ -166,6 +170,28 @@ def _show(got: Garbage) -> None:
     emit(table)
     total = text.size(_bytes(got.found))
     emit(f"{total} would be freed; nothing was changed" if got.dry_run else f"{total} freed")
+
+
+def _show_store(store: StoreUse) -> None:
+    """How full the store is, and what an eviction would cost."""
+    from hopyard.cli import text
+    from hopyard.cli.output import emit
+
+    if store.quota_bytes is None and not store.held_bytes:
+        return
+    bounds = "without a quota" if store.quota_bytes is None else f"of a quota of {text.size(store.quota_bytes)}"
+    emit(
+        f"snapshots in the store: {text.size(store.held_bytes)} {bounds}; {text.size(store.needed_bytes)} of them are needed now"
+    )
+    if store.spare:
+        spare = text.size(store.held_bytes - store.needed_bytes)
+        emit(
+            f"to have back the other {store.spare} ({spare}) would take {text.short_time(store.spare_seconds)} of training; the "
+            f"first to go ({text.size(store.next_bytes)}): {text.short_time(store.next_seconds)}"
+        )
+    if store.quota_bytes is not None and store.needed_bytes > store.quota_bytes:
+        above = text.size(store.needed_bytes - store.quota_bytes)
+        emit(f"what is needed is {above} more than the quota: that stays until it is needed no more")
 
 
 def _show_kept(kept: Sequence[KeptForOthers]) -> None:

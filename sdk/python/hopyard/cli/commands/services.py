@@ -34,6 +34,16 @@ def up(
             show_default=False,
         ),
     ] = None,
+    store_quota: Annotated[
+        str | None,
+        typer.Option(
+            "--store-quota",
+            metavar="BYTES",
+            help="What the snapshots of all experiments together may take in the store, such as 500GiB; those that are the "
+            "quickest to train again make room. It is remembered; none takes it away.",
+            show_default=False,
+        ),
+    ] = None,
     nodes: Annotated[str | None, typer.Option("--nodes", hidden=True)] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
@@ -50,18 +60,22 @@ def up(
     from hopyard.cli.cluster import run_cluster
     from hopyard.cli.errors import WrongUse
     from hopyard.rpc.hosts import check_host
-    from hopyard.spec.sizes import size_bytes
+    from hopyard.spec.sizes import size_bytes, size_or_none
 
     if nodes is not None:
         raise WrongUse(
             "hopyard up has no option --nodes; did you mean --agents? Each agent is a node: node1, node2, ..."
         )
     check_host(host)
-    if snapshot_quota is not None:
-        try:
-            size_bytes(snapshot_quota)
-        except ValueError as error:
-            raise WrongUse(f"--snapshot-quota {error}") from error
+    for option, given, read in (
+        ("--snapshot-quota", snapshot_quota, size_bytes),
+        ("--store-quota", store_quota, size_or_none),
+    ):
+        if given is not None:
+            try:
+                read(given)
+            except ValueError as error:
+                raise WrongUse(f"{option} {error}") from error
     raise typer.Exit(
         run_cluster(
             data,
@@ -71,5 +85,6 @@ def up(
             port=port,
             insecure=insecure,
             snapshot_quota=snapshot_quota,
+            store_quota=store_quota,
         )
     )

@@ -1,0 +1,56 @@
+"""What finished experiments have in the store, by their rows: the counterpart of `core.room.holding`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from hopyard.v1 import common_pb2, experiment_pb2
+from hopyard_scheduler.core.room import Held, Rank
+
+_COMPLETED = common_pb2.JOB_STATE_COMPLETED
+_ENDED = (_COMPLETED, common_pb2.JOB_STATE_TERMINATED, common_pb2.JOB_STATE_FAILED)
+
+
+def of_rows(experiments: Iterable[experiment_pb2.Experiment], jobs: Collection[experiment_pb2.Job]) -> list[Held]:
+    """What the experiments of a stream, all of them over, have there.
+
+    Jobs that have not ended are those of experiments whose time was over: they may go on, and need what they have.
+    """
+    best = {one.best_job: one.best_position for one in experiments if one.best_job}
+    by_id = {job.id: job for job in jobs}
+    found: list[Held] = []
+    for job in jobs:
+        result = _result(job, best)
+        end = max((one.position for one in job.snapshots), default=0)
+        for one in job.snapshots:
+            if not one.stored:
+                continue
+            if job.state not in _ENDED or one.position == result:
+                found.append(Held(one.sha256, one.size_bytes, Rank.NEEDED))
+            else:
+                rank = Rank.END if job.state == _COMPLETED and one.position == end else Rank.SPARE
+                found.append(Held(one.sha256, one.size_bytes, rank, one.seconds_again, _before(by_id, job, one)))
+    return found
+
+
+def _result(job: experiment_pb2.Job, best: Mapping[str, int]) -> int | None:
+    """Where a job has its experiment's result; None: it has none."""
+    positions = [one.position for one in job.snapshots]
+    if job.id not in best or not positions:
+        return None
+    return best[job.id] if best[job.id] in positions else max(positions)
+
+
+def _before(jobs: Mapping[str, experiment_pb2.Job], job: experiment_pb2.Job, one: common_pb2.Snapshot) -> str:
+    """The nearest other contents before some on a job's path, which may lead back through others' jobs; empty: none."""
+    best, sha256 = 0, ""
+    limit, seen = one.position - 1, set[str]()
+    while job.id not in seen:
+        seen.add(job.id)
+        for other in job.snapshots:
+            if best < other.position <= limit and other.sha256 != one.sha256:
+                best, sha256 = other.position, other.sha256
+        if job.parent not in jobs:
+            break
+        limit, job = min(limit, job.fork_position), jobs[job.parent]
+    return sha256

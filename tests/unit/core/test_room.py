@@ -1,0 +1,264 @@
+"""The store within its quota: whose snapshots go first, and that nothing goes which somebody needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from hopyard.policy.vocabulary import ForkJob, KeepSnapshots, Report, RunEndReason, StartJob
+from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import ForgetSnapshot, JobChanged, Noted
+from hopyard_scheduler.core.events import Operated, SnapshotsGivenUp, StoreQuotaSet, Updated
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.room import Held, Rank, Room, holding
+from hopyard_scheduler.core.values import EarlierTrial
+from hopyard_scheduler.storerows import of_rows
+from tests.unit.core.rig import Rig, snapshot
+from tests.unit.core.test_quota import branched, has, save, trained
+
+
+def held(sha256: str, size: int, seconds: float, before: str = "", rank: Rank = Rank.SPARE) -> Held:
+    return Held(sha256, size, rank, seconds, before)
+
+
+def gone(room: Room, limit: int) -> list[str]:
+    return [one.sha256 for one in room.keep_within(limit)]
+
+
+# ------------------------------------------------------------------------------------------------------- what goes first
+
+
+def test_what_is_quickest_to_train_again_for_its_bytes_goes_first_of_whichever_experiment() -> None:
+    x = [held("long", 10, 100.0), held("short", 10, 5.0)]
+    y = [held("large", 1000, 100.0), held("small", 1, 5.0)]
+    room = Room({"x": x, "y": y})
+    assert room.held == 1021
+    # By byte: 0.1 s for "large", 0.5 for "short", 5 for "small", 10 for "long".
+    assert gone(room, 15) == ["large", "short"]
+    assert room.held == 11
+
+
+def test_what_goes_makes_dearer_what_lies_behind_it_also_in_another_experiment() -> None:
+    x = [held("a", 1, 3.0), held("b", 1, 4.0, "a")]
+    y = [held("c", 1, 2.0, "b"), held("d", 1, 8.0)]
+    # c costs 2, then a costs 3, then b costs 3 + 4 and d 8.
+    assert gone(Room({"x": x, "y": y}), 1) == ["c", "a", "b"]
+
+
+def test_what_extensions_would_go_on_from_goes_last() -> None:
+    room = Room({"x": [held("end", 100, 1.0, rank=Rank.END)], "y": [held("branch", 1, 1000.0)]})
+    assert gone(room, 0) == ["branch", "end"]
+
+
+def test_contents_that_one_of_several_needs_stay_and_all_others_give_them_up_together() -> None:
+    both = [held("same", 5, 1.0), held("own", 5, 9.0)]
+    room = Room({"x": both, "y": [held("same", 5, 0.0, rank=Rank.NEEDED)]})
+    assert (room.held, gone(room, 0), room.held) == (10, ["own"], 5)
+    (one, _) = Room({"x": both, "y": [held("same", 5, 0.5)]}).keep_within(0)
+    assert (one.sha256, one.owners, one.seconds) == ("same", ("x", "y"), 0.5)
+
+
+def test_how_full_it_is_and_what_it_would_cost() -> None:
+    room = Room({"x": [held("a", 3, 6.0), held("b", 4, 2.0, "a"), held("c", 5, 0.0, rank=Rank.NEEDED)]})
+    use = room.use(7)
+    assert (use.quota, use.held, use.needed, use.spare, use.spare_seconds) == (7, 12, 5, 2, 8.0)
+    assert (use.next_size, use.next_seconds) == (4, 2.0)
+    assert Room({}).use(None) == Room({"x": []}).use(None)
+
+
+CONTENTS = [f"c{number}" for number in range(8)]
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> dict[str, list[Held]]:
+    """Up to eight contents of three experiments, each behind one with a lower number, or behind nothing."""
+    found: dict[str, list[Held]] = {}
+    for owner in "xyz":
+        for number, name in enumerate(CONTENTS):
+            if draw(st.booleans()):
+                before = draw(st.sampled_from(["", *CONTENTS[:number]]))
+                rank = draw(st.sampled_from(Rank))
+                found.setdefault(owner, []).append(Held(name, number * 3, rank, float(draw(st.integers(0, 9))), before))
+    return found
+
+
+def one_by_one(store: dict[str, list[Held]], limit: int) -> list[tuple[str, float]]:
+    """The same without any cleverness: each time everything is priced anew by what lies before it and has gone."""
+    known: dict[str, Held] = {}
+    for one in (one for own in store.values() for one in own):
+        known[one.sha256] = one.and_also(known.get(one.sha256, one))
+    went: dict[str, float] = {}
+
+    def seconds(one: Held) -> float:
+        return one.seconds + (seconds(known[one.before]) if one.before in went else 0.0)
+
+    while sum(one.size for one in known.values() if one.sha256 not in went) > limit:
+        spare = [one for one in known.values() if one.rank is not Rank.NEEDED and one.size and one.sha256 not in went]
+        if not spare:
+            break
+        first = min(spare, key=lambda one: (one.rank, seconds(one) / one.size, seconds(one), one.sha256))
+        went[first.sha256] = seconds(first)
+    return list(went.items())
+
+
+@hypothesis_settings(deadline=None, max_examples=200)
+@given(stores(), st.integers(0, 90))
+def test_it_is_within_its_quota_or_holds_nothing_but_what_is_needed(store: dict[str, list[Held]], limit: int) -> None:
+    needed = {one.sha256 for own in store.values() for one in own if one.rank is Rank.NEEDED}
+    sizes = {one.sha256: one.size for own in store.values() for one in own}
+    room = Room(store)
+    went = room.keep_within(limit)
+    names = [one.sha256 for one in went]
+    left = {name: size for name, size in sizes.items() if name not in names}
+    assert room.held == sum(left.values())
+    assert not needed.intersection(names)
+    assert room.held <= limit or not (left.keys() - needed - {name for name, size in left.items() if not size})
+    assert all(sum(sizes.values()) - sum(sizes[n] for n in names[:i]) > limit for i in range(len(names)))
+    for one in went:
+        assert set(one.owners) == {owner for owner, own in store.items() if one.sha256 in {each.sha256 for each in own}}
+    assert [(one.sha256, one.seconds) for one in went] == one_by_one(store, limit)
+
+
+# -------------------------------------------------------------------------------------------------------- what is needed
+
+
+def ranks(x: Experiment) -> dict[str, Rank]:
+    return {one.sha256: one.rank for one in holding(x)}
+
+
+def test_what_the_policy_of_a_live_experiment_may_start_from_is_needed_until_it_lets_it_go() -> None:
+    rig = branched(1000)
+    assert set(ranks(rig.x).values()) == {Rank.NEEDED}
+    rig.command(KeepSnapshots("1", (4,)))
+    assert ranks(rig.x) == {"1@4": Rank.NEEDED, "1@6": Rank.NEEDED}  # 2 went at once: job 1 has not ended.
+    rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@4", "1@6")))
+    assert has(rig) == [4, 6]
+
+
+def test_what_is_not_in_the_store_and_not_on_its_way_takes_no_room_there() -> None:
+    rig = Rig(machines=1, ship_every=0)
+    rig.create()
+    rig.start("1")
+    rig.report(1, 0.1)
+    rig.taken(1)
+    assert (has(rig), holding(rig.x)) == ([1], [])
+
+
+def test_what_earlier_experiments_lend_is_needed() -> None:
+    rig = Rig(
+        plan="p",
+        lasting=True,
+        earlier=(EarlierTrial("old/1", {}, (Report(4, {"score": 0.7}),), None, (snapshot(4, "lent"),)),),
+    )
+    assert ranks(rig.x) == {"lent": Rank.NEEDED}
+
+
+def finished(**terms: object) -> Rig:
+    """Two jobs with snapshots at each of three positions; job 2 has the result, at 2, and both could be extended."""
+    rig = Rig(machines=2, max_position=3, jobs=2, keep_latest=2, keep_best=1, **terms)
+    for _ in range(2):
+        rig.create()
+    trained(rig, "1", [0.5, 0.4, 0.3], machine="n1/0", seconds=1.0)
+    trained(rig, "2", [0.1, 0.9, 0.8], machine="n1/1", seconds=1.0)
+    assert rig.x.phase.over
+    return rig
+
+
+def test_a_finished_experiment_needs_its_result_only() -> None:
+    rig = finished()
+    assert ranks(rig.x) == {
+        "1@1": Rank.SPARE,
+        "1@2": Rank.SPARE,
+        "1@3": Rank.END,
+        "2@2": Rank.NEEDED,
+        "2@3": Rank.END,
+    }
+
+
+def test_it_gives_up_what_it_does_not_need_and_says_what_that_costs() -> None:
+    rig = finished()
+    effects = rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@2", "1@3", "2@2", "of another")))
+    assert [e.sha256 for e in effects if isinstance(e, ForgetSnapshot)] == ["1@2", "1@3"]
+    assert {e.job for e in effects if isinstance(e, JobChanged)} == {"1"}
+    (text,) = [e.text for e in effects if isinstance(e, Noted)]
+    assert text == "gave up 2 snapshots (20 bytes): it would take 2 s of training to have that back"
+    assert (has(rig), has(rig, "2")) == ([1], [2, 3])
+    again = rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@2",)))
+    assert not any(isinstance(effect, ForgetSnapshot | Noted) for effect in again)
+
+
+def test_a_fork_whose_origin_was_given_up_stays_completed_when_the_experiment_is_extended() -> None:
+    rig = Rig(machines=1, max_position=3, forks=True)
+    rig.create()
+    rig.start("1", snapshot_at=(1,))
+    rig.report(1, 0.5)
+    save(rig, 1)
+    rig.command(ForkJob("2", "1", 1, {"lr": 2.0}))
+    rig.report(2, 0.6)
+    rig.report(3, 0.9, at_until=True)
+    rig.ended(RunEndReason.UNTIL, 3, snapshot(3, "1@3"))
+    rig.stored(3, sha256="1@3")
+    rig.command(StartJob("2", ("n1/0",), from_snapshot=("1", 1)))
+    for position in (2, 3):
+        rig.report(position, 0.1, name="2", at_until=position == 3)
+    rig.ended(RunEndReason.UNTIL, 3, snapshot(3, "2@3"), "2")
+    rig.stored(3, "2", sha256="2@3")
+    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@1", "2@3")))
+    assert has(rig, "2") == []
+    effects = rig.feed(Updated(rig.now, "x", "r", max_position=5))
+    assert "job 2 stays COMPLETED: what it would go on from was dropped" in [
+        e.text for e in effects if isinstance(e, Noted)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------- finished, by their rows
+
+
+def by_rows(rig: Rig) -> list[Held]:
+    for member in rig.x.members.values():
+        member.payload = {"name": "n", "spec": "{}", "bundle": ""}
+    experiments = [experiment_to_proto(rig.x, member, rig.now) for member in rig.x.members.values()]
+    return of_rows(experiments, [job_to_proto(rig.x, job) for job in rig.x.jobs.values()])
+
+
+def test_the_rows_of_a_finished_experiment_say_the_same() -> None:
+    rig = finished()
+    assert by_rows(rig) == holding(rig.x)
+    rig.x.jobs["1"].origin, rig.x.jobs["1"].prefix = ("2", 2), tuple(rig.x.curve(rig.x.jobs["2"])[:2])
+    found = {one.sha256: one.before for one in by_rows(rig)}
+    assert found == {one.sha256: one.before for one in holding(rig.x)}
+    assert found["1@3"] == "1@2"
+    assert found["2@3"] == "2@2"
+
+
+def test_jobs_whose_experiment_ran_out_of_time_need_what_they_have() -> None:
+    rig = Rig(machines=1, max_position=9, keep_latest=2, max_seconds=5.0)
+    rig.create()
+    rig.start("1")
+    for position in (1, 2):
+        rig.report(position, 0.1)
+        save(rig, position)
+    rig.x.founder.out_of_time = True
+    assert {one.rank for one in by_rows(rig)} == {Rank.NEEDED}
+
+
+# ------------------------------------------------------------------------------------------------------------- the quota
+
+
+def test_the_quota_is_remembered_by_the_clusters_journal() -> None:
+    core, again = Core(), Core()
+    for size in (7, None, 9):
+        event = StoreQuotaSet(1.0, size)
+        core.handle(event)
+        again.restore_cluster(event)
+        assert core.cluster.store_quota == again.cluster.store_quota == size
+
+
+def test_contents_are_one_whoever_has_them() -> None:
+    one, other = held("a", 5, 4.0, "b"), replace(held("a", 5, 2.0, "c"), rank=Rank.END)
+    assert one.and_also(other) == other.and_also(one) == Held("a", 5, Rank.END, 2.0, "c")

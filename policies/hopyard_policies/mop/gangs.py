@@ -46,6 +46,7 @@ class Gangs:
     def __init__(self, below: float) -> None:
         self._below = below
         self._able: dict[str, bool] = {}  # By experiment: those of a group may have programs of their own.
+        self._unfit: set[str] = set()
         self._trial: tuple[str, str] | None = None
         self._lost: Counter[str] = Counter()
 
@@ -60,6 +61,14 @@ class Gangs:
     def able(self, experiment: str) -> bool:
         """Whether an experiment's program can train on a gang, as far as is known."""
         return self._able.get(experiment, True)
+
+    def fits(self, job: JobView) -> bool:
+        """Whether a job may train on a gang, as far as is known: one whose code failed there goes on by hops."""
+        return job.id not in self._unfit and self.able(job.experiment)
+
+    def failed(self, job: str) -> None:
+        """A job's code failed on a gang. The trial was with another configuration, or with less of the data."""
+        self._unfit.add(job)
 
     # -------------------------------------------------------------------------------------------------------- the trial
 

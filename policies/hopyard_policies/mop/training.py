@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from hopyard.policy import Cluster, Data, JobView, RunEnd, RunMode
+from hopyard.policy import Cluster, Data, JobView, RunEnd, RunEndReason, RunMode
 from hopyard_policies.mop.books import Running, Visits
 from hopyard_policies.mop.dispatch import Randomized, Rule
 from hopyard_policies.mop.estimates import Estimates
@@ -100,7 +100,7 @@ class Training:
         }
         needs = []
         for job in waiting:
-            names, most = left(job), ends[job.id] - job.position if self._gangs.able(job.experiment) else 1
+            names, most = left(job), ends[job.id] - job.position if self._gangs.fits(job) else 1
             needs.append(Need(job.id, [name for name in holders if name in names], most))
         for visit in visits(needs, holders, idle, cluster.share):
             if len(visit.machines) > 1 and self._gangs.tries(cluster.jobs[visit.job]):
@@ -110,6 +110,9 @@ class Training:
 
     def ended(self, run: RunEnd, now: float) -> None:
         """Takes note of the end of a training run."""
+        began = self._visits.running.get(run.job)
+        if began is not None and len(began.machines) > 1 and run.reason is RunEndReason.FAILED:
+            self._gangs.failed(run.job)
         unit = self._visits.end(run)
         if unit is None or len(unit.machines) > 1 or not self._expected(unit, now):
             self._round = None

@@ -77,7 +77,7 @@ def need_fit(spec: ExperimentSpec, wishes: Wishes) -> None:
     Raises:
         InvalidInput: It does not; names the field.
     """
-    found = misfit(spec, needs_data=wishes.needs_data, shares=wishes.shares)
+    found = misfit(spec, needs_data=wishes.needs_data, shares=wishes.shares, scales=wishes.scales)
     if found is not None:
         raise InvalidInput(": ".join(found))
     if spec.stop.idle is not None and not wishes.requests:

@@ -146,6 +146,13 @@ def test_a_policy_that_sends_jobs_to_data_needs_a_trainer_that_learns_where_they
         need_fit(spec, replace(Wishes.of(Refuses()), needs_data=True))
 
 
+@pytest.mark.parametrize("command", ["command: [a]", "log: {command: [a], metrics: 'a=(.)'}"])
+def test_a_policy_that_trains_on_gangs_needs_a_trainer(command: str) -> None:
+    spec = load_spec(FILE.format(program=f"{command}\npolicy: mine"))
+    with pytest.raises(InvalidInput, match=r"^(command|log): mine trains jobs on several machines .* `trainer: FILE"):
+        need_fit(spec, replace(Wishes.of(Refuses()), scales=True))
+
+
 def test_data_that_a_policy_reads_nothing_of_are_refused() -> None:
     file = FILE.replace("jobs: 3", "jobs: 3, max_iterations: 3").format(
         program="trainer: t.py:T\npolicy: mine\ndata: d"

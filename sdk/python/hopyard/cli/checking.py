@@ -27,7 +27,7 @@ def check_policy(submission: Submission) -> None:
         return
     from hopyard.policy.fitting import misfit  # Policies need more than a file's form does.
 
-    found = misfit(submission.spec, needs_data=made.needs_data, shares=made.shares)
+    found = misfit(submission.spec, needs_data=made.needs_data, shares=made.shares, scales=made.scales)
     if found is not None:
         raise placed(InvalidInput(": ".join(found)), submission.text, submission.source)
 

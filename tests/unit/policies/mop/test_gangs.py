@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard.policy import Data, JobState, RunEndReason, RunMode
-from hopyard.policy.testing import Delays, Step, VirtualCluster, difference, replay
+from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster, difference, replay
 from hopyard_policies.mop import MopPolicy
 from hopyard_policies.mop.gangs import Need, Visit, visits
 from tests.unit.policies.mop.rig import check_epochs, placed, ring, trained
@@ -109,6 +109,24 @@ def test_a_program_that_trains_on_no_gang_hops_and_is_tried_once() -> None:
     assert {size for _, size in sizes(cluster)} == {1}
     assert cluster.jobs["1"].state is JobState.COMPLETED
     check_epochs(cluster, ring(4))
+
+
+def test_a_model_whose_code_fails_on_a_gang_goes_on_by_hops() -> None:
+    """Its program was tried with another configuration: with larger batches, say, of which each rank had more."""
+    seen: set[int] = set()
+
+    def alone(given: object, position: int) -> Step:
+        if position == 4 and 3 not in seen:
+            raise TrainingFailed("ValueError: Expected more than 1 value per channel when training")
+        seen.add(position)
+        return Step({"accuracy": position / 100}, 1.0, examples=50)
+
+    data = ring(4)
+    cluster = together(data, machines=4, jobs=1, curve=alone, max_failures=1)
+    cluster.run()
+    assert sizes(cluster) == [("1", 4)] + [("1", 1)] * 8
+    assert (cluster.jobs["1"].state, cluster.jobs["1"].failures) == (JobState.COMPLETED, 1)
+    check_epochs(cluster, data)
 
 
 def test_a_trial_that_is_lost_is_made_again_three_times_at_most() -> None:

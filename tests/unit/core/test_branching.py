@@ -121,7 +121,7 @@ def test_a_snapshot_that_was_asked_for_wakes_a_policy_that_forks(forks: bool) ->
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_what_trained_behind_another_s_snapshot_goes_on_when_the_search_is_extended(answered: bool) -> None:
-    """A job that has only another's results has nothing to go on from."""
+    """A job that has only another's results waits for its policy to say from whose snapshot."""
     rig = Rig(machines=2, max_position=3, jobs=2)
     rig.create()
     rig.create()
@@ -134,7 +134,10 @@ def test_what_trained_behind_another_s_snapshot_goes_on_when_the_search_is_exten
         rig.ended(RunEndReason.UNTIL, 3, snapshot(3, "other"), name="2")
     assert rig.job("2").state is JobState.COMPLETED
     rig.feed(Updated(rig.now, "x", "longer", max_position=5))
-    assert rig.job("2").state is (JobState.COMPLETED if answered else JobState.SUSPENDED)
+    assert rig.job("2").state is (JobState.PENDING if answered else JobState.SUSPENDED)
+    if answered:
+        rig.start("2", "n1/1", from_snapshot=("1", 2))
+        assert (rig.run("2").position, curve(rig, "2")) == (2, [(1, 0.1), (2, 0.2)])
 
 
 @pytest.mark.parametrize(("newest", "kept"), [(False, [2, 4, 5]), (True, [4, 5])])

@@ -332,6 +332,26 @@ async def test_a_study_that_cannot_be_kept_open_says_so(caplog: pytest.LogCaptur
     await study.close()
 
 
+async def test_a_try_to_keep_it_open_that_takes_too_long_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, tries = Scripted(), list[str]()
+
+    async def create(*given: Any, **named: Any) -> Experiment:
+        return replace(STUDY, spec={**SPEC, "stop": {"idle": 0.03}})
+
+    async def keep(experiment: str | Experiment) -> None:
+        tries.append("try")
+        if len(tries) < 3:
+            await asyncio.Event().wait()
+        client.kept.put_nowait("kept")
+
+    monkeypatch.setattr(client, "create", create)
+    monkeypatch.setattr(client, "keep_experiment", keep)
+    study = await AsyncStudy(client, sleep=lambda seconds: asyncio.sleep(0)).create({})
+    async with asyncio.timeout(10):
+        assert await client.kept.get() == "kept"
+    await study.close()
+
+
 async def test_closing_tells_those_who_wait() -> None:
     client = Scripted()
     study = await begun(client)

@@ -345,8 +345,9 @@ class AsyncStudy:
         while True:
             await self._sleep(every)
             try:
-                await self._client.keep_experiment(experiment)
-            except (Unavailable, TimedOut):
+                async with asyncio.timeout(every):  # Tries that have come to be far apart could miss a short time.
+                    await self._client.keep_experiment(experiment)
+            except (Unavailable, TimeoutError):
                 continue  # A cluster that comes back gives it its full time.
             except Conflict:
                 return

@@ -289,7 +289,7 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
     if longer:
         for job in list(x.jobs.values()):
             longer = job.limit is None and job.state is JobState.COMPLETED
-            if job.member is member and longer and not job.answered:
+            if job.member is member and longer:
                 _reopen(x, job)
     if extended and member.phase.over:
         over = x.phase.over

@@ -107,6 +107,8 @@ class Live:
         self._changing: Mapping[str, object] = {}
         self._plans = PlanRows()
         carrier.attach(self.core, self.post, self.program)
+        if remotes is not None:
+            remotes.attach(self.post, clock)
 
     # ------------------------------------------------------------------------------------------------------------ events
 

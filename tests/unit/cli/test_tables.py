@@ -251,6 +251,12 @@ def test_a_summary_says_what_jobs_have_from_others_and_what_is_paid() -> None:
         assert "shared" not in "".join(shown(tables.summary(found, jobs), width=200))
 
 
+def test_a_summary_of_elastic_jobs_says_where_to_see_them_grow() -> None:
+    elastic = dataclasses.replace(EXPERIMENT, spec={"policy": {"name": "asha", "elastic": {}}})
+    assert shown(tables.summary(elastic, JOBS))[-1].startswith("hopyard plot e1 --kind gangs -o gangs.svg")
+    assert "gangs" not in "".join(shown(tables.summary(EXPERIMENT, JOBS)))
+
+
 def test_what_is_billed_stands_beside_the_experiments_of_a_group() -> None:
     one = dataclasses.replace(EXPERIMENT, group="e1", machine_seconds=75.0)
     assert "billed" not in shown(tables.experiments_table([one]))[0]

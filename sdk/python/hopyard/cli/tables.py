@@ -206,10 +206,17 @@ def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) ->
     best = next((job for job in jobs if job.id == experiment.best_job), None)
     if best is not None:
         parts += [Text(""), Text("best"), best_text(experiment, best)]
-    for told in (_moved(experiment), _shared(experiment, jobs)):
+    for told in (_moved(experiment), _grown(experiment), _shared(experiment, jobs)):
         if told:
             parts += [Text(""), Text(told)]
     return Group(*parts)
+
+
+def _grown(experiment: Experiment) -> str:
+    """Where to see on how many machines elastic jobs were; empty: they are not."""
+    if (experiment.spec.get("policy") or {}).get("elastic") is None:
+        return ""
+    return f"hopyard plot {experiment.id} --kind gangs -o gangs.svg shows on how many machines each job was"
 
 
 def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:

@@ -19,7 +19,7 @@ def plain_line(model: LiveModel, now: float) -> str:
     counts = ", ".join(f"{amount} {word(state)}" for state, amount in counted.items() if amount) or "no jobs yet"
     live = sum(job.state.live for job in model.jobs.values())
     if (busy := model.machines()[0]) > live:
-        counts += f" on {busy} machines"
+        counts += f" ({busy} machines busy)"
     best = model.without_best()
     if model.best_value is not None:
         best = (

@@ -123,38 +123,39 @@ class FrontDoor:
         if known:
             return name, note
         try:
-            await self._begin(name, spec, settings, payload)
+            knows = await self._begin(name, spec, settings, payload)
         finally:
             self.give_back([name])
-        if settings.plan:
+        if settings.plan and not knows:
             unlike = await unlike_others(self._stub, await self.look.show_all(), name, program_of(payload))
             note = "; ".join(said for said in (note, unlike) if said)
         return name, note
 
-    async def _begin(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> None:
+    async def _begin(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> bool:
+        """Answers whether it begins with what earlier ones have trained."""
         if spec.share is None:
             reads = await self._generators.validate(name, payload["spec"])
             settings = replace(settings, generator_reads=reads)
-            await self._begin_stream(name, spec, settings, payload)
-            return
+            return await self._begin_stream(name, spec, settings, payload)
         async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
             group = self._group(spec)
             reads = await self._generators.validate(name, payload["spec"])
             settings = replace(settings, generator_reads=reads)
             if group is None:
-                await self._begin_stream(name, spec, settings, payload)
-            else:
-                members = self._live.core.experiments[group].members
-                earlier = await self._earlier(group, settings, members)
-                await self._live.apply(MemberJoined(self._live.clock(), group, name, settings, payload, earlier))
+                return await self._begin_stream(name, spec, settings, payload)
+            members = self._live.core.experiments[group].members
+            earlier = await self._earlier(group, settings, members)
+            await self._live.apply(MemberJoined(self._live.clock(), group, name, settings, payload, earlier))
+        return False  # Of the group it may know nothing all the same.
 
-    async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> None:
+    async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> bool:
         earlier = await self._earlier(name, settings)
         scaling = await measured(self._stub, settings.training) if settings.training else ()
         async with self._catalog.using:
             data = self._catalog.place(spec.data) if spec.data is not None else None
             created = ExperimentCreated(self._live.clock(), name, settings, payload, data, earlier, scaling)
             await self._live.apply(created)
+        return bool(earlier)
 
     async def _earlier(
         self, stream: str, settings: Settings, members: Collection[str] = ()

@@ -111,6 +111,8 @@ class Live:
         self.leaves: Callable[[Experiment], None] = lambda x: None
         """Told of each stream that is over and leaves the core."""
         carrier.attach(self.core, self.post, self.program)
+        if remotes is not None:
+            remotes.attach(self.post, clock)
 
     # ------------------------------------------------------------------------------------------------------------ events
 

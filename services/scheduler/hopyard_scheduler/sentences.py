@@ -37,6 +37,7 @@ from hopyard_scheduler.core.events import (
     Operated,
     PolicyAnswered,
     PolicyFailed,
+    PolicyProcess,
     Reports,
     Requested,
     RunMessage,
@@ -173,6 +174,8 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             return _answered(x, before, event, effects)
         case PolicyFailed():
             return [Part(before.call_job, _failed(x, before, event))]
+        case PolicyProcess():
+            return [Part("", _process(event))]
         case Answered():
             return [_outside(before, event)]
         case TimerElapsed():
@@ -226,8 +229,16 @@ def of_cluster(
             assert_never(event)
 
 
+def _process(event: PolicyProcess) -> str:
+    """What a process of the policy did."""
+    if not event.here:
+        return "the process of the policy went away"
+    again = f", and was told {count(event.again, 'up-call')} again" if event.again else ""
+    return f"a process came that serves the policy{again}"
+
+
 def _terms(s: Settings) -> str:
-    jobs = count(s.jobs, "job") if s.jobs < ENDLESS else "jobs without a limit"
+    jobs = count(s.jobs, "job") if s.jobs < ENDLESS else "any number of jobs"
     length = f" of {s.max_position} positions" if s.max_position < ENDLESS else ""
     over = f" over {s.target_over} reports" if s.target_over > 1 else ""
     target = f", target {s.target:g}{over}" if s.target is not None else ""

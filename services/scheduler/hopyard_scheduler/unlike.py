@@ -5,13 +5,14 @@ A log beside the code, or a seed, is enough for two searches to have nothing in 
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from hopyard.bundle import IGNORE_FILE
 from hopyard.errors import HopyardError
-from hopyard.spec import SpecError, spec_from_json
+from hopyard.spec import spec_from_json
 from hopyard.v1 import experiment_pb2
 from hopyard_scheduler.loading import files_of_code
 from hopyard_scheduler.program import Program
@@ -55,7 +56,7 @@ async def unlike_others(
         In words, for a person; empty: it shares with one of them, or there are none.
     """
     said = ""
-    for other in _expected(known, name, program)[:_LOOKED_AT]:
+    for other in _expected(known, name, program):
         try:
             found = await _difference(stub, program, other)
         except HopyardError as error:
@@ -71,19 +72,16 @@ def _expected(
     known: Sequence[experiment_pb2.Experiment], name: str, program: Program
 ) -> list[experiment_pb2.Experiment]:
     """With whom one would expect it to share: with its group, or with earlier ones of its name if it begins one."""
-    share, group, before = program.spec.share, [], []
+    spec, group, before = program.spec, [], []
     for other in known:
         if other.id == name:
             continue
-        try:
-            spec = spec_from_json(other.spec_json)
-        except SpecError:
-            continue  # Of another version: it is not here to be judged.
-        if share is not None and spec.share == share and other.state not in _OVER:
+        said = json.loads(other.spec_json)  # There may be thousands, of versions long gone.
+        if spec.share is not None and said.get("share") == spec.share and other.state not in _OVER:
             group.append(other)
-        elif spec.name == program.spec.name and spec.policy.name == program.spec.policy.name:
+        elif other.name == spec.name and (said.get("policy") or {}).get("name") == spec.policy.name:
             before.append(other)
-    return group or before
+    return (group or before)[:_LOOKED_AT]
 
 
 async def _difference(

@@ -94,7 +94,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
 
 @pytest.mark.timeout(240)
 async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_killed(
-    cluster: Restartable, tmp_path: Path
+    cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     await cluster.start()
     serve = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", "mine:Mine"]
@@ -118,6 +118,12 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
             os.kill(source._process[0].pid, signal.SIGKILL)
         await ended(client, created.id)
         assert await replay(created.id, None, cluster.address, None, False)
+        capfd.readouterr()
+        await tell(created.id, None, False, cluster.address, None, False)
+        story = capfd.readouterr().out
+        assert story.count("the process of the policy went away") == 2
+        assert re.findall(r"a process came that serves the policy(, and was told \d+ up-calls again)?", story)[0] == ""
+        assert len(re.findall(r"a process came that serves the policy, and was told \d+ up-calls again", story)) == 2
         # What was started is not there any more.
         async with asyncio.timeout(150):
             while source._process is not None:  # noqa: ASYNC110 - it ends beside

@@ -195,6 +195,16 @@ def test_plain_lines() -> None:
     assert "waiting for the cluster" in plain_line(LiveModel("x.yaml"), 0.0)
 
 
+def test_a_plain_line_says_what_starts_while_nothing_trains_and_on_how_many_machines() -> None:
+    starting = Job("e1", "1", JobState.STARTING, "starts on a/0, b/0: its process prepares", machines=("a/0", "b/0"))
+    line = plain_line(model(starting), 100.0)
+    assert "1 starting (2 machines busy)  no report yet" in line
+    assert line.endswith("job 1 starts on a/0, b/0: its process prepares")
+    line = plain_line(model(starting, job("2")), 100.0)
+    assert "1 starting, 1 running (3 machines busy)" in line
+    assert "prepares" not in line
+
+
 def test_a_job_that_leaves_its_machine_is_not_called_suspending() -> None:
     made = model(Job("e1", "1", JobState.SUSPENDING, "has no more to train, saving"))
     assert "1 leaving" in plain_line(made, 100.0)

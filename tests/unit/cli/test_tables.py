@@ -240,6 +240,31 @@ def test_a_summary_says_how_models_moved_between_partitions() -> None:
     assert "models moved" not in "".join(shown(tables.summary(dataclasses.replace(data, spec={}), JOBS)))
 
 
+def test_a_summary_says_what_jobs_have_from_others_and_what_is_paid() -> None:
+    spec = {"policy": {"name": "stage_tree"}}
+    staged = dataclasses.replace(EXPERIMENT, spec=spec, machine_seconds=75.0)
+    forked = [dataclasses.replace(JOBS[0], attempt=1, parent="2", fork_position=3), JOBS[1], JOBS[2]]
+    (line,) = shown(tables.summary(staged, forked), width=200)[-1:]
+    told = "shared: of 3 jobs 1 without a run of its own, 1 from another's snapshot on; machine time billed: 1m 15s; hopyard tree e1"
+    assert line.startswith(told)
+    for found, jobs in ((EXPERIMENT, forked), (staged, [dataclasses.replace(job, attempt=1) for job in JOBS])):
+        assert "shared" not in "".join(shown(tables.summary(found, jobs), width=200))
+
+
+def test_a_summary_of_elastic_jobs_says_where_to_see_them_grow() -> None:
+    elastic = dataclasses.replace(EXPERIMENT, spec={"policy": {"name": "asha", "elastic": {}}})
+    assert shown(tables.summary(elastic, JOBS))[-1].startswith("hopyard plot e1 --kind gangs -o gangs.svg")
+    assert "gangs" not in "".join(shown(tables.summary(EXPERIMENT, JOBS)))
+
+
+def test_what_is_billed_stands_beside_the_experiments_of_a_group() -> None:
+    one = dataclasses.replace(EXPERIMENT, group="e1", machine_seconds=75.0)
+    assert "billed" not in shown(tables.experiments_table([one]))[0]
+    lines = shown(tables.experiments_table([dataclasses.replace(one, id="e2"), one]))
+    assert "billed" in lines[0]
+    assert "1m 15s" in lines[2]
+
+
 def test_a_long_reason_stands_below_the_table_however_wide_it_may_be() -> None:
     paused = dataclasses.replace(EXPERIMENT, state=ExperimentState.PAUSED, reason="policy error: " + "words " * 40)
     short = dataclasses.replace(EXPERIMENT, id="e2", state=ExperimentState.PAUSED, reason="paused by a person")

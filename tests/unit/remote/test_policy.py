@@ -78,7 +78,10 @@ class Rig:
         self.desk = Desk()
         source = Dialled("mine", self.desk, lambda: "127.0.0.1:1")
         limits = Limits(answer, absence)
-        self.policy = RemotePolicy("mine", "x", "{}", {}, source, self.read, limits, "hopyard resume x")
+        self.said = list[tuple[bool, int]]()
+        self.policy = RemotePolicy(
+            "mine", "x", "{}", {}, source, self.read, limits, "hopyard resume x", lambda *said: self.said.append(said)
+        )
         self.now = 1.0
         self.take(NodeJoined(self.now, "n", "n-1", (MachineSpec("n/0", 1, ()),), (), ()))
         settings = Settings(metric="m", mode="max", max_position=4, jobs=9, seed=1)
@@ -132,11 +135,12 @@ async def test_a_stream_that_breaks_is_gone_on_with() -> None:
     rig = Rig()
     process = Process(rig.desk)
     await rig.go(3)
-    process.seat.hang_up()
+    process.seat.lose()
     process.dial()
     await rig.go(2)
     assert process.told == [1, 2, 3, 4, 5]
     assert process.welcomes == [0, 3]
+    assert rig.said == [(True, 0), (False, 0), (True, 0)]
 
 
 async def test_an_answer_that_was_lost_is_said_again_and_not_made_again() -> None:
@@ -162,9 +166,10 @@ async def test_one_that_remembers_nothing_is_told_all_again_and_decides_the_same
     rig = Rig()
     first = Process(rig.desk)
     await rig.go(5)
-    first.seat.hang_up()
+    first.seat.lose()
     second = Process(rig.desk)
     await rig.go(2)
+    assert rig.said == [(True, 0), (False, 0), (True, 5)]
     assert second.told == [1, 2, 3, 4, 5, 6, 7]
     again = [m.up_call.again for m in second.heard if m.WhichOneof("message") == "up_call"]
     assert again == [True] * 5 + [False] * 2
@@ -252,6 +257,7 @@ async def test_one_that_hangs_is_hung_up_on_and_its_successor_begins_anew() -> N
     assert answer.unheard
     assert "policy mine took longer than 0.05 s on up-call 3" in answer.error
     assert process.seat.gone
+    assert rig.said == [(True, 0)]  # It was hung up on, which the answer says.
     rig.take(Operated(rig.now, "x", "resume", "x"))
     process.mute = False
     process.dial()

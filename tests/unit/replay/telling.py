@@ -17,6 +17,7 @@ from hopyard_scheduler.core.events import (
     NodeEvicted,
     Operated,
     PolicyFailed,
+    PolicyProcess,
     Requested,
     RunMessage,
     SnapshotsGivenUp,
@@ -79,6 +80,8 @@ def eventful() -> Rig:
     rig.feed(TimerElapsed(1e9, "x", "policy/keep"))
     rig.hold = True
     rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
+    rig.feed(PolicyProcess(rig.now, "x", here=False))
+    rig.feed(PolicyProcess(rig.now, "x", here=True, again=2))
     rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "Mine on up-call 9: ValueError: no"))
     rig.feed(Imported(rig.now, "x", "import", ("s2",)))
     return rig

@@ -76,6 +76,14 @@ def test_every_event_of_an_experiment_has_a_sentence() -> None:
         assert "None" not in line.text, line
 
 
+def test_processes_of_a_policy_that_come_and_go_are_told() -> None:
+    lines = [line.text for line in told(eventful()) if line.kind == "PolicyProcess"]
+    assert lines == [
+        "the process of the policy went away",
+        "a process came that serves the policy, and was told 2 up-calls again",
+    ]
+
+
 def test_every_event_of_the_cluster_has_a_sentence() -> None:
     story = Story()
     events: list[Event] = [

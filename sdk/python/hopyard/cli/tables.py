@@ -46,16 +46,20 @@ _EXPERIMENT_COLUMNS: Final = {
     "best": 0,
     "job": 0,
     "ran": 0,
+    "billed": 0,
     "created": MEDIUM,
 }
-"""The columns of experiments, and the width from which they are shown."""
+"""The columns of experiments, and the width from which they are shown; `billed`, which is machine time, with groups only."""
 
 
 def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> RenderableType:
     """The experiments in the order given, and why they wait or ended: beside them if `width` has room, else below."""
     if not found:
         return Text("no experiments yet; `hopyard run FILE` starts one")
-    columns = [column for column, least in _EXPERIMENT_COLUMNS.items() if width >= least]
+    grouped = any(one.group not in ("", one.id) for one in found)
+    columns = [
+        column for column, least in _EXPERIMENT_COLUMNS.items() if width >= least and (grouped or column != "billed")
+    ]
     rows: list[Row] = []
     for one in found:
         live = not one.state.ended
@@ -69,6 +73,7 @@ def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> Rende
             "best": Text(text.number(one.best_value)),
             "job": one.best_job or text.NOTHING,
             "ran": text.duration(one.running_seconds),
+            "billed": text.duration(one.machine_seconds),
             "created": _moment(one.created_at),
         }
         rows.append([cells[column] for column in columns])
@@ -201,9 +206,37 @@ def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) ->
     best = next((job for job in jobs if job.id == experiment.best_job), None)
     if best is not None:
         parts += [Text(""), Text("best"), best_text(experiment, best)]
-    if moved := _moved(experiment):
-        parts += [Text(""), Text(moved)]
+    for told in (_moved(experiment), _grown(experiment), _shared(experiment, jobs)):
+        if told:
+            parts += [Text(""), Text(told)]
     return Group(*parts)
+
+
+def _grown(experiment: Experiment) -> str:
+    """Where to see on how many machines elastic jobs were; empty: they are not."""
+    if (experiment.spec.get("policy") or {}).get("elastic") is None:
+        return ""
+    return f"hopyard plot {experiment.id} --kind gangs -o gangs.svg shows on how many machines each job was"
+
+
+def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
+    """What jobs have from others under `stage_tree`, and what the experiment pays; empty: nothing, or it is another policy's."""
+    policy = experiment.spec.get("policy") or {}
+    without = sum(job.state is JobState.COMPLETED and not job.attempt for job in jobs)
+    onward = sum(bool(job.parent and job.attempt) for job in jobs)
+    if policy.get("name") != "stage_tree" or not (without or onward):
+        return ""
+    told = (
+        [f"{without} without a run of its own" if without == 1 else f"{without} without runs of their own"]
+        if without
+        else []
+    )
+    told += [f"{onward} from another's snapshot on"] if onward else []
+    billed = text.duration(experiment.machine_seconds)
+    return (
+        f"shared: of {text.count(len(jobs), 'job')} {', '.join(told)}; machine time billed: {billed}; "
+        f"hopyard tree {experiment.id} shows who trained what"
+    )
 
 
 def _moved(experiment: Experiment) -> str:

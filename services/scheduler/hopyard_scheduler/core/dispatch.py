@@ -56,6 +56,7 @@ from hopyard_scheduler.core.events import (
     Operated,
     PolicyAnswered,
     PolicyFailed,
+    PolicyProcess,
     Requested,
     RunMessage,
     ShareSet,
@@ -106,7 +107,7 @@ def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
 def _rests(x: Experiment, event: ExperimentEvent) -> bool:
     """Whether something happened that the policy has not brought about itself, or some time has passed since."""
     match event:
-        case PolicyAnswered() | PolicyFailed() | MachineGranted() | MachineRecalled() | ShareSet():
+        case PolicyAnswered() | PolicyFailed() | PolicyProcess() | MachineGranted() | MachineRecalled() | ShareSet():
             return False
         case TimerElapsed():
             own = event.ticket.startswith(POLICY)
@@ -157,6 +158,8 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             _policy_answered(x, event)
         case PolicyFailed():
             _policy_failed(x, event)
+        case PolicyProcess():
+            pass  # It stands in the journal.
         case MachineGranted():
             placement.granted(x, event)
         case MachineRecalled():

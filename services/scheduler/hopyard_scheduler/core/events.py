@@ -365,6 +365,23 @@ class PolicyFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyProcess:
+    """A process came that serves the experiment's policy, or went away. For people: nothing is decided by it.
+
+    Attributes:
+        at: When.
+        experiment: Whose policy.
+        here: Whether it came.
+        again: So many up-calls it was told anew: it remembered nothing.
+    """
+
+    at: float
+    experiment: str
+    here: bool
+    again: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """What the core asked the outside is answered; `result` is None with an error."""
 
@@ -497,6 +514,7 @@ ExperimentEvent = (
     | SnapshotShipped
     | PolicyAnswered
     | PolicyFailed
+    | PolicyProcess
     | Answered
     | TimerElapsed
     | Requested

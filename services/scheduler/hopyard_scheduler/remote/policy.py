@@ -77,6 +77,7 @@ class RemotePolicy:
         journal: Reads the experiment's events, from the first on.
         limits: Of time.
         then: What a person is to do when there was no process, once there is one.
+        tell: Hears that a process came (and how many up-calls it was told again) or went away by itself.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class RemotePolicy:
         journal: Callable[[], AsyncIterator[Event]],
         limits: Limits,
         then: str,
+        tell: Callable[[bool, int], None] = lambda here, again: None,
     ) -> None:
         self._name = name
         self._experiment = experiment
@@ -98,6 +100,7 @@ class RemotePolicy:
         self._journal = journal
         self._limits = limits
         self._then = then
+        self._tell = tell
         self._seat: Seat | None = None
         self._memory = ""
         self._answered = 0
@@ -171,7 +174,11 @@ class RemotePolicy:
             async with settled:
                 pass
             self._seat = seat
-            if (differs := await self._welcome(seat, call)) is not None:
+            remembered = self._memory
+            differs = await self._welcome(seat, call)
+            self._tell(True, call.number - 1 if self._memory != remembered else 0)
+            seat.when_lost(lambda: self._tell(False, 0))
+            if differs is not None:
                 return PolicyFailed(call.at, call.experiment, call.number, differs)
         if self._asked is None or self._asked.number != call.number:
             self._asked = self._changes.up_call(x, call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -14,7 +15,7 @@ from hopyard.spec import ExperimentSpec, canonical_json
 from hopyard.spec.models import PolicySpec
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard.v1 import policy_pb2 as pb
-from hopyard_scheduler.core.events import Event
+from hopyard_scheduler.core.events import Event, PolicyProcess
 from hopyard_scheduler.core.values import PlacedData, Settings
 from hopyard_scheduler.policies import Wishes, need_fit, terms_of
 from hopyard_scheduler.program import Program
@@ -51,6 +52,12 @@ class Remotes:
         self._stub = stub
         self._limits = limits
         self._open: dict[str, RemotePolicy] = {}
+        self._post: Callable[[Event], None] = lambda event: None
+        self._clock: Callable[[], float] = time.time
+
+    def attach(self, post: Callable[[Event], None], clock: Callable[[], float]) -> None:
+        """From now on the journals hear of processes that come and go."""
+        self._post, self._clock = post, clock
 
     def policy(
         self, experiment: str, program: Program, journal: Callable[[], AsyncIterator[Event]], then: str = ""
@@ -74,6 +81,7 @@ class Remotes:
             journal,
             self._limits,
             then or f"hopyard resume {experiment}",
+            lambda here, again: self._post(PolicyProcess(self._clock(), experiment, here, again)),
         )
         self._open[experiment] = made
         return made

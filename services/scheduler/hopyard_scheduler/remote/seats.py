@@ -45,6 +45,7 @@ class Seat:
         self._hearer: asyncio.Future[pb.DriveRequest] | None = None
         self._over = asyncio.Event()
         self._error: HopyardError | None = None
+        self._lost: Callable[[], None] | None = None
 
     @property
     def gone(self) -> bool:
@@ -64,7 +65,7 @@ class Seat:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self.hang_up()
+            self.lose()
             raise SeatLost from error
 
     def hear(self) -> asyncio.Future[pb.DriveRequest]:
@@ -92,6 +93,17 @@ class Seat:
             self._over.set()
             if self._hearer is not None and not self._hearer.done():
                 self._hearer.set_exception(SeatLost())
+
+    def lose(self) -> None:
+        """The process has ended the stream."""
+        if not self.gone:
+            self.hang_up()
+            if self._lost is not None:
+                self._lost()
+
+    def when_lost(self, then: Callable[[], None]) -> None:
+        """Calls it once the process has gone away by itself, not when it was hung up on."""
+        self._lost = then
 
     async def over(self) -> None:
         """Waits until the stream is to end; raises the error with which it does."""
@@ -126,7 +138,7 @@ class Desk:
 
     def leave(self, seat: Seat) -> None:
         """A stream has ended."""
-        seat.hang_up()
+        seat.lose()
         self._open.discard(seat)
         if seat in self._waiting:
             self._waiting.remove(seat)

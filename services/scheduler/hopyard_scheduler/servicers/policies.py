@@ -60,4 +60,4 @@ async def _read(seat: Seat, requests: AsyncIterator[pb.DriveRequest]) -> None:
         async for request in requests:
             seat.take(request)
     finally:
-        seat.hang_up()
+        seat.lose()

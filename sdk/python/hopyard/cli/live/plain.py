@@ -6,7 +6,7 @@ from hopyard.cli import text
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.style import word
 from hopyard.cli.verdict import ASKED
-from hopyard.client.types import Experiment
+from hopyard.client.types import Experiment, JobState
 
 
 def plain_line(model: LiveModel, now: float) -> str:
@@ -17,6 +17,9 @@ def plain_line(model: LiveModel, now: float) -> str:
     # Before the first job arrives, the experiment's own count is known.
     counted = {state.value: amount for state, amount in model.counts().items()} or experiment.jobs
     counts = ", ".join(f"{amount} {word(state)}" for state, amount in counted.items() if amount) or "no jobs yet"
+    live = sum(job.state.live for job in model.jobs.values())
+    if (busy := model.machines()[0]) > live:
+        counts += f" ({busy} machines busy)"
     best = model.without_best()
     if model.best_value is not None:
         best = (
@@ -34,9 +37,12 @@ def plain_line(model: LiveModel, now: float) -> str:
 
 
 def _waits(model: LiveModel, experiment: Experiment) -> str:
-    """Why the experiment waits; else, while nothing trains, why most of its jobs do."""
+    """Why the experiment waits; else, while nothing trains, what the first job that starts does, or why most of its jobs wait."""
     if experiment.reason == ASKED:
         return ""  # For a moment, again and again: what takes longer says how long.
-    if experiment.reason or any(job.state.live for job in model.jobs.values()):
+    live = [job for job in model.jobs.values() if job.state.live]
+    if experiment.reason or any(job.state is not JobState.STARTING for job in live):
         return experiment.reason
+    if starting := next((job for job in live if job.reason), None):
+        return f"job {starting.id} {starting.reason}"
     return next((reason for _, _, reason in model.waits()), "")

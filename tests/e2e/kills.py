@@ -75,7 +75,7 @@ class Disturbed:
 
     def wait_up(self) -> None:
         """Until all of it serves."""
-        self.up.wait_for(IS_UP, 120)
+        self.up.wait_for(IS_UP)
 
     def disturb(self, progress: Callable[[], int], until: int) -> None:
         """Kill all victims, the last one when the training has come to `until`, at the latest.
@@ -111,7 +111,7 @@ class Disturbed:
 
     def _runners(self) -> list[int]:
         """The training processes, sorted; some is waited for."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 150
         while time.monotonic() < end:
             found = []
             for agent in ("agent-node1", "agent-node2"):

@@ -89,7 +89,7 @@ async def test_each_promotion_is_algorithm_2_s_and_costs_no_training(tmp_path: P
     up = Up(data, port=(port := free_port()), slots=2, SOFTMAX_PACE="0.05")
     server = f"127.0.0.1:{port}"
     try:
-        up.wait_for(IS_UP, 120)
+        up.wait_for(IS_UP)
         with Client(server=server, patience=90) as client:
             experiment = run(up, client, file)
             assert experiment.state is ExperimentState.COMPLETED

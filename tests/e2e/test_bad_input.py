@@ -24,7 +24,7 @@ from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from tests.e2e.failing import experiment
 
-PATIENCE = 100.0
+PATIENCE = 150.0
 
 
 def hopyard(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.errors import NotFound
 from tests.e2e.failing import alone, curve, experiment
 
-PATIENCE = 100.0
+PATIENCE = 150.0
 
 
 @dataclass

@@ -19,7 +19,7 @@ from hopyard.client.types import ExperimentState, JobState
 from tests.e2e.failing import alone, curve, experiment
 from tests.e2e.harness import cluster
 
-PATIENCE = 100.0
+PATIENCE = 150.0
 LENGTH = 100
 
 

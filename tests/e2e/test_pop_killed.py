@@ -85,7 +85,7 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
     up = Up(tmp_path / "data", port=(port := free_port()), SOFTMAX_PACE="0.1")
     server = f"127.0.0.1:{port}"
     try:
-        up.wait_for(IS_UP, 120)
+        up.wait_for(IS_UP)
         with Client(server=server, patience=90) as client:
             experiment = client.create(file)
             for _ in range(KILLS):

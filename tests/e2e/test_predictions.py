@@ -27,7 +27,7 @@ from tests.ports import free_port
 JOBS, LENGTH, STEP = 4, 12, 2
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
+def until(condition: Callable[[], bool], what: str, seconds: float = 150) -> None:
     """Wait for what other processes do."""
     end = time.monotonic() + seconds
     while not condition():
@@ -96,7 +96,7 @@ async def test_each_question_is_answered_once_whoever_is_killed(tmp_path: Path) 
     up = Up(tmp_path / "data", port=(port := free_port()))
     server = f"127.0.0.1:{port}"
     try:
-        up.wait_for(IS_UP, 120)
+        up.wait_for(IS_UP)
         with Client(server=server, patience=90) as client:
             experiment = client.create(file)
             progress = kills.progress_of(client, experiment)

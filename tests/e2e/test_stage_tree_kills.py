@@ -116,7 +116,7 @@ def cluster(data: Path) -> Iterator[tuple[Up, str]]:
     """A cluster of two nodes with a machine each, and its scheduler's address in all its lives."""
     up = Up(data, port=(port := free_port()), slots=1)
     try:
-        up.wait_for(IS_UP, 120)
+        up.wait_for(IS_UP)
         yield up, f"127.0.0.1:{port}"
     finally:
         if up.process.poll() is None:

@@ -58,13 +58,13 @@ class Up:
                     self.restarted.add(again[1])
                 self._changed.notify_all()
 
-    def wait_for(self, text: str, limit: float = 60) -> None:
+    def wait_for(self, text: str, limit: float = 150) -> None:
         """Until it has said something."""
         with self._changed:
             found = self._changed.wait_for(lambda: any(text in line for line in self.said), limit)
         assert found, "".join(self.said)
 
-    def wait_serving(self, name: str, limit: float = 90) -> int:
+    def wait_serving(self, name: str, limit: float = 150) -> int:
         """Until a service serves; answers its process."""
         with self._changed:
             found = self._changed.wait_for(lambda: name in self.pids, limit)

@@ -168,14 +168,14 @@ def test_only_what_a_killed_runner_had_not_saved_or_what_was_passed_unknown_is_t
 @pytest.mark.timeout(240)
 def test_experiments_together_train_no_state_twice_either_also_when_one_of_them_is_stopped() -> None:
     joined = stopped = lost = crashes = 0
-    for seed in range(8):
+    for seed in range(10):
         schedule = Counting(seed, together=True)
         outcome = schedule.run()
         assert outcome.error == "", outcome.seed
         lost += schedule.check()[0]
         joined, stopped = joined + outcome.faults["joined a group"], stopped + schedule.stopped
         crashes += outcome.faults["scheduler crash"]
-    assert joined > 5
+    assert joined > 3
     assert stopped > 2
     assert lost > 0
     assert crashes > 2

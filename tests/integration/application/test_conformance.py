@@ -73,7 +73,7 @@ def small(mistake: str = "", **environment: str) -> Client:
     return Client(("env", *words, sys.executable, str(FOLDER / "small_client.py")), FOLDER)
 
 
-def run(client: Client, *names: str, patience: float = 60.0) -> dict[str, Result]:
+def run(client: Client, *names: str, patience: float = 150.0) -> dict[str, Result]:
     return {result.name: result for result in check(client, names, patience=patience, jobs=4)}
 
 
@@ -103,7 +103,7 @@ def test_hopyards_own_runner_passes() -> None:
 def found_in(mistake: str) -> dict[str, str]:
     """What came of the case that finds a mistake, and of those that it needs."""
     meant = CASES[MISTAKES[mistake]]
-    results = check(small(mistake), (meant.name, *meant.needs), patience=10.0, jobs=2)
+    results = check(small(mistake), (meant.name, *meant.needs), patience=20.0, jobs=2)
     return {result.name: result.outcome for result in results if result.outcome != "ok"}
 
 

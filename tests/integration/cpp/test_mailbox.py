@@ -19,7 +19,7 @@ from tests.cpp import Programs
 
 pytestmark = pytest.mark.timeout(600)
 
-PATIENCE = 60.0
+PATIENCE = 150.0
 LEFT = {RunEndReason.UNTIL: "left: 1", RunEndReason.SUSPENDED: "left: 2", RunEndReason.TERMINATED: "left: 3"}
 """What the program prints of hopyard::decision()."""
 

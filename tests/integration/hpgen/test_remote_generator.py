@@ -40,7 +40,7 @@ class Process:
         file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "hopyard_hpgen", "--data", str(self._data), "--port", str(self._port)]
         self._process = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
-        end = time.monotonic() + 60
+        end = time.monotonic() + 150
         while not file.exists():
             assert time.monotonic() < end
             time.sleep(0.02)

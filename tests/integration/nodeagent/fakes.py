@@ -138,7 +138,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         """Break the present session."""
         self._sessions.pop(node).put_nowait(None)
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 150.0) -> None:
         """Wait until something was received."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(condition)

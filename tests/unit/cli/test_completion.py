@@ -41,7 +41,7 @@ def bash(line: str, folder: Path, **environment: str) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=150,
     )
     assert done.stderr == ""
     return done.stdout.split()
@@ -69,7 +69,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None
         context = _context(server=address)
         begin = time.monotonic()
         assert complete_experiment(context, "") == []
-        assert time.monotonic() - begin < 10 * completion.SECONDS  # Slack for a busy computer.
+        assert time.monotonic() - begin < 50 * completion.SECONDS  # Slack for a busy computer; it never answers.
 
 
 @pytest.mark.parametrize("server", ["nonsense", "127.0.0.1:1"])

@@ -19,7 +19,7 @@ from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc, common_pb2, resource_manager_pb2
 
-PATIENCE = 60.0
+PATIENCE = 150.0
 
 
 class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):

@@ -16,7 +16,7 @@ from hopyard.runner.mailbox import Mailbox
 from hopyard.runner.sources import Reported
 from hopyard.script.mailbox import MailboxSession
 
-PATIENCE = 60.0
+PATIENCE = 150.0
 
 
 @pytest.fixture

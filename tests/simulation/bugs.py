@@ -21,6 +21,7 @@ from hopyard_scheduler.core import (
     predicting,
     preemption,
     quota,
+    room,
     running,
     snapshots,
     thinking,
@@ -239,6 +240,10 @@ def _quota_drops_what_is_loaded() -> list[Patch]:
     return [(quota, "needed", needed)]
 
 
+def _room_takes_what_is_needed() -> list[Patch]:
+    return [(room, "_needed", lambda x, entry: False)]
+
+
 def _asked_snapshots_not_kept() -> list[Patch]:
     return [(Experiment, "asked", lambda self, job: set())]
 
@@ -287,13 +292,14 @@ BUGS: dict[str, Bug] = {
     "fork from a lost snapshot starts anew": Bug(_fork_from_lost_snapshot_starts_anew),
     "snapshot collected that is needed": Bug(_newest_stored_not_retained),
     "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for, first=217),
-    "local snapshots left on their node": Bug(_local_snapshots_left_on_their_node, first=15),
+    "local snapshots left on their node": Bug(_local_snapshots_left_on_their_node, first=29),
     "policy not asked when a wait is over": Bug(_not_asked_after_a_wait, ("barrier",), first=89),
     "lives of agents forgotten": Bug(_lives_forgotten, first=10),
     "bytes deleted that another experiment needs": Bug(_bytes_of_another_experiment_deleted),
     "snapshot quota ignored": Bug(_quota_ignored),
     "quota drops what a job would fall back to": Bug(_quota_drops_what_a_job_falls_back_to),
     "quota drops what a run loads": Bug(_quota_drops_what_is_loaded, first=14),
+    "room taken of what is needed": Bug(_room_takes_what_is_needed, first=3),
     "snapshot dropped that the policy asked for": Bug(_asked_snapshots_not_kept, ("rungs", "tree")),
     "something happens while a policy thinks": Bug(_thinking_disturbed),
     "machine granted that a thinking experiment believes its own": Bug(_believed_machine_granted, first=34),

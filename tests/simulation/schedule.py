@@ -21,6 +21,7 @@ from hopyard_scheduler.core.events import (
     NodeDrained,
     Operated,
     Requested,
+    SnapshotsGivenUp,
     Updated,
 )
 from hopyard_scheduler.core.member import Phase
@@ -86,6 +87,7 @@ class Schedule:
         self._more = random.Random(f"people of {self.seed}")
         self._quiet = random.Random(f"quiet policies of {self.seed}")
         self._late = random.Random(f"more time of {self.seed}")
+        self._room = random.Random(f"too little room of {self.seed}")
         self.paused: set[str] = set()
 
     def tempered(self, rates: faults.Rates) -> faults.Rates:
@@ -133,6 +135,8 @@ class Schedule:
         if self._more.random() < 0.5:
             self.world.later(self._more.uniform(2.0, 10.0), self._hold_again)
         self.world.later(self._late.uniform(2.0, 10.0), self._more_time_again)
+        if self._room.random() < 0.25:
+            self.world.later(self._room.uniform(2.0, 10.0), self._need_room_again)
         if PROBES[self.probe].on_request is not Policy.on_request:
             self.world.later(6.0, self._request)
         if PROBES[self.probe].evaluates:
@@ -302,6 +306,20 @@ class Schedule:
         if self.world.faulty:
             self.world.later(self._choices.uniform(1.0, 10.0), self._make_room_again)
             self._choices.choice(list(self.agents.values())).make_room()
+
+    def _need_room_again(self) -> None:
+        """The store needs the room of some snapshots of an experiment, whether it needs them or not."""
+        if not self.world.faulty:
+            return
+        self.world.later(self._room.uniform(0.5, 5.0), self._need_room_again)
+        core = self.scheduler.core
+        there = [x for x in core.experiments.values() if not core.thinks(x.id)] if core is not None else []
+        if there:
+            x = self._room.choice(there)
+            hashes = sorted({entry.info.sha256 for entry in x.snapshots.entries()})
+            chosen = tuple(sha256 for sha256 in hashes if self._room.random() < 0.5)
+            self.world.fault("the store needed room", x.id)
+            self.scheduler.handle(SnapshotsGivenUp(self.world.now, x.id, chosen))
 
     # ---------------------------------------------------------------------------------------------------------- faults
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from hopyard.errors import HopyardError
+from hopyard.errors import HopyardError, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.core import UnknownExperimentError, room
 from hopyard_scheduler.core.events import SnapshotsGivenUp, StoreQuotaSet
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 0.25
+MOST_SECONDS: Final = 30.0
 _IDLE: Final = 10
-"""Between two looks at everything, at least, and so many times what the last one took: what comes meanwhile is seen by the next."""
+"""Between two looks at everything, at least and at most; within that so many times what the last one took."""
 
 AGAIN_SECONDS: Final = 5.0
 """When to look again at a store that is too full, whatever happens."""
@@ -128,7 +129,7 @@ class StoreQuota:
             except HopyardError as error:
                 _LOG.warning("the store is not looked at until this is mended: %s", error)
                 self._wake.set()
-            await asyncio.sleep(max(PAUSE_SECONDS, _IDLE * (time.monotonic() - began)))
+            await asyncio.sleep(min(max(PAUSE_SECONDS, _IDLE * (time.monotonic() - began)), MOST_SECONDS))
 
     async def use(self) -> Use:
         """How full it is."""
@@ -189,7 +190,7 @@ class StoreQuota:
                 await self._live.apply(SnapshotsGivenUp(self._live.clock(), owner, part))
         except UnknownExperimentError:
             self._wake.set()  # It left the core just now, and is found there the next time.
-        except HopyardError:
+        except (Unavailable, TimedOut):
             raise
         except Exception:  # noqa: BLE001 - whatever is wrong with one journal
             _LOG.exception(

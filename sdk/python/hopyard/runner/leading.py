@@ -146,7 +146,7 @@ class Leader(Gang):
     def _serve(self, link: Link) -> None:
         hello = link.receive(HELLO_SECONDS) or {}
         rank, secret = hello.get("rank"), str(hello.get("secret", ""))
-        known = secrets.compare_digest(secret.encode(), self.place.secret.encode())
+        known = secrets.compare_digest(secret.encode("utf-8", "backslashreplace"), self.place.secret.encode())
         with self._changed:
             if not known or not isinstance(rank, int) or not 0 < rank < self._size or rank in self._links:
                 link.close()

@@ -105,9 +105,10 @@ def test_only_ranks_that_are_missing_and_know_the_secret_are_let_in(trio: Trio) 
         with socket.create_connection((place.host, place.lead_port), timeout=SECONDS) as stranger:
             stranger.sendall(json.dumps({"secret": secret, "rank": rank}).encode() + b"\n")
             assert stranger.recv(1) == b"", "it is shown the door"
-    with socket.create_connection((place.host, place.lead_port), timeout=SECONDS) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert stranger.recv(1) == b""
+    for said in (b"GET / HTTP/1.1\r\n\r\n", b"[" * 50_000 + b"\n", b'{"secret": "\\ud800", "rank": 1}\n'):
+        with socket.create_connection((place.host, place.lead_port), timeout=SECONDS) as stranger:
+            stranger.sendall(said)
+            assert stranger.recv(1) == b""
     trio.join()
 
 

@@ -9,11 +9,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from hopyard.runner.failures import ended_by
+from hopyard.torch.gang import TorchGang
 from hopyard.torch.statefile import read_state
 from hopyard.trainer import GangError, TrainerContext, TrainerDriver
 from hopyard.trainer.header import STATE_FOLDER
@@ -87,11 +90,17 @@ def test_ranks_that_do_not_meet_say_so_in_time(tmp_path: Path, monkeypatch: pyte
     assert (ended.reason, broken) == (common_pb2.RUN_END_REASON_LOST, False)
 
 
-LEAVES = """
+MEETS = """
+import sys
 import torch.distributed as dist
 
 dist.init_process_group("gloo", init_method="env://", rank=1, world_size=2)
+sys.stdin.read()
 """
+
+
+class Patient(Plain):
+    exchange_timeout = 30.0
 
 
 def test_a_rank_that_meets_the_others_and_is_gone_before_it_has_its_model_is_the_gangs_trouble(
@@ -99,11 +108,19 @@ def test_a_rank_that_meets_the_others_and_is_gone_before_it_has_its_model_is_the
 ) -> None:
     monkeypatch.setenv("MASTER_PORT", str(free_port()))
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    other = subprocess.Popen([sys.executable, "-c", LEAVES])
-    driver = TrainerDriver(Plain, clock=time.monotonic)
-    try:
-        with pytest.raises(GangError, match="rank 0 of 2: another rank is gone"):
-            driver.start({"lr": 0.1}, TrainerContext(seed=1, scratch=tmp_path, rank=0, world_size=2))
-    finally:
-        driver.close()
+    makes = TorchGang.wrapped
+
+    def wrapped(gang: TorchGang, *arguments: Any, **options: Any) -> DistributedDataParallel:
+        other.kill()
         other.wait()
+        return makes(gang, *arguments, **options)
+
+    monkeypatch.setattr(TorchGang, "wrapped", wrapped)
+    driver = TrainerDriver(Patient, clock=time.monotonic)
+    with subprocess.Popen([sys.executable, "-c", MEETS], stdin=subprocess.PIPE) as other:
+        try:
+            with pytest.raises(GangError, match="rank 0 of 2: another rank is gone"):
+                driver.start({"lr": 0.1}, TrainerContext(seed=1, scratch=tmp_path, rank=0, world_size=2))
+        finally:
+            driver.close()
+            other.kill()

@@ -79,7 +79,7 @@ class Link:
             if seconds is not None:
                 self._connection.settimeout(None)
             message = json.loads(line) if line.endswith(b"\n") else None
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):  # The last: of brackets within brackets.
             return None
         return message if isinstance(message, dict) else None
 

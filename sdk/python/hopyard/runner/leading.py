@@ -156,7 +156,7 @@ class Leader(Gang):
         hello = link.receive(HELLO_SECONDS) or {}
         self._hearing.release()
         rank, secret = hello.get("rank"), str(hello.get("secret", ""))
-        known = secrets.compare_digest(secret.encode(), self.place.secret.encode())
+        known = secrets.compare_digest(secret.encode("utf-8", "backslashreplace"), self.place.secret.encode())
         with self._changed:
             known = known and not self._leaving
             if not known or not isinstance(rank, int) or not 0 < rank < self._size or rank in self._links:

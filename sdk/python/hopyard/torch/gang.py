@@ -6,7 +6,7 @@ Imported only for runs with several ranks: there are builds of PyTorch without `
 # No postponed annotations: PyTorch looks at those of a communication hook.
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from hopyard.torch.network import reachable
 from hopyard.trainer import GangError, TrainerContext
 
 _GLOO: Final = "gloo/"
@@ -52,13 +53,14 @@ class TorchGang:
             torch.cuda.set_device(device)
         place = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
         try:
-            dist.init_process_group(
-                "nccl" if on_gpu else "gloo",
-                init_method="env://",
-                rank=self.rank,
-                world_size=self.size,
-                timeout=timedelta(seconds=seconds),
-            )
+            with reachable(context.addresses, self.rank) if not on_gpu else nullcontext():
+                dist.init_process_group(
+                    "nccl" if on_gpu else "gloo",
+                    init_method="env://",
+                    rank=self.rank,
+                    world_size=self.size,
+                    timeout=timedelta(seconds=seconds),
+                )
         except RuntimeError as error:
             raise GangError(
                 f"rank {self.rank} of {self.size} did not meet the others at {place} within {seconds:g} s (exchange_timeout): "

@@ -1,0 +1,87 @@
+"""Gangs of PyTorch on several hosts, which are network namespaces here: in each the host's own name is a loopback address."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hopyard.torch import network
+
+RANK = """
+import sys
+from pathlib import Path
+
+import torch
+
+from hopyard.torch.gang import TorchGang
+from hopyard.trainer import TrainerContext
+
+rank = int(sys.argv[1])
+context = TrainerContext(seed=1, scratch=Path(), rank=rank, world_size=2, addresses=("10.77.0.1", "10.77.0.2"))
+gang = TorchGang(context, torch.device("cpu"), 30.0)
+print("sum", gang.summed({"rank": rank + 1.0})["rank"])
+gang.close()
+"""
+
+TWO_HOSTS = """
+set -e
+ip link set lo up
+unshare -n sleep 60 & other=$!
+trap 'kill $other' EXIT
+while [ "$(readlink /proc/$other/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
+ip link add va type veth peer name vb netns $other
+ip addr add 10.77.0.1/24 dev va
+ip link set va up
+nsenter -t $other -n sh -c 'ip link set lo up; ip addr add 10.77.0.2/24 dev vb; ip link set vb up'
+nsenter -t $other -n "$@" 1 & rank=$!
+"$@" 0
+wait $rank
+"""
+
+APART = ("unshare", "-rn", "sh", "-c")
+
+
+def _apart() -> bool:
+    """Whether this computer lets us have networks of our own."""
+    if not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
+        return False
+    made = subprocess.run([*APART, "ip link add va type veth peer name vb"], capture_output=True, check=False)
+    return made.returncode == 0
+
+
+@pytest.mark.skipif(not _apart(), reason="needs network namespaces: unshare, nsenter and ip")
+def test_ranks_on_several_hosts_meet_whatever_their_hosts_call_themselves(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(RANK)
+    environment = os.environ | {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500"}
+    command = [*APART, TWO_HOSTS, "sh", sys.executable, str(tmp_path / "rank.py")]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert found.stdout.split() == ["sum", "3.0"] * 2, found.stderr
+
+
+def test_nothing_is_said_where_all_ranks_are_on_one_host_or_the_user_has_said_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(network, "interface_to", lambda host: f"to {host}")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+
+    def said(addresses: tuple[str, ...]) -> str | None:
+        with network.reachable(addresses, 1):
+            return os.environ.get("GLOO_SOCKET_IFNAME")
+
+    assert said(("10.0.0.1", "10.0.0.1")) is None
+    assert said(("10.0.0.1", "10.0.0.2")) == "to 10.0.0.1"
+    assert said(()) is None
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
+    assert said(("10.0.0.1", "10.0.0.2")) == "ib0"
+
+
+def test_a_loopback_interface_is_none() -> None:
+    assert network.interface_to("127.0.0.1") is None
+    loopback = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
+    assert any("127.0.0.1" in map(str, network._addresses(name)) for name in loopback)

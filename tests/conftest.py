@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -56,9 +57,10 @@ def require_criu() -> Path:
 
 @pytest.fixture(autouse=True)
 def _process_left_as_found() -> Iterator[None]:
-    """Give the working directory and the environment back.
+    """Give the working directory, the environment and how PyTorch computes back.
 
-    A trainer loaded in the test's own process changes both, and what a later test starts would inherit them.
+    A trainer loaded in the test's own process changes all of them, and what a later test starts would inherit them. Where
+    denormal numbers are flushed to zero, Hypothesis fails.
     """
     folder, variables = os.getcwd(), dict(os.environ)
     yield
@@ -66,6 +68,9 @@ def _process_left_as_found() -> Iterator[None]:
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update(variables)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.use_deterministic_algorithms(False)
+        torch.set_flush_denormal(False)
 
 
 @pytest.fixture(scope="session")

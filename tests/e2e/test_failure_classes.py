@@ -124,7 +124,7 @@ def test_failures_are_counted_and_the_job_goes_on_from_its_snapshot_until_they_a
 
 def test_a_killed_process_and_a_preemption_are_no_failures(cluster: Cluster, tmp_path: Path) -> None:
     client = cluster.client
-    file = experiment(tmp_path / "killed", length=40, space={"pace": 0.05})
+    file = experiment(tmp_path / "killed", length=40, space={"pace": 0.1})
     created = client.create(file)
     cluster.until(lambda: client.job(created.id, "1").position >= 4)
     pid = int(client.statistics(created.id, "1")[-1].report.metrics["pid"])

@@ -23,7 +23,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Restartable]:
 
 
 async def paused(client: AsyncClient, name: str) -> Experiment:
-    return await client.wait(name, 30, until={ExperimentState.PAUSED})
+    return await client.wait(name, 150, until={ExperimentState.PAUSED})
 
 
 async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
@@ -51,7 +51,7 @@ async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
         assert (await client.get(created.id)).state is not ExperimentState.PAUSED
         await cluster.halt()
         await cluster.start()
-        ended = await client.wait(created.id, 40)
+        ended = await client.wait(created.id, 150)
         assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
         commands = Commands(cluster.address, capfd)
         replayed = await commands.replay(created.id, as_json=True)
@@ -75,7 +75,7 @@ async def test_an_unchanged_policy_is_not_paused_by_a_restart(
                     break
             await cluster.halt()
             await cluster.start()
-        ended = await client.wait(created.id, 40)
+        ended = await client.wait(created.id, 150)
         assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
         replayed = await Commands(cluster.address, capfd).replay(created.id, as_json=True)
         assert replayed.document["decisions_equal"]

@@ -63,7 +63,7 @@ async def test_a_machine_names_the_experiment_whose_job_runs_on_it(client: Async
 
 
 async def test_who_does_not_agree_may_not_join(client: AsyncClient, tmp_path: Path) -> None:
-    first = await client.create(grouped(tmp_path / "a", jobs=2, length=50, pace=0.05))
+    first = await client.create(grouped(tmp_path / "a", jobs=2, length=5000, pace=0.05))
     with pytest.raises(InvalidInput, match=r"share: .*policy: found \{'barrier': True\}, the group has \{\}.*another"):
         await client.create(grouped(tmp_path / "b", more="policy: {name: default, barrier: true}"))
     await client.stop(first.id)
@@ -74,8 +74,8 @@ async def test_who_does_not_agree_may_not_join(client: AsyncClient, tmp_path: Pa
 
 
 async def test_acting_on_one_leaves_the_other_alone(client: AsyncClient, tmp_path: Path) -> None:
-    first = await client.create(grouped(tmp_path / "a", jobs=2, length=60, pace=0.03))
-    second = await client.create(grouped(tmp_path / "b", jobs=2, length=60, pace=0.03))
+    first = await client.create(grouped(tmp_path / "a", jobs=2, length=60, pace=0.08))
+    second = await client.create(grouped(tmp_path / "b", jobs=2, length=60, pace=0.08))
     await client.pause(first.id)
     await client.wait(first.id, until=(ExperimentState.PAUSED,), timeout=150)
     assert (await client.wait(second.id, timeout=150)).state is ExperimentState.COMPLETED
@@ -98,14 +98,14 @@ async def test_a_group_goes_on_after_its_scheduler_and_the_founder_are_gone(piec
     try:
         async with AsyncClient(server=scheduler.address, patience=30) as client:
             first = await client.create(grouped(tmp_path / "a", jobs=1, length=5, pace=0.02))
-            second = await client.create(grouped(tmp_path / "b", jobs=3, length=40, pace=0.03))
+            second = await client.create(grouped(tmp_path / "b", jobs=3, length=200, pace=0.02))
             await client.wait(first.id, timeout=150)
             await scheduler.stop(0)
             await pieces.scheduler(port)
             assert (await client.get(first.id)).state is ExperimentState.COMPLETED
             third = await client.create(grouped(tmp_path / "c", jobs=1, length=5))
             assert third.group == first.id
-            for found, jobs, length in ((second, 3, 40), (third, 1, 5)):
+            for found, jobs, length in ((second, 3, 200), (third, 1, 5)):
                 ended = await client.wait(found.id, timeout=150)
                 assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
                 assert list((await _curves(client, found)).values()) == [list(range(1, length + 1))] * jobs

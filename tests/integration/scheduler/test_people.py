@@ -29,7 +29,7 @@ def reports(name: str) -> Callable[[Change], bool]:
 async def test_a_paused_job_stays_where_it_is_and_its_experiment_goes_on(
     client: AsyncClient, tmp_path: Path, policy: str
 ) -> None:
-    found = await client.create(experiment(tmp_path / "e", jobs=2, length=30, pace=0.05, more=f"policy: {policy}"))
+    found = await client.create(experiment(tmp_path / "e", jobs=2, length=30, pace=0.1, more=f"policy: {policy}"))
     await seen(client.watch(found), reports("1"))
     held = await client.pause_job(found, "1")
     assert held.state in (JobState.SUSPENDING, JobState.HELD)

@@ -60,7 +60,7 @@ async def test_what_the_policy_says_of_the_terms_is_told_to_whoever_creates_the_
 async def test_one_request_id_is_for_one_experiment(
     stubs: Stubs, tmp_path: Path, change: dict[str, str], says: str
 ) -> None:
-    text = experiment(tmp_path / "e", jobs=2, length=300, pace=0.01).read_text()
+    text = experiment(tmp_path / "e", jobs=2, length=500, pace=0.05).read_text()
     request = e.CreateExperimentRequest(spec=text, request_id="one")
     first = (await stubs.experiments.CreateExperiment(request)).experiment.id
     # Once it is over it is not in the scheduler's hands any more, and still nobody else's.
@@ -101,7 +101,7 @@ async def test_what_is_wrong_with_an_experiment_is_said_before_it_exists(
 
 
 async def test_pause_resume_and_stop(client: AsyncClient, tmp_path: Path) -> None:
-    created = await client.create(experiment(tmp_path / "e", length=400, pace=0.01))
+    created = await client.create(experiment(tmp_path / "e", length=500, pace=0.05))
     await client.pause(created.id)
     paused = await client.wait(created.id, timeout=150, until=[ExperimentState.PAUSED])
     assert paused.machines <= 2
@@ -167,7 +167,7 @@ async def test_a_search_over_every_kind_of_parameter_is_extended(
 
 
 async def test_acts_on_single_jobs(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
-    created = await client.create(experiment(tmp_path / "e", jobs=4, length=300, pace=0.01))
+    created = await client.create(experiment(tmp_path / "e", jobs=4, length=500, pace=0.05))
     name = created.id
     async for _ in client.watch(name):
         if len(await client.jobs(name, JobState.RUNNING)) == 2:
@@ -196,7 +196,7 @@ async def test_machines_and_nodes(client: AsyncClient, stubs: Stubs, tmp_path: P
     machines = await stubs.machines.ListMachines(r.ListMachinesRequest(page_size=1))
     rest = await stubs.machines.ListMachines(r.ListMachinesRequest(page_token=machines.next_page_token))
     assert [m.id for m in [*machines.machines, *rest.machines]] == ["n/0", "n/1"]
-    created = await client.create(experiment(tmp_path / "e", jobs=2, length=300, pace=0.01))
+    created = await client.create(experiment(tmp_path / "e", jobs=2, length=500, pace=0.05))
     async for _ in client.watch(created.id):
         if len(await client.jobs(created.id, JobState.RUNNING)) == 2:
             break

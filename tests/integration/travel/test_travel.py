@@ -73,7 +73,7 @@ async def test_a_paused_experiment_goes_on_in_another_cluster_and_survives_its_r
 ) -> None:
     file = tmp_path / "it.hopyard"
     async with cluster("old") as client:
-        made = await client.create(experiment(tmp_path / "code", jobs=2, length=30, pace=0.02))
+        made = await client.create(experiment(tmp_path / "code", jobs=2, length=30, pace=0.08))
         async for change in client.watch(made):
             if getattr(change, "position", 0) > 3:
                 break

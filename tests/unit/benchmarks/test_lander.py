@@ -23,7 +23,6 @@ def process_as_it_was() -> Iterator[None]:
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
-    torch.set_flush_denormal(False)
 
 
 @pytest.mark.slow

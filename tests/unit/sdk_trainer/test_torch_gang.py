@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +26,6 @@ from tests.unit.sdk_trainer.gang_training import PER_EPOCH, Plain, train
 ROOT = Path(__file__).parents[3]
 STAGES = ((1, 6), (2, 3 * PER_EPOCH), (1, 27), (2, 36))
 """(ranks, up to where)"""
-
-
-@pytest.fixture(autouse=True)
-def _process_as_before() -> Iterator[None]:
-    """A trainer settles process-wide switches; put them back."""
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.set_flush_denormal(False)
 
 
 def test_a_training_that_changes_its_number_of_machines_is_the_one_on_one_machine(tmp_path: Path) -> None:

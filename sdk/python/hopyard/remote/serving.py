@@ -48,6 +48,8 @@ class PolicyServer:
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        # Unlike an event's, its `put` may come from a signal's handler in the very moment when `run` begins to wait.
+        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._failure: Exception | None = None
 
     def run(self) -> None:
@@ -57,7 +59,8 @@ class PolicyServer:
             InvalidInput: The scheduler refuses this process.
         """
         self._begin()
-        self._stopping.wait()
+        self._told.get()
+        self._stopping.set()
         with self._lock:
             for channel in self._channels.values():
                 channel.close()
@@ -66,7 +69,7 @@ class PolicyServer:
 
     def stop(self) -> None:
         """Ends all streams; from any thread, or a signal's handler."""
-        self._stopping.set()
+        self._told.put(None)
 
     def _stub(self) -> policy_pb2_grpc.PolicyServiceStub:
         """The scheduler where it is now; one that was elsewhere before has no stream any more, and keeps an idle channel."""
@@ -114,7 +117,7 @@ class PolicyServer:
             _LOG.info("%s", text)
             return False
         self._failure = InvalidInput(f"the scheduler refused policy {self._name}: {text}")
-        self._stopping.set()
+        self.stop()
         return False
 
     def _stream(self, instance: Instance) -> tuple[bool, grpc.Call | None]:

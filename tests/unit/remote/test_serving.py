@@ -1,0 +1,55 @@
+"""The process of a policy ends whenever it is told to."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from itertools import count
+from types import FrameType
+from typing import Any, Final
+
+from hopyard.errors import Unavailable
+from hopyard.remote.serving import PolicyServer
+
+_RUN: Final = PolicyServer.run.__code__
+
+
+def nowhere() -> str:
+    raise Unavailable("there is no cluster")
+
+
+def never(_: object) -> Any:
+    raise AssertionError("no experiment asks for a policy")
+
+
+def lines_of(stop_at: int | None) -> list[bool]:
+    """Lets one run and be stopped at a line, as a signal's handler would; None: before. Answers of each line whether it is of `run`."""
+    server = PolicyServer("mine", never, nowhere)
+    seen: list[bool] = []
+    numbers = count()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            seen.append(frame.f_code is _RUN)
+            if next(numbers) == stop_at:
+                server.stop()
+        return trace
+
+    def run() -> None:
+        sys.settrace(trace)
+        server.run()
+
+    if stop_at is None:
+        server.stop()
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(150 if stop_at is None else 20)
+    assert not thread.is_alive(), f"stopped at line {stop_at} it does not end"
+    return seen
+
+
+def test_it_ends_at_whatever_moment_a_signal_comes() -> None:
+    """Until it has begun to wait: its first two lines, with all that they call."""
+    own = [number for number, of_run in enumerate(lines_of(None)) if of_run]
+    for moment in range(own[2]):
+        lines_of(moment)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from hopyard.policy import Cluster
-from hopyard_policies.stages.plan import Node, SearchPlan
-
-Nodes = dict[int, Node]
-"""Nodes of the search plan by their identity."""
+from hopyard_policies.stages.plan import Nodes, SearchPlan
 
 
 class Keeping:
@@ -22,7 +19,7 @@ class Keeping:
 
     def __init__(self, active: bool) -> None:
         self._active = active
-        self._open: Nodes = {}
+        self._open: Mapping[int, Nodes] = {}
         self._ended: set[str] = set()
         self._said: dict[str, set[int]] = {}
 
@@ -31,20 +28,28 @@ class Keeping:
         self._ended.add(job)
 
     def say(
-        self, cluster: Cluster, plan: SearchPlan, passed: Nodes, saved: Callable[[Cluster, str], Iterable[int]]
+        self,
+        cluster: Cluster,
+        plan: SearchPlan,
+        passed: Mapping[int, Nodes],
+        saved: Callable[[Cluster, str], Iterable[int]],
     ) -> None:
         """Says what is new.
 
         Args:
             cluster: Takes the commands.
             plan: Where snapshots lie in the tree.
-            passed: The nodes through which trials pass that have not ended.
+            passed: The nodes through which trials pass that have not ended, by branch; what is the same object has not changed.
             saved: Positions of a job's own snapshots.
         """
         if not self._active:
             return
-        changed = [self._open[key] for key in self._open.keys() - passed.keys()]
-        changed += [passed[key] for key in passed.keys() - self._open.keys()]
+        changed = []
+        for branch in self._open.keys() | passed.keys():
+            before, now = self._open.get(branch, {}), passed.get(branch, {})
+            if before is not now:
+                changed += [before[key] for key in before.keys() - now.keys()]
+                changed += [now[key] for key in now.keys() - before.keys()]
         concerned = self._ended.union(*(owners for node in changed for owners in node.saves.values()))
         self._open, self._ended = passed, set()
         jobs = cluster.jobs
@@ -57,7 +62,8 @@ class Keeping:
     def _look(self, cluster: Cluster, plan: SearchPlan, job: str, positions: Iterable[int]) -> None:
         limit = plan[job].limit
         there = {position for position in positions if 0 < position <= limit}
-        wanted = {position for position in there if id(plan.node(job, position)) in self._open}
+        passed = self._open.get(plan.branch(job), {})
+        wanted = {position for position in there if id(plan.node(job, position)) in passed}
         # A job that was trained to its end retains the end by itself.
         if wanted != self._said.get(job, there - {limit}):
             self._said[job] = wanted

@@ -153,6 +153,12 @@ class _Progress:
     def __init__(self, cluster: InEpochs, jobs: Mapping[str, JobView], passed: Mapping[str, int], epoch: int) -> None:
         self._cluster, self._jobs, self._passed, self._epoch = cluster, jobs, passed, epoch
 
+    moves = 0
+
+    def moved(self, trial: str, since: int) -> bool:
+        """See `Progress`: it is looked at each time."""
+        return True
+
     def reached(self, trial: str) -> tuple[int, bool]:
         """How many epochs a trial has been through, and whether there is nothing more to train."""
         job = self._jobs[trial]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from hopyard_policies.stages.forest import Forest, Part
 from hopyard_policies.stages.plan import SearchPlan
 from hopyard_policies.stages.requests import Requests
 from hopyard_policies.stages.times import Times
@@ -53,6 +55,7 @@ class Books:
         amends: Amendments under way, by ticket: the run's trial, its `until` before, the save points asked for.
         machines: The machine of each trial's last run.
         trained: Where each trial's own runs that are over began and ended: what others trained before may be among it.
+        forest: What there is to train.
         completed: Jobs that were trained to their ends, as far as is known: the experiment may have been extended.
         could_use: Machines that could be used now.
     """
@@ -68,16 +71,46 @@ class Books:
     trained: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     completed: set[str] = field(default_factory=set)
     could_use: int = 0
+    forest: Forest = field(init=False)
+    _parts: dict[str, tuple[int, Part]] = field(default_factory=dict)
 
-    @property
-    def states(self) -> dict[str, TrialState]:
-        """All trials, in no special order."""
-        return {**self.tuners.states, **self.requests.states}
+    def __post_init__(self) -> None:
+        """Nothing is to be trained yet."""
+        self.forest = Forest(self.plan)
 
-    @property
-    def errands(self) -> list[tuple[TrialState, Errand]]:
+    def replant(self, plan: SearchPlan) -> None:
+        """The plan is made anew."""
+        self.plan, self.forest = plan, Forest(plan)
+        self._parts.clear()
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """What each experiment wants: what its tuner does, and then what is wanted beside that."""
+        for experiment, states in self.tuners.states.items():
+            changes = self.tuners.changes(experiment)
+            known = self._parts.get(experiment)
+            if known is None or known[0] != changes:
+                known = self._parts[experiment] = changes, Part.of(experiment, states.values(), self.plan)
+            yield experiment, known[1]
+        for experiment, asked in self.requests.trials().items():
+            yield experiment, Part.of(experiment, asked, self.plan)
+
+    def trials(self) -> Iterator[tuple[str, TrialState]]:
+        """All that are there, each with the experiment that it is of."""
+        for experiment, states in self.tuners.states.items():
+            for state in states.values():
+                yield experiment, state
+        for experiment, asked in self.requests.trials().items():
+            for state in asked:
+                yield experiment, state
+
+    def state(self, trial: str) -> TrialState | None:
+        """What is known of a trial; None: there is none such."""
+        return self.tuners.state(trial) or self.requests.states.get(trial)
+
+    def errands(self) -> Iterator[tuple[TrialState, Errand]]:
         """All that are wanted further than they are known, and how far."""
-        return [*self.tuners.errands(), *self.requests.errands()]
+        yield from self.tuners.errands()
+        yield from self.requests.errands()
 
     def amended(self, ticket: str, accepted: bool) -> None:
         """A run was amended, or it was too late: then it is as it was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import NamedTuple
 
 from hopyard.policy import (
@@ -17,15 +18,16 @@ from hopyard.policy import (
 )
 from hopyard_policies.stages.bills import bill
 from hopyard_policies.stages.books import Books, Run
-from hopyard_policies.stages.plan import Node
-from hopyard_policies.stages.tree import Point, Request, Running, Stage, StageTree
+from hopyard_policies.stages.forest import Branch, Inputs, Ready, in_order
+from hopyard_policies.stages.tree import Running, Stage
 from hopyard_policies.tuning.trials import TrialState
 
 
 class _Start(NamedTuple):
-    """A run to be started: the first stage of its way, the trial that runs, and where that is to get."""
+    """A run to be started: the first stage of its way, how long that is, the trial that runs, and where that is to get."""
 
     stage: Stage
+    way: float
     trial: str
     goal: int
 
@@ -50,35 +52,23 @@ class Dispatch:
         self._plan, self._tuners, self._times = books.plan, books.tuners, books.times
         self._jobs = cluster.jobs
         running = {name for name, terms in cluster.experiments.items() if terms.running}
-        self._states = books.states
-        self._errands = [each for each in books.errands if self._jobs[each[0].id].experiment in running]
-        # A job whose run is over is idle before its `RunEnd` is here; that comes first.
-        self._idle = {job.id for job in cluster.idle_jobs() if job.id not in books.runs}
         self._saved: dict[str, frozenset[int]] = {}
         group = cluster.experiments if len(cluster.experiments) > 1 else {}
-        self._targets = {name: terms.target for name, terms in group.items()}
-        self._open = {
-            id(node)
-            for state in self._states.values()
-            if state.ended is None and state.id in self._plan
-            for node in self._plan.leaf(state.id).path()
-        }
-        requests = [*self._ended(), *((state.id, errand.until) for state, errand in self._errands)]
-        self._tree = StageTree(self._plan, requests, self._running(), self._available, self._times.unit)
+        self._targets = {name: terms.target for name, terms in group.items() if terms.target is not None}
+        self._inputs: dict[int, Inputs] = {}
+        self._gather(running)
+        self._end_trials()
+        self._branches = books.forest.grow(self._inputs, self._available, self._times)
+        self._ready = in_order(self._branches.values())
         # Where trials stop that may be copied there.
         self._copied = (
             [(state.id, errand.until) for state, errand in self._tuners.errands()] if self._tuners.copies else []
         )
-        self._needed: dict[str, int] = {}
-        for point in self._tree.points():
-            if point.run is not None:
-                self._needed[point.run] = max(point.position, self._needed.get(point.run, 0))
         self._quantum = self._worth_while()
 
     def decide(self) -> Decision:
         """Gives all commands, and answers the decision on the event's run."""
-        matched, unmatched = self._match()
-        waiting = [self._tree.length_of(start.stage) for start in unmatched]
+        matched, waiting = self._match()
         highest = self._contended(waiting, len(self._cluster.idle_machines()) - len(matched))
         for run in self._books.runs.values():
             if self._goes_on(run) and not self._is_event(run):
@@ -90,9 +80,9 @@ class Dispatch:
         for _, start in matched:
             self._submit(start, decisions)
         if len(self._cluster.experiments) > 1:
-            bill(self._books, self._cluster, self._errands, {start.trial for _, start in matched})
+            bill(self._books, self._cluster, self._branches, {start.trial for _, start in matched})
         going = sum(not run.leaving for run in self._books.runs.values())
-        self._books.could_use = going + len(self._tree.ready()) - len(matched) + self._tuners.coming(self._cluster)
+        self._books.could_use = going + len(self._ready) - len(matched) + self._tuners.coming(self._cluster)
         if self._event is None:
             return CONTINUE
         if leaves:
@@ -101,20 +91,39 @@ class Dispatch:
 
     # -------------------------------------------------------------------------------------------------- what there is
 
-    def _running(self) -> dict[str, Running]:
-        """The runs, each with what it will still pass."""
-        found = {}
+    def _gather(self, running: Collection[str]) -> None:
+        """Notes on what each branch depends. Nothing is said of those on which nobody is."""
+        self._parts = list(self._books.parts())
+        for experiment, part in self._parts:
+            for number, trials in part.open.items():
+                self._input(number).open.extend(trials)
+            if experiment in running:
+                for number, errands in part.errands.items():
+                    self._input(number).errands.extend(errands)
         for run in self._books.runs.values():
-            job = self._jobs[run.trial]
-            if not job.state.live:
-                continue
-            called_off = job.state is JobState.SUSPENDING and not (run.leaving or job.parked)
-            stands = run.leaving or job.state is JobState.SUSPENDING or (self._is_event(run) and self._at_until)
-            until = job.position if stands else max(run.until, job.position)
-            if called_off:  # Not by this policy: it saves here or at its next report, and some may want that as before.
-                until = min(job.position + 1, self._plan[run.trial].limit)
-            found[run.trial] = Running(run.trial, job.position, until, called_off or job.position in run.saves)
+            found = self._input(self._plan.branch(run.trial))
+            if self._jobs[run.trial].state.live:
+                found.runs.append(self._running(run))
+
+    def _input(self, number: int) -> Inputs:
+        found = self._inputs.get(number)
+        if found is None:
+            saved = [self._cluster.snapshots(name) for name in self._plan.savers(number)]
+            found = self._inputs[number] = Inputs(changes=self._plan.changes(number), saved=saved)
         return found
+
+    def _branch(self, trial: str) -> Branch:
+        return self._branches[self._plan.branch(trial)]
+
+    def _running(self, run: Run) -> Running:
+        """A run, with what it will still pass."""
+        job = self._jobs[run.trial]
+        called_off = job.state is JobState.SUSPENDING and not (run.leaving or job.parked)
+        stands = run.leaving or job.state is JobState.SUSPENDING or (self._is_event(run) and self._at_until)
+        until = job.position if stands else max(run.until, job.position)
+        if called_off:  # Not by this policy: it saves here or at its next report, and some may want that as before.
+            until = min(job.position + 1, self._plan[run.trial].limit)
+        return Running(run.trial, job.position, until, called_off or job.position in run.saves)
 
     @property
     def _at_until(self) -> bool:
@@ -138,16 +147,17 @@ class Dispatch:
         With T seconds of work left for each machine, changing every q seconds costs T/q changes, and the last runs end up to q
         apart: the sum is least at the root of T times the cost of a change.
         """
-        left = sum(stage.length * self._times.unit(stage.end.node.member) for stage in self._tree.stages())
+        left = sum(branch.left for branch in self._branches.values())
         return math.sqrt(self._times.beside * left / max(self._cluster.share, 1))
 
     # ---------------------------------------------------------------------------------------------- trials that have ended
 
-    def _ended(self) -> list[Request]:
-        """Ends the jobs of trials that have ended for the tuner. Answers what must be trained once more for that."""
-        again = []
-        for state in self._states.values():
-            if state.over or state.id not in self._idle:
+    def _end_trials(self) -> None:
+        """Ends the jobs of trials that have ended for the tuner. What must be trained once more for that is wanted again."""
+        every = (state for _, state in self._books.trials())
+        # Who waits to be trained further is looked at only if its experiment has a target that others' results may reach.
+        for state in every if self._targets else [state for _, part in self._parts for state in part.resting]:
+            if state.over or not self._idle(state.id):
                 continue
             if state.ended is None:
                 self._tell(state)
@@ -156,12 +166,14 @@ class Dispatch:
                 if by != state.id and reached >= state.position:
                     self._cluster.answer_job(state.id, by, state.position)
                 else:  # It was lost after its last report.
-                    again.append((state.id, state.position))
+                    self._input(self._plan.branch(state.id)).again.append((state.id, state.position))
             elif state.ended is JobState.TERMINATED and not self._serves(state.id):
                 self._tell(state)
                 self._cluster.terminate_job(state.id)
-                self._idle.discard(state.id)
-        return again
+
+    def _idle(self, trial: str) -> bool:
+        """Whether a trial's job can be started. One whose run is over waits before its `RunEnd` is here; that comes first."""
+        return trial not in self._books.runs and self._cluster.waits(trial)
 
     def _tell(self, state: TrialState) -> None:
         """A job without a run has the results that others' runs have brought its trial.
@@ -183,12 +195,16 @@ class Dispatch:
 
     def _serves(self, trial: str) -> bool:
         """Whether others may start from what a trial has saved or will: the snapshots of a terminated job are deleted."""
+        number = self._plan.branch(trial)
+        if number not in self._inputs:
+            return False
+        open_nodes = self._books.forest.open_nodes(number, self._inputs[number])
         run = self._books.runs.get(trial)
         coming = {*run.saves, self._jobs[trial].position} if run is not None else set[int]()
         for position in coming.union(own_snapshots(self._cluster, trial)):
             if 0 < position <= self._plan[trial].limit:
                 node = self._plan.node(trial, position)
-                if id(node) in self._open and node.saves.get(position, [trial]) == [trial]:
+                if id(node) in open_nodes and node.saves.get(position, [trial]) == [trial]:
                     return True
         return False
 
@@ -200,7 +216,8 @@ class Dispatch:
         It is shortened if it goes further than anybody needs, or than where another way has become longer by a quantum.
         """
         position = self._jobs[run.trial].position
-        need = self._needed.get(run.trial)
+        branch = self._branch(run.trial)
+        need = branch.needed.get(run.trial)
         if need is None or need <= position:
             if self._dropped(run.trial):
                 self._cluster.terminate_job(run.trial)
@@ -210,10 +227,10 @@ class Dispatch:
             return
         until = need
         if self._times.tells_costs and not run.firm:
-            until = self._far(run.trial, position, need, self._tree.length_behind(run.trial), highest)
+            until = self._far(run.trial, position, need, branch.tree.length_behind(run.trial), highest)
         if until < run.until:
             self._amend(run, until=until)
-        for save in self._branches(run.trial, position, run.until) - run.saves - run.late:
+        for save in self._saves(run.trial, position, run.until) - run.saves - run.late:
             self._amend(run, save=save)
 
     def _amend(self, run: Run, until: int | None = None, save: int | None = None) -> None:
@@ -225,19 +242,16 @@ class Dispatch:
 
     def _dropped(self, trial: str) -> bool:
         """Whether a trial's job can be terminated: its tuner has, and nobody will start from what it has saved or will."""
-        ended = self._states[trial].ended is JobState.TERMINATED
-        return ended and trial not in self._needed and not self._serves(trial)
+        state = self._books.state(trial)
+        ended = state is not None and state.ended is JobState.TERMINATED
+        return ended and trial not in self._branch(trial).needed and not self._serves(trial)
 
-    def _branches(self, trial: str, start: int, until: int) -> set[int]:
+    def _saves(self, trial: str, start: int, until: int) -> set[int]:
         """Where a run is to save: where trials that have not ended branch off, and as often as is wanted beside that."""
-        found = set()
-        path = {id(node) for node in self._plan.leaf(trial).path()}
-        for node in self._plan.leaf(trial).path():
-            if start < node.end <= until and any(id(c) in self._open and id(c) not in path for c in node.children):
-                found.add(node.end)
+        found = {end for end in self._branch(trial).parts(trial) if start < end <= until}
         for other, position in self._copied:
             node = self._plan.node(other, position)
-            if other != trial and start < position <= until and id(node) in path:
+            if other != trial and start < position <= until and self._plan.passes(trial, node):
                 found.add(position)
         if self._books.save_every is not None:
             first = start - start % self._books.save_every + self._books.save_every
@@ -248,39 +262,34 @@ class Dispatch:
         """Whether the event's run trains on; if so, it is told how far."""
         run, position = self._books.runs[event.job], event.position
         if not event.at_until:
-            if (self._needed.get(run.trial) or 0) <= position:
+            if self._branch(run.trial).needed.get(run.trial, 0) <= position:
                 return False
             self._govern(run, highest)
             return True
-        state = self._states[run.trial]
+        state = self._books.state(run.trial)
+        assert state is not None
         errand = state.errand
         if self._tuners.copies and position in state.stops:  # It saves as it leaves.
             return False
         way = self._way_on(run.trial, position)
         if errand is None or way is None or len(self._cluster.machines) > self._cluster.share:
             return False
-        left = self._tree.length_of(way)
+        left = self._branch(run.trial).tree.length_of(way)
         if waiting > left and waiting >= left + self._quantum:
             return False
         self._amend(run, until=self._far(run.trial, position, errand.until, left, highest))
-        for save in self._branches(run.trial, position - 1, run.until) - run.saves:
+        for save in self._saves(run.trial, position - 1, run.until) - run.saves:
             self._amend(run, save=save)
         return True
 
     def _way_on(self, trial: str, position: int) -> Stage | None:
         """The stage that a parked run would go on with; None: its own trial is wanted no further."""
-        for point in self._tree.roots():
+        for point in self._branch(trial).tree.roots():
             if point.run == trial and point.position == position:
                 for child in point.children:
-                    if self._on_path(child, trial):
+                    if self._plan.passes(trial, child.node):
                         return Stage(point, child)
         return None
-
-    def _on_path(self, point: Point, trial: str) -> bool:
-        node: Node | None = self._plan.leaf(trial)
-        while node is not None and node is not point.node:
-            node = node.parent
-        return node is not None
 
     def _leave(self, event: IterationFinish) -> Decision:
         """The event's run leaves its machine."""
@@ -291,24 +300,37 @@ class Dispatch:
 
     # ---------------------------------------------------------------------------------------------------------- new runs
 
-    def _match(self) -> tuple[list[tuple[MachineView, _Start]], list[_Start]]:
-        """The stages that start on the idle machines, and those that must wait, each by the longest way to go."""
+    def _match(self) -> tuple[list[tuple[MachineView, _Start]], list[float]]:
+        """The stages that start on the idle machines, and the ways of those that must wait."""
         machines = list(self._cluster.idle_machines())
-        matched, unmatched = [], []
-        for stage in self._tree.ready():
-            start = self._runner(stage)
-            if start is None:
-                continue
-            if machines:
+        matched, waiting = [], []
+        for ready in self._ready:
+            if not machines:
+                if self._has_runner(ready.stage):
+                    waiting.append(ready.way)
+            elif (start := self._runner(ready)) is not None:
                 machine = self._nearest(machines, start)
                 machines.remove(machine)
                 matched.append((machine, start))
-            else:
-                unmatched.append(start)
-        return matched, unmatched
+        return matched, waiting
 
-    def _runner(self, stage: Stage) -> _Start | None:
+    def _able(self, trial: str, stage: Stage) -> bool:
+        """Whether a trial's job can train a stage."""
+        return self._idle(trial) and self._plan[trial].begins <= stage.start.position
+
+    def _has_runner(self, stage: Stage) -> bool:
+        """Whether anybody can train a stage."""
+        stack = [stage.end]
+        while stack:
+            point = stack.pop()
+            if any(self._able(trial, stage) for trial in point.requests):
+                return True
+            stack.extend(point.children)
+        return False
+
+    def _runner(self, ready: Ready) -> _Start | None:
         """Who trains a stage and what follows: of the trials behind it that wait, the one with the longest way, then the first."""
+        stage = ready.stage
         best: tuple[float, int] | None = None
         found = None
         stack = [(stage.end, stage.length * self._times.unit(stage.end.node.member))]
@@ -316,9 +338,8 @@ class Dispatch:
             point, far = stack.pop()
             for trial in point.requests:
                 rank = (far, -self._jobs[trial].ordinal)
-                able = trial in self._idle and self._plan[trial].begins <= stage.start.position
-                if able and (best is None or rank > best):
-                    best, found = rank, _Start(stage, trial, point.position)
+                if self._able(trial, stage) and (best is None or rank > best):
+                    best, found = rank, _Start(stage, ready.way, trial, point.position)
             for child in point.children:
                 seconds = (child.position - point.position) * self._times.unit(child.node.member)
                 stack.append((child, far + seconds))
@@ -336,13 +357,7 @@ class Dispatch:
 
     def _contended(self, waiting: list[float], spare: int) -> float:
         """The longest way that finds no machine; 0: there is none. Those that begin where runs pass, which go on, count, too."""
-        behind = [
-            self._tree.length_of(Stage(point, child))
-            for point in self._tree.roots()
-            if point.run is not None
-            for child in point.children
-            if not self._on_path(child, point.run)
-        ]
+        behind = [way for branch in self._branches.values() for way in branch.behind]
         return max(sorted([*waiting, *behind], reverse=True)[max(spare, 0) :], default=0.0)
 
     def _far(self, trial: str, position: int, goal: int, left: float, highest: float) -> int:
@@ -356,9 +371,9 @@ class Dispatch:
 
     def _register(self, machine: MachineView, start: _Start, highest: float) -> None:
         begins = start.stage.start.position
-        until = self._far(start.trial, begins, start.goal, self._tree.length_of(start.stage), highest)
+        until = self._far(start.trial, begins, start.goal, start.way, highest)
         run = Run(start.trial, machine.id, begins, self._cluster.now, until)
-        run.saves = self._branches(start.trial, begins, until)
+        run.saves = self._saves(start.trial, begins, until)
         self._books.runs[start.trial] = run
 
     def _submit(self, start: _Start, decisions: dict[str, int]) -> None:
@@ -375,16 +390,9 @@ class Dispatch:
 
     def _next_decisions(self) -> dict[str, int]:
         """For each run, where the tuner next decides on a trial that it trains; its end, if nowhere before."""
-        passing: dict[int, list[tuple[Run, int]]] = {}
         found = {}
         for run in self._books.runs.values():
-            found[run.trial] = run.until
             job = self._jobs[run.trial]
-            for node in self._plan.leaf(run.trial).path():
-                passing.setdefault(id(node), []).append((run, job.position if job.state.live else run.start))
-        for state, errand in self._errands:
-            due = errand.next_decision(state.position)
-            for run, position in passing.get(id(self._plan.node(state.id, due)), ()):
-                if position < due:
-                    found[run.trial] = min(found[run.trial], due)
+            position = job.position if job.state.live else run.start
+            found[run.trial] = self._branch(run.trial).next_decision(run.trial, position, run.until)
         return found

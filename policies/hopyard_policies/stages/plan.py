@@ -6,7 +6,7 @@ the same; where they part, the node ends. Nodes are never removed. A new trial s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hopyard.policy.vocabulary import Hyperparameters
@@ -90,12 +90,22 @@ class SearchPlan:
 
     Args:
         sameness: Says how far two configurations train alike.
+
+    Attributes:
+        moves: Rises when any trial is trained further.
     """
 
     def __init__(self, sameness: Sameness) -> None:
         self._sameness = sameness
         self._trials: dict[str, Trial] = {}
         self._leaves: dict[str, Node] = {}
+        self._heads: dict[Hashable, int] = {}
+        self._branches: dict[str, int] = {}
+        self._changes: list[int] = []
+        self._savers: list[dict[str, None]] = []
+        self._noted: dict[str, set[int]] = {}
+        self._moved: dict[int, int] = {}
+        self.moves = 0
         self.root = Node(0, 0, None, "")
 
     # -------------------------------------------------------------------------------------------------------- structure
@@ -109,6 +119,11 @@ class SearchPlan:
     def add(self, trial: Trial) -> None:
         """Takes a trial into the tree; splits the node in which it parts from the others."""
         self._trials[trial.id] = trial
+        branch = self._branches[trial.id] = self._heads.setdefault(self._head(trial, 0), len(self._heads))
+        if branch == len(self._changes):
+            self._changes.append(0)
+            self._savers.append({})
+        self._changes[branch] += 1
         node = self.root
         while True:
             child, same = self._next(node, trial)
@@ -180,6 +195,25 @@ class SearchPlan:
             node = node.parent
         return node
 
+    def branch(self, trial: str) -> int:
+        """The number of a trial's branch: those that are on different ones have nothing in common."""
+        return self._branches[trial]
+
+    def changes(self, branch: int) -> int:
+        """How often a branch got a trial, or a snapshot of one. What is gone is not counted."""
+        return self._changes[branch]
+
+    def savers(self, branch: int) -> Iterable[str]:
+        """All who ever saved something on a branch."""
+        return self._savers[branch]
+
+    def passes(self, trial: str, node: Node) -> bool:
+        """Whether a trial passes through a node."""
+        way: Node | None = self._leaves[trial]
+        while way is not None and way is not node:
+            way = way.parent
+        return way is not None
+
     def common(self, one: str, other: str) -> int:
         """How far two trials are the same."""
         mine = {id(node) for node in self._leaves[one].path()}
@@ -190,32 +224,51 @@ class SearchPlan:
 
     # --------------------------------------------------------------------------------------------------------- progress
 
+    def stir(self, trial: str) -> None:
+        """Something is known of a trial that was not, such as that it is complete."""
+        self.moves += 1
+        self._moved[self._branches[trial]] = self.moves
+
+    def moved(self, trial: str, since: int) -> bool:
+        """Whether a trial may have been trained further, by whomever, since there were so many `moves`."""
+        return self._moved.get(self._branches[trial], 0) > since
+
     def trained(self, trial: str, position: int) -> None:
         """A trial was trained, by its own job, up to a position."""
         for node in self._leaves[trial].path():
             reached = min(position, node.end)
             if reached > node.reached:
                 node.reached, node.by = reached, trial
+                self.stir(trial)
             elif node.start < position:
                 return
 
     def saved(self, trial: str, position: int) -> None:
         """A trial's job has a snapshot at a position (> 0)."""
-        owners = self.node(trial, position).saves.setdefault(position, [])
-        if trial not in owners:
-            owners.append(trial)
+        noted = self._noted.setdefault(trial, set())
+        if position in noted:
+            return
+        noted.add(position)
+        self.node(trial, position).saves.setdefault(position, []).append(trial)
+        branch = self._branches[trial]
+        self._changes[branch] += 1
+        self._savers[branch][trial] = None
 
     def known(self, trial: str, limit: int) -> tuple[int, str]:
         """How far at most up to `limit` anybody has trained what a trial trains, and who did (empty: nobody)."""
-        for node in self._leaves[trial].path():
-            if node.start < limit and node.reached > node.start:
+        node: Node | None = self._leaves[trial]
+        while node is not None:
+            if node.reached > node.start and node.start < limit:
                 return min(node.reached, limit), node.by
+            node = node.parent
         return 0, ""
 
     def saves(self, node: Node, available: Available) -> Iterator[tuple[int, str]]:
         """Snapshots in a node that can be loaded: position, and the first who has it. What is gone is forgotten."""
-        for position, owners in list(node.saves.items()):
-            owners[:] = [owner for owner in owners if available(owner, position)]
+        for position, owners in list(node.saves.items()) if node.saves else ():
+            for owner in [owner for owner in owners if not available(owner, position)]:
+                owners.remove(owner)
+                self._noted[owner].discard(position)
             if owners:
                 yield position, owners[0]
             else:

@@ -130,6 +130,7 @@ class StageTreePolicy(Policy):
         job = cluster.jobs[run.job]
         if job.state is JobState.COMPLETED:
             self._books.completed.add(job.id)
+            self._books.plan.stir(job.id)
         self._look(cluster, job)
         self._turn(cluster)
 
@@ -217,6 +218,7 @@ class StageTreePolicy(Policy):
         elif change.change == "extended":
             self._chosen.discard(change.experiment or cluster.experiment.id)
         self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
+        self._tuners.stir()
         self._tuners.hear(cluster, change)
         self._turn(cluster)
 
@@ -255,7 +257,7 @@ class StageTreePolicy(Policy):
         jobs = [job for job in cluster.jobs.values() if job.id in self._books.plan]
         if all(self._books.plan[job.id].limit == job.max_position for job in jobs):
             return
-        self._books.plan = self._new_plan()
+        self._books.replant(self._new_plan())
         self._load(cluster)
         for job in jobs:
             self._books.plan.add(self._trial(cluster, job))
@@ -346,6 +348,15 @@ class _Progress:
         self._plan, self._completed = books.plan, books.completed
         self._cluster, self._jobs = cluster, cluster.jobs
         self._curves: dict[str, Sequence[CurvePoint]] = {}
+
+    @property
+    def moves(self) -> int:
+        """Rises when any trial is trained further."""
+        return self._plan.moves
+
+    def moved(self, trial: str, since: int) -> bool:
+        """Whether a trial may be trained further than when there were so many moves."""
+        return self._plan.moved(trial, since)
 
     def reached(self, trial: str) -> tuple[int, bool]:
         """How far a trial is trained, by whomever, and whether there is nothing more to train."""

@@ -14,15 +14,24 @@ class Requests:
 
     def __init__(self) -> None:
         self.states: dict[str, TrialState] = {}
+        self._experiments: dict[str, str] = {}
 
     def add(self, job: JobView) -> None:
         """A job is wanted up to its end."""
         self.states[job.id] = TrialState(job.id)
+        self._experiments[job.id] = job.experiment
         self._look(self.states[job.id], job)
 
     def expect(self, job: str) -> None:
         """A job is about to be made, to be added then."""
         self.states[job] = TrialState(job, over=True)
+
+    def trials(self) -> dict[str, list[TrialState]]:
+        """All that are there, by the experiment that they are of."""
+        found: dict[str, list[TrialState]] = {}
+        for job, experiment in self._experiments.items():
+            found.setdefault(experiment, []).append(self.states[job])
+        return found
 
     def errands(self) -> Iterator[tuple[TrialState, Errand]]:
         """Those that are not trained yet, and how far they are wanted."""

@@ -27,11 +27,12 @@ class _Showing:
             if job in self._plan:
                 for node in self._plan.leaf(job).path():
                     self._trials.setdefault(id(node), []).append(job)
-        for state, errand in books.errands:
+        for state, errand in books.errands():
             for node in self._plan.leaf(state.id).path():
                 self._wanted.setdefault(id(node), []).append(errand.until)
         for run in books.runs.values():
             self._follow(run)
+        self._known_trials = {state.id: state for _, state in books.trials()}
         self._unit = None if books.times.known else self._first_unit()
         self.found: list[StageView] = []
         self._walk()
@@ -70,7 +71,7 @@ class _Showing:
         trials = self._trials.get(id(node), [])
         reached, by = self._known(node)
         run = next(((run, at) for run, at in self._runs.get(id(node), ()) if at <= start < run.until), None)
-        known = self._books.states
+        known = self._known_trials
         reusing: tuple[str, ...] = ()
         if run is not None:
             state, by = StageState.RUNNING, run[0].trial

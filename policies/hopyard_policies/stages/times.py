@@ -8,10 +8,15 @@ from hopyard.policy import CurvePoint
 
 
 class Times:
-    """Seconds of a unit of training by trial, and of all else that a run costs."""
+    """Seconds of a unit of training by trial, and of all else that a run costs.
+
+    Attributes:
+        changes: Rises when the unit of any trial becomes another.
+    """
 
     def __init__(self) -> None:
         self._units: dict[str, float] = {}
+        self.changes = 0
         self._seconds = 0.0
         self._trained = 0
         self._beside = 0.0
@@ -30,15 +35,22 @@ class Times:
         if not points:
             return None
         seconds, units = sum(point.seconds for point in points), points[-1].position - start
+        before = self._units.get(trial), self._mean
         self._seconds += seconds
         self._trained += units
         self._units[trial] = max(seconds / units, 0.0)
+        self.changes += before != (self._units[trial], self._mean)
         return seconds
 
     def unit(self, trial: str) -> float:
         """Seconds of a unit of a trial, > 0: its own, else those of all; 1 while nothing is known."""
-        found = self._units.get(trial, self._seconds / self._trained if self._trained else 1.0)
+        found = self._units.get(trial)
+        found = self._mean if found is None else found
         return found if found > 0 else 1e-9
+
+    @property
+    def _mean(self) -> float:
+        return self._seconds / self._trained if self._trained else 1.0
 
     @property
     def known(self) -> bool:

@@ -1,4 +1,4 @@
-"""The stage tree: what is to be trained now, generated anew for each decision (Hippo, Algorithm 1).
+"""The stage tree: what is to be trained now, generated anew when anything has changed (Hippo, Algorithm 1).
 
 Three things differ from the paper's algorithm:
 
@@ -19,6 +19,9 @@ from hopyard_policies.stages.plan import Available, Node, SearchPlan
 
 Request = tuple[str, int]
 """A trial that is wanted up to a position."""
+
+Rank = tuple[int, int, str]
+"""In which order requests are served: the nearer first, then the earlier trial."""
 
 UnitTime = Callable[[str], float]
 """The estimated time (> 0) of a unit of a trial's training."""
@@ -54,12 +57,14 @@ class Point:
         run: The run that will pass it; None: none.
         parent: The state from which it is to be trained; None: it is there, or comes with the run.
         children: Those that are trained from it.
+        asked: The rank of the request that needed it first.
         requests: Trials that are wanted up to here.
         level: The longest time of training from it on, along any path.
     """
 
     node: Node
     position: int
+    asked: Rank
     save: str | None = None
     run: str | None = None
     parent: Point | None = None
@@ -115,14 +120,14 @@ class StageTree:
         for run in runs.values():
             for node in plan.leaf(run.trial).path():
                 self._passing.setdefault(id(node), []).append(run)
-        wanted = sorted(set(requests), key=lambda r: (r[1], len(r[0]), r[0]))
-        for trial, position in wanted:
+        wanted = sorted((position, len(trial), trial) for trial, position in set(requests))
+        for position, _, trial in wanted:
             node = plan.node(trial, position)
             cuts = self._cuts.setdefault(id(node), [])
             if position not in cuts:
                 insort(cuts, position)
-        for trial, position in wanted:
-            self._resolve(trial, position).requests.append(trial)
+        for rank in wanted:
+            self._resolve(rank[2], rank[0], rank).requests.append(rank[2])
         self._contract()
         self._ways: dict[str, float] = {}
         for point in self._points.values():
@@ -157,27 +162,23 @@ class StageTree:
         """The longest time from where a trial's run is to an end behind what is needed of it; 0: nothing is."""
         return self._ways.get(trial, 0.0)
 
-    def passed_by(self, trial: str, position: int) -> str | None:
-        """The run that will pass a position of a trial; None: none will."""
-        return self._passing_run(self._plan.node(trial, position), position)
-
     # ---------------------------------------------------------------------------------------------------------- building
 
-    def _resolve(self, trial: str, position: int) -> Point:
+    def _resolve(self, trial: str, position: int, asked: Rank) -> Point:
         """The state of a trial at a position, and behind it the stages that lead there."""
         if position == 0:
-            return self._points.setdefault((id(self._plan.root), 0), Point(self._plan.root, 0))
+            return self._points.setdefault((id(self._plan.root), 0), Point(self._plan.root, 0, asked))
         node = self._plan.node(trial, position)
         key = (id(node), position)
         point = self._points.get(key)
         if point is not None:
             return point
-        point = self._points[key] = Point(node, position)
+        point = self._points[key] = Point(node, position, asked)
         point.save = self._saved(node).get(position)
         if point.save is None:
             point.run = self._passing_run(node, position)
         if point.save is None and point.run is None:
-            point.parent = self._resolve(trial, self._before(node, position))
+            point.parent = self._resolve(trial, self._before(node, position), asked)
             point.parent.children.append(point)
         return point
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from hopyard.policy import Cluster, ExperimentChange, JobCreated, Policy, Verdict
@@ -42,10 +42,14 @@ class Tuners:
 
     # -------------------------------------------------------------------------------------------------- what they want
 
+    def changes(self, experiment: str) -> int:
+        """Rises when what is known of any of an experiment's trials changes."""
+        return self._all[experiment].changes
+
     @property
-    def states(self) -> dict[str, TrialState]:
-        """What is known of each trial of any, in no special order."""
-        return {name: state for tuning in self._all.values() for name, state in tuning.states.items()}
+    def states(self) -> Mapping[str, Mapping[str, TrialState]]:
+        """What is known of each trial, by the experiment that it is of."""
+        return {name: tuning.states for name, tuning in self._all.items()}
 
     def states_of(self, experiment: str) -> dict[str, TrialState]:
         """What is known of an experiment's trials."""
@@ -97,6 +101,11 @@ class Tuners:
         tuning = self._all[known[0]] if len(known) == 1 else self._concerned(cluster, call)
         if tuning is not None:
             tuning.hear(call)
+
+    def stir(self) -> None:
+        """All that is known of trials may be other than it was."""
+        for tuning in self._all.values():
+            tuning.stir()
 
     def owns(self, ticket: str) -> bool:
         """Whether a question was a tuner's."""

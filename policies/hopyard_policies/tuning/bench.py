@@ -133,7 +133,10 @@ class Bench(Cluster):
 
     @override
     def count(self, *states: JobState) -> int:
-        return sum(self._scene.trials.state(job) in states for job in self._scene.trials)
+        trials = self._scene.trials
+        if states == (JobState.CREATING,) and trials.heard() and not self._scene.cluster.count(*states):
+            return 0
+        return sum(trials.state(job) in states for job in trials)
 
     @override
     def waits(self, job: str) -> bool:
@@ -141,7 +144,7 @@ class Bench(Cluster):
 
     @override
     def queued(self) -> int:
-        return sum(map(self._scene.trials.waits, self._scene.trials))
+        return len(list(self._scene.trials.waiting()))
 
     @override
     def live_jobs(self) -> Sequence[JobView]:

@@ -46,8 +46,10 @@ class MemberView(PassingCluster):
 
     @override
     def count(self, *states: JobState) -> int:
+        if not self._cluster.count(*states):  # Then none of its own is, either.
+            return 0
         if self._states is None:
-            self._states = Counter(job.state for job in self._jobs.values())
+            self._states = Counter(self._jobs.states())
         return sum(self._states[state] for state in states)
 
     @override
@@ -73,18 +75,24 @@ class MemberView(PassingCluster):
 class _Own(Mapping[str, JobView]):
     def __init__(self, jobs: Mapping[str, JobView], made: Collection[str]) -> None:
         self._all = jobs
-        self._own = dict.fromkeys(job for job in made if job in jobs)
+        self._made = made
 
     def __len__(self) -> int:
-        return len(self._own)
+        return sum([job in self._all for job in self._made])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._own)
+        return (job for job in self._made if job in self._all)
 
+    @override
     def __contains__(self, job: object) -> bool:
-        return job in self._own
+        return job in self._made and job in self._all
 
     def __getitem__(self, job: str) -> JobView:
-        if job not in self._own:
+        if job not in self._made:
             raise KeyError(job)
         return self._all[job]
+
+    def states(self) -> list[JobState]:
+        """Of each, in the same order."""
+        jobs = self._all
+        return [jobs[job].state for job in self._made if job in jobs]

@@ -13,6 +13,15 @@ from hopyard.policy.vocabulary import ApplicationStat, Call
 class Progress(Protocol):
     """What is known of trials at a moment."""
 
+    @property
+    def moves(self) -> int:
+        """Rises when what is known of any trial changes, but for what `Tuning.stir` is called for."""
+        ...
+
+    def moved(self, trial: str, since: int) -> bool:
+        """Whether more may be known of a trial than when there were so many moves."""
+        ...
+
     def reached(self, trial: str) -> tuple[int, bool]:
         """How far a trial is trained, by whomever, and whether there is nothing more to train."""
         ...

@@ -125,11 +125,20 @@ class Trials(Mapping[str, JobView]):
 
     def idle(self) -> Iterator[JobView]:
         """Those that wait for the tuner to start them, while their experiments run."""
-        return (self[job] for job in self._states if self.waits(job))
+        return map(self.__getitem__, self.waiting())
+
+    def waiting(self) -> Iterator[str]:
+        """Which these are."""
+        able = [job for job, state in self._states.items() if state.errand is None and state.ended is None]
+        return filter(self.waits, able)
 
     def waits(self, job: str) -> bool:
         """Whether a trial is one of these."""
         return job in self._jobs and self.state(job).idle and self._jobs[job].experiment in self._running
+
+    def heard(self) -> bool:
+        """Whether the tuner has heard of all of them."""
+        return not self._coming and len(self) == sum([job in self._jobs for job in self._states])
 
     def state(self, job: str) -> JobState:
         """Where a trial stands for the tuner."""

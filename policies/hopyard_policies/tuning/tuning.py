@@ -72,6 +72,7 @@ class Tuning:
         copies: Whether it goes on with changed copies of trials: then these are saved where it stops them.
         made: Jobs that it asked for, in order; some may never have come to be.
         best: The best result that it was told of.
+        changes: Rises when any of `states` becomes another.
     """
 
     def __init__(self, tuner: Policy, width: int | None, hidden: Collection[str] = ()) -> None:
@@ -83,6 +84,10 @@ class Tuning:
         self._calls: deque[Call | Verdict] = deque()
         self._tickets: set[str] = set()
         self._attention = True
+        self.changes = 0
+        self._looked: int | None = (
+            None  # When all was looked at last: so many moves ago. None: something has changed here.
+        )
         self._hears_each = tuner.every_iteration or hears_statistics(tuner)
         self.copies = tuner.copies
         self.made: dict[str, None] = {}
@@ -114,6 +119,11 @@ class Tuning:
         """Whether a question was the tuner's."""
         return ticket in self._tickets
 
+    def stir(self) -> None:
+        """What is known of trials, or what is wanted of them, may be other than it was: there may be news of any."""
+        self._looked = None
+        self.changes += 1
+
     def hear(self, call: Call | Verdict) -> None:
         """Something happened that concerns the tuner, too. It is told in its next turn."""
         if isinstance(call, JobCreated):
@@ -127,6 +137,7 @@ class Tuning:
         if isinstance(call, ExperimentChange):
             self._counts = (-1,)
         self._attention = True
+        self.stir()
         self._calls.append(call)
 
     def turn(self, cluster: Cluster, progress: Progress, settle: Callable[[], None] | None = None) -> None:
@@ -222,6 +233,7 @@ class Tuning:
         return max(most, len(self._busy), 1)
 
     def _make(self, cluster: Cluster, progress: Progress, call: Call | Verdict) -> None:
+        self.stir()
         if isinstance(call, IterationFinish) and self.states[call.job].errand is None:
             return
         bench = self._bench(cluster, progress)
@@ -309,6 +321,7 @@ class Tuning:
         errand = state.errand
         if errand is None:
             return
+        self.stir()
         state.errand = None
         state.stops.add(state.position)
         del self._busy[errand.machine]
@@ -326,6 +339,7 @@ class Tuning:
         counts = tuple(cluster.count(state) for state in _TELLING)
         if counts == self._counts:
             return
+        self.stir()
         if counts[-1] < self._counts[-1]:  # Some that were held may go on.
             self._attention = True
         extended, self._counts = self._counts == (-1,), counts
@@ -357,11 +371,16 @@ class Tuning:
         The best of them first: one who promotes as results come then decides as if it had known all of them before.
         """
         found: list[tuple[float, list[Call]]] = []
+        before, self._looked = self._looked, progress.moves
         for state, errand in list(self.errands()):
+            if before is not None and not progress.moved(state.id, before):
+                continue
             reached, finished = progress.reached(state.id)
             if not self._hears_each and reached < errand.next_decision(state.position) and not finished:
+                self.changes += state.position < reached
                 state.position = max(state.position, reached)
             elif reached > state.position or finished:
+                self.changes += 1
                 calls = self._next_report(cluster, state, errand, reached, progress.curve(state.id), finished)
                 found.append((max((value(call, cluster) for call in calls), default=-math.inf), calls))
         return [call for _, calls in sorted(found, key=lambda each: -each[0]) for call in calls]

@@ -36,3 +36,13 @@ def test_two_small_studies_train_each_position_once(mode: str, monkeypatch: pyte
     assert (row.executed, alone.executed) == (row.unique, 2 * 6 * 24)
     assert alone.hours / row.hours == pytest.approx(row.q)
     assert studies.compared([alone, row])[1]["saved_by_q"] == pytest.approx(1.0)
+
+
+def test_it_says_where_something_was_trained_twice_or_too_little_was_saved() -> None:
+    def row(mode: str, executed: int, hours: float) -> studies.Row:
+        return studies.Row("high", 2, mode, 2.0, 50, executed, hours, 1.0, 0.0)
+
+    assert studies.wrong(studies.compared([row("trials", 100, 100.0), row("once", 50, 51.0)])) == []
+    again, less = studies.wrong(studies.compared([row("trials", 100, 100.0), row("once", 51, 51.1)]))
+    assert "51 positions were trained, and 50 are different" in again
+    assert "high, 2 studies, once: 1.96 times fewer hours are 0.978 q" in less

@@ -19,10 +19,9 @@ from hopyard.policy.collecting import CollectingView
 from hopyard.policy.vocabulary import CreateJob, Data, JobState
 from hopyard.space import Space
 from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.entries import SnapshotId
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Member
-from hopyard_scheduler.core.model import HeldMachine, Job, Run
+from hopyard_scheduler.core.model import HeldMachine, Job
 from hopyard_scheduler.core.values import Settings
 
 
@@ -53,12 +52,42 @@ def machine_view(machine: HeldMachine) -> MachineView:
 
 
 class JobViews:
-    """One policy's views of its jobs. A view is made anew only when its job has changed: policies look at all jobs again and again."""
+    """One policy's views of its jobs, and where they have snapshots. They are made anew only of jobs that have changed.
+
+    Policies look at all jobs again and again, and between two looks few are other than they were.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[JobView, Run | None, SnapshotId | None]] = {}
+        self._known: dict[str, JobView] = {}
+        self._saved: dict[str, list[int]] = {}
+        self._looked: tuple[Experiment | None, int, int] = (None, 0, 0)
+        self._live: frozenset[str] = frozenset()
+        self._settings: dict[str, Settings] = {}
         self._terms: dict[str, tuple[Settings, ExperimentView]] = {}
         self._spaces: dict[str, Space] = {}
+
+    def look(self, x: Experiment) -> None:
+        """Forgets what has changed since the look before. To be called before others are, whenever something may have happened."""
+        settings = {member.id: member.settings for member in x.members.values()}
+        seen, touched, saved = self._looked
+        if seen is not x or any(self._settings.get(name) is not terms for name, terms in settings.items()):
+            self._known.clear()
+            self._saved.clear()
+        else:
+            for job in (*x.touched.since(touched), *self._live, *x.live):
+                self._known.pop(job, None)
+            for job in x.snapshots.touched.since(saved):
+                self._saved.pop(job, None)
+        self._settings = settings
+        self._looked = x, x.touched.count, x.snapshots.touched.count
+        self._live = frozenset(x.live)
+
+    def saved(self, x: Experiment, job: str) -> list[int]:
+        """Positions of a job's own snapshots, ascending."""
+        found = self._saved.get(job)
+        if found is None:
+            found = self._saved[job] = x.snapshots.positions(job)
+        return found
 
     def space(self, member: Member) -> Space | None:
         """The search space of an experiment, which never changes."""
@@ -97,23 +126,9 @@ class JobViews:
 
     def of(self, job: Job) -> JobView:
         """The view of a job as it is now."""
-        known = self._known.get(job.id)
-        if known is not None:
-            view, run, origin = known
-            if (
-                run is job.run
-                and view.state is job.state
-                and view.position == job.position
-                and view.high_water == job.high_water
-                and view.priority == job.priority
-                and view.attempt == job.attempt
-                and view.max_position == job.max_position
-                and origin is job.origin
-                and (run is None or view.parked is run.parked)
-            ):
-                return view
-        view = job_view(job)
-        self._known[job.id] = (view, job.run, job.origin)
+        view = self._known.get(job.id)
+        if view is None:
+            view = self._known[job.id] = job_view(job)
         return view
 
 
@@ -126,6 +141,10 @@ class _Jobs(Mapping[str, JobView]):
 
     def __getitem__(self, key: str) -> JobView:
         return self._views.of(self._jobs[key])
+
+    @override
+    def __contains__(self, key: object) -> bool:
+        return key in self._jobs
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._jobs)
@@ -161,9 +180,11 @@ class CoreView(CollectingView):
         x = self._x = experiment
         super().__init__(call.number, call.at, call.seed, x.ordinals, x.machines, x.earlier)
         self._views = views or JobViews()
+        self._views.look(x)
         self._data: Data | None = None
         self._jobs = _Jobs(experiment.jobs, self._views)
         self._terms: tuple[int, ExperimentView] | None = None
+        self._members: Mapping[str, ExperimentView] | None = None
 
     @property
     @override
@@ -188,10 +209,12 @@ class CoreView(CollectingView):
     @property
     @override
     def experiments(self) -> Mapping[str, ExperimentView]:
-        return {
-            m.id: self._views.terms(m, m.jobs_left if m.running else 0, self._partitions)
-            for m in self._x.members.values()
-        }
+        if self._members is None:
+            self._members = {
+                m.id: self._views.terms(m, m.jobs_left if m.running else 0, self._partitions)
+                for m in self._x.members.values()
+            }
+        return self._members
 
     @property
     def _partitions(self) -> int:
@@ -302,10 +325,10 @@ class CoreView(CollectingView):
             return sorted(self._x.earlier[job].snapshots)
         if found is None:
             raise CommandError(f"snapshots: there is no job {job!r}")
-        own = self._x.snapshots.positions(job)
+        own = self._views.saved(self._x, job)
         if own:
-            return own
-        source = self._x.source_of(found)
+            return list(own)
+        source = self._x.source_of(found) if found.forked else None
         return [source[1]] if source is not None else []
 
     @property

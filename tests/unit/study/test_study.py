@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from hopyard.client import AsyncClient
@@ -186,6 +187,20 @@ async def test_bad_input_is_refused_before_anything_is_sent() -> None:
     await study.close()
     with pytest.raises(Conflict, match="the study is not open"):
         await study.eval({"x": 0.5}, 3)
+
+
+async def test_what_numpy_draws_is_taken_as_the_number_that_it_is() -> None:
+    client = Scripted()
+    study = await begun(client)
+    drawn: Any = np.int64(3)
+    tasks = [study.start({"x": x}, drawn) for x in (np.float32(0.5), np.array(0.25))]
+    await asked(client, 2)
+    assert [(type(job.hyperparameters["x"]), job.hyperparameters["x"]) for job in client.known.values()] == [
+        (float, 0.5),
+        (float, 0.25),
+    ]
+    await study.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_a_closed_study_keeps_nothing_alive_of_the_calls_it_made() -> None:

@@ -22,7 +22,7 @@ def wish_of(space: Space, configuration: Any, position: Any, request: Any) -> Wi
     """
     if not isinstance(configuration, Mapping):
         raise InvalidInput(f"configuration: needs a value for each name of the space, found {configuration!r:.80}")
-    given = taken(configuration)
+    given, position = taken(configuration), taken(position)
     if problems := space.problems(given):
         raise InvalidInput("\n".join(f"configuration: {problem}" for problem in problems))
     if type(position) is not int or not 1 <= position <= _MOST:

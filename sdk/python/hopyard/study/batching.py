@@ -27,9 +27,11 @@ class Wish(NamedTuple):
 
 
 def taken(value: Any) -> Any:
-    """A configuration as it is now, whatever its owner makes of it later."""
+    """A configuration as it is now, whatever its owner makes of it later; numbers of NumPy, and the like, as Python's own."""
     if isinstance(value, Mapping):
         return {name: taken(inner) for name, inner in value.items()}
+    if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
+        return value.item()
     return [taken(inner) for inner in value] if isinstance(value, list) else value
 
 

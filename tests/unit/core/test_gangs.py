@@ -128,7 +128,7 @@ def test_a_job_whose_run_is_over_is_shown_to_leave_until_all_ranks_have(
     rig.report(2)
     rig.ended(reason, 2, rank=rank)
     assert rig.job().state is JobState.SUSPENDING
-    assert rig.job().reason.startswith("its run is over, and its other processes leave")
+    assert rig.job().reason == "its run is over, and its other processes leave"
     rig.ended(RunEndReason.TERMINATED, 2, rank=1 - rank)
     assert rig.job().state.idle
 

@@ -98,4 +98,7 @@ def test_bodies_that_a_rig_does_not_say() -> None:
     assert "run 1 of job 1 was already at 9: amendment t came too late" in [line.text for line in told(rig)]
     before = len(rig.journal)
     rig.say(rig.key(), Ended(RunEndReason.FAILED, 3, None, True, "train at position 3: ValueError: no\n  File ..."))
-    assert told(rig)[before].text == "run 1 of job 1 failed at 3: train at position 3: ValueError: no"
+    assert told(rig)[before].text == (
+        "run 1 of job 1 failed at 3: train at position 3: ValueError: no; "
+        "job 1 leaves its machine: its run is over, and its other processes leave"
+    )

@@ -13,7 +13,7 @@ from hopyard.runner.gang import GangBrokenError
 from hopyard.runner.metrics import CommandError
 from hopyard.runner.program import ProgramError
 from hopyard.snapshotfile import SnapshotFileError, SnapshotRefusedError
-from hopyard.trainer import DriverUsageError, GangError, Phase, SnapshotStateError, UserCodeError
+from hopyard.trainer import DriverUsageError, GangError, GangNotMetError, Phase, SnapshotStateError, UserCodeError
 from hopyard.v1 import common_pb2
 from hopyard.v1.resource_manager_pb2 import RunEnded
 
@@ -59,6 +59,8 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
             return _ended(position, f"{Phase.SAVE} at position {position}: {error}", user=True), False
         case SnapshotStateError() | SnapshotFileError():
             return _ended(position, f"{Phase.LOAD} at position {position}: {error}", user=False), False
+        case GangNotMetError():
+            return _ended(position, f"at position {position}: {error}", user=False), True
         case GangError() | ProcessSnapshotError():
             return _ended(position, f"at position {position}: {error}", user=False), False
         case GangBrokenError():

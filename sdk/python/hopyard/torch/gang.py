@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hopyard.torch.network import reachable
-from hopyard.trainer import GangError, TrainerContext
+from hopyard.trainer import GangError, GangNotMetError, TrainerContext
 
 _GLOO: Final = "gloo/"
 """What stands in each message of gloo, whose errors have no type of their own: the place in its source."""
@@ -38,7 +38,7 @@ class TorchGang:
             seconds: how long a rank waits for another, here and in each exchange.
 
         Raises:
-            GangError: they did not come together in that time, or the place is not free.
+            GangNotMetError: they did not come together in that time, or the place is not free.
         """
         self.rank, self.size = context.rank, context.world_size
         self._device = device
@@ -62,7 +62,7 @@ class TorchGang:
                     timeout=timedelta(seconds=seconds),
                 )
         except RuntimeError as error:
-            raise GangError(
+            raise GangNotMetError(
                 f"rank {self.rank} of {self.size} did not meet the others at {place} within {seconds:g} s (exchange_timeout): "
                 f"{_first_line(error)}"
             ) from error

@@ -9,6 +9,7 @@ from hopyard.trainer.driver import Report, TrainerDriver
 from hopyard.trainer.errors import (
     DriverUsageError,
     GangError,
+    GangNotMetError,
     MetricsError,
     Phase,
     SnapshotStateError,
@@ -23,6 +24,7 @@ __all__ = [
     "DataCache",
     "DriverUsageError",
     "GangError",
+    "GangNotMetError",
     "MetricsError",
     "Phase",
     "Report",

@@ -7,6 +7,7 @@
         MetricsError        ... because it returned something that is not a mapping of str to float
       SnapshotStateError    the snapshot is not what was promised: fetch another copy or go further back
       GangError             the ranks of a gang do not come together: not the code's fault, the job goes on from its snapshot
+        GangNotMetError     ... from the beginning: in another process
       DriverUsageError      the caller of the driver broke its contract: a bug in the caller, not in the user's code
 """
 
@@ -84,6 +85,13 @@ class SnapshotStateError(TrainerError):
 
 class GangError(TrainerError):
     """The ranks of a gang do not come together, or one of them does not come to an exchange in time."""
+
+
+class GangNotMetError(GangError):
+    """The ranks of a gang did not come together, and this process may never meet others again: another one has to try.
+
+    PyTorch gives each group a number, one that came to nothing included, and ranks only meet in groups of the same number.
+    """
 
 
 class DriverUsageError(TrainerError):

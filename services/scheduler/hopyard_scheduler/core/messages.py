@@ -293,10 +293,8 @@ def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> No
 
 def _others_leave(x: Experiment, job: Job, run: Run) -> None:
     """A run is over while other ranks are still on their machines: nobody can have it go on, or elsewhere, any more."""
-    assert run.ended is not None
     if job.state is not JobState.SUSPENDING and not all(other.gone for other in run.ranks):
-        why = f": {run.ended.message}" if run.ended.message else ""
-        x.move(job, JobState.SUSPENDING, f"its run is over, and its other processes leave{why}")
+        x.move(job, JobState.SUSPENDING, "its run is over, and its other processes leave")
 
 
 def _may_leave(run: Run, reason: RunEndReason) -> bool:

@@ -219,7 +219,8 @@ def plot(found: Sequence[Mapping[str, Any]], output: Path) -> None:
     """As the paper's Figures 13 and 14: machine-hours above, end-to-end time below, a column for each family."""
     from matplotlib.figure import Figure
 
-    names = {"trials": "trial by trial", "later": "one after another", "once": "at once"}
+    known = {"trials": "trial by trial", "later": "one after another", "once": "at once"}
+    names = {mode: name for mode, name in known.items() if any(row["mode"] == mode for row in found)}
     colours = {"trials": "#9aa5b1", "later": "#f0a04b", "once": "#2a78b8"}
     families = sorted({row["family"] for row in found})
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -232,7 +233,7 @@ def plot(found: Sequence[Mapping[str, Any]], output: Path) -> None:
         ):
             for index, mode in enumerate(names):
                 bars = [row for row in found if row["family"] == family and row["mode"] == mode]
-                places = [counts.index(row["studies"]) + (index - 1) * 0.27 for row in bars]
+                places = [counts.index(row["studies"]) + (index - (len(names) - 1) / 2) * 0.27 for row in bars]
                 drawn = axis.bar(places, [row[key] for row in bars], 0.25, color=colours[mode], label=names[mode])
                 ratio = "saved" if key == "hours" else "faster"
                 if mode != "trials":

@@ -79,7 +79,8 @@ def records(batch: Batch, stream: str) -> list[Event]:
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    monkeypatch.setattr(driving, "MAX_BATCH_SECONDS", 60.0)
+    monkeypatch.setattr(driving, "MAX_BATCH_SECONDS", 150.0)
+    monkeypatch.setattr(driving, "HOLD_SECONDS", 0.5)
     made = Shell("x", "y")
     yield made
     for policy in made.policies.values():
@@ -87,6 +88,13 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     made.threads.close()
 
 
+@pytest.fixture
+def patient(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No policy is left to think, however slow the machine is."""
+    monkeypatch.setattr(driving, "HOLD_SECONDS", 100.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_policies_that_answer_at_once_answer_in_their_batch(shell: Shell) -> None:
     batch = shell.drive(*(Requested(2.0, name, f"r{i}", {}, 1) for i in range(3) for name in "xy"))
     for name in "xy":
@@ -143,6 +151,7 @@ def test_a_node_is_lost_while_a_policy_thinks(shell: Shell) -> None:
     assert [type(e).__name__ for e in records(shell.drive(answer), "x")][:2] == ["PolicyAnswered", "NodeLost"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_policy_that_leaves_the_process_fails_its_experiment(shell: Shell) -> None:
     batch = shell.drive(Requested(2.0, "x", "leave", {}, 1))
     failed = records(batch, "x")[1]
@@ -151,6 +160,7 @@ def test_a_policy_that_leaves_the_process_fails_its_experiment(shell: Shell) -> 
     assert shell.core.experiments["x"].reason.startswith("policy error: Gated on up-call")
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_host_that_raises_fails_its_experiment(shell: Shell) -> None:
     def make() -> Host:
         raise KeyError("no such thing")

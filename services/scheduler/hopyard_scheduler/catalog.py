@@ -36,7 +36,7 @@ INTERVAL_SECONDS: Final = 5.0
 """How often nodes are asked again what they hold."""
 
 ARRIVAL_SECONDS: Final = 5.0
-"""How long a registration waits for a node that is up to open its session."""
+"""How long a registration waits for nodes that may be about to open their sessions."""
 
 _Key = tuple[str, str]
 """A data set and a partition of it."""
@@ -340,16 +340,22 @@ class Catalog:
     async def _need_nodes(self, wanted: Sequence[registering.Part]) -> None:
         named = {node for part in wanted for node, _ in part.replicas}
         known = self._live.core.cluster.nodes
+
+        def awaited() -> bool:
+            """Whether one may be saying hello just now: it is up, or nobody has heard of it, as when a cluster begins."""
+            there = self._connected()
+            return not there or any(node not in known or self._is_up(node) for node in named.difference(there))
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ARRIVAL_SECONDS):
+                while awaited():
+                    await self._arrival.wait()
         strange = sorted(named - known.keys())
         if strange:
             there = ", ".join(sorted(known)) or "none"
             raise InvalidInput(
                 f"there {'is no node' if len(strange) == 1 else 'are no nodes'} {', '.join(strange)}; there are: {there}"
             )
-        with suppress(TimeoutError):  # One that is up may be saying hello just now.
-            async with asyncio.timeout(ARRIVAL_SECONDS):
-                while any(self._is_up(node) for node in named - set(self._connected())):
-                    await self._arrival.wait()
         away = sorted(named - set(self._connected()))
         if away:
             raise Conflict(

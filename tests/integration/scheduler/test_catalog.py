@@ -11,6 +11,7 @@ import pytest
 
 from hopyard.client.datasets import DataPartition, ReplicaState
 from hopyard.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from hopyard_scheduler import catalog
 from tests.integration.scheduler.catalog_cluster import Cluster, partition, standing
 
 PRESENT, BROKEN, AWAY = ReplicaState.PRESENT, ReplicaState.BROKEN, ReplicaState.AWAY
@@ -98,11 +99,33 @@ async def test_what_is_missing_or_differs_is_refused_with_both_sides_and_nothing
         ([], "found none to train on"),
     ],
 )
-async def test_what_cannot_be_registered_says_why(cluster: Cluster, parts: list[DataPartition], expected: str) -> None:
+async def test_what_cannot_be_registered_says_why(
+    cluster: Cluster, parts: list[DataPartition], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "ARRIVAL_SECONDS", 0.05)
     with pytest.raises(InvalidInput) as refused:
         await cluster.client.register_data("fashion", parts)
     assert expected in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+async def test_a_registration_waits_for_nodes_that_are_on_their_way(
+    cluster: Cluster, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a cluster has only just begun: nobody has heard of its agents yet."""
+    monkeypatch.setattr(catalog, "ARRIVAL_SECONDS", 150)
+    for node in ("a", "b"):
+        await cluster.leave(node)
+    url = DataPartition("train/0", url=f"file://{files}/two.npz")
+    tasks = [
+        asyncio.create_task(cluster.client.register_data("near", [partition("train/0", c=files / "one.npz")])),
+        asyncio.create_task(cluster.client.register_data("far", [url])),
+    ]
+    await asyncio.wait(tasks, timeout=0.1)
+    await cluster.join("c")
+    near, far = await asyncio.gather(*tasks)
+    assert set(standing(near).values()) == {PRESENT}
+    assert [one.examples for one in far.partitions] == [3]
 
 
 async def test_availability_follows_nodes_and_files(cluster: Cluster, files: Path) -> None:

@@ -16,6 +16,7 @@ protobuf-compiler   # the same; the stubs of examples/ruby_client
 protobuf-compiler-grpc   # the same
 ruby   # the protocol of training programs in Ruby (examples/ruby_client) and its tests
 ruby-grpc   # the same
+iproute2   # tests of gangs on several hosts, which are network namespaces
 dataset-fashion-mnist   # the Fashion-MNIST examples and their tests
 '
 

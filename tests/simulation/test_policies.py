@@ -173,7 +173,6 @@ class MopPbt(Tuned):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
@@ -195,7 +194,6 @@ def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], m
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("name", "policy", "seeds"),
     [
@@ -213,7 +211,6 @@ def test_jobs_on_changing_numbers_of_machines_survive_all_faults(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_models_on_gangs_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, "mop on gangs", MopGangs)
     outcomes = [run("mop on gangs", seed) for seed in range(12)]
@@ -223,7 +220,6 @@ def test_models_on_gangs_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_experiments_that_their_policies_end_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, "ends", Ends)
     outcomes = [run("ends", seed) for seed in range(10)]
@@ -231,7 +227,6 @@ def test_experiments_that_their_policies_end_survive_all_faults(monkeypatch: pyt
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_every_promotion_under_all_faults_is_that_of_algorithm_2(monkeypatch: pytest.MonkeyPatch) -> None:
     """An independent judge reads the journals of all searches that are no groups: their ladders are known."""
     monkeypatch.setitem(PROBES, "asha", Asha)

@@ -295,7 +295,7 @@ async def test_experiments_that_are_over_make_room_for_all_and_the_quota_is_reme
     made = []
     for name, pace in (("dear", 0.1), ("cheap", 0.01)):
         created = await client.create(experiment(tmp_path / name, jobs=2, length=4, pace=pace, more=more))
-        assert (await client.wait(created.id, timeout=60)).state is ExperimentState.COMPLETED
+        assert (await client.wait(created.id, timeout=150)).state is ExperimentState.COMPLETED
         made.append(created.id)
     dear, cheap = made
 

@@ -38,19 +38,25 @@ class Empty(experiment_pb2_grpc.ExperimentServiceServicer):
         return pb.ListExperimentsResponse()
 
 
-async def test_two_clients_in_two_threads_say_nothing() -> None:
+async def said_by(program: str) -> tuple[str, str]:
+    """What a program says that speaks with an empty cluster, and what it complains of."""
     server = Server("test")
     servicer = Empty()  # type: ignore[abstract]  # the others are not called
     server.add(experiment_pb2_grpc.add_ExperimentServiceServicer_to_server, servicer, "hopyard.v1.ExperimentService")
     address = await server.start()
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", TWO, address, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            sys.executable, "-c", program, address, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        said, _ = await process.communicate()
+        said, complaints = await process.communicate()
     finally:
         await server.stop(1.0)
-    assert (process.returncode, said.decode()) == (0, "")
+    assert process.returncode == 0, complaints.decode()
+    return said.decode(), complaints.decode()
+
+
+async def test_two_clients_in_two_threads_say_nothing() -> None:
+    assert await said_by(TWO) == ("", "")
 
 
 async def here() -> threading.Thread:
@@ -118,17 +124,7 @@ with Client(sys.argv[1]) as client, Study(client) as study:
 
 
 async def test_a_process_that_was_forked_off_is_told_that_it_cannot_ask() -> None:
-    server = Server("test")
-    servicer = Empty()  # type: ignore[abstract]  # the others are not called
-    server.add(experiment_pb2_grpc.add_ExperimentServiceServicer_to_server, servicer, "hopyard.v1.ExperimentService")
-    address = await server.start()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", FORK, address, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        said, complaints = await process.communicate()
-    finally:
-        await server.stop(1.0)
-    assert process.returncode == 0, complaints.decode()
-    lines = said.decode().splitlines()
-    assert lines == 3 * ["process 2 was forked off from process 1, which speaks with a cluster already, and cannot"]
+    said, _ = await said_by(FORK)  # gRPC itself complains of the fork.
+    assert said.splitlines() == 3 * [
+        "process 2 was forked off from process 1, which speaks with a cluster already, and cannot"
+    ]

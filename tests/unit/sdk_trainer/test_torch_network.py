@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.torch import network
+from tests.conftest import require_system_package
 
 RANK = """
 import sys
@@ -24,44 +24,49 @@ from hopyard.trainer import TrainerContext
 
 rank = int(sys.argv[1])
 context = TrainerContext(seed=1, scratch=Path(), rank=rank, world_size=2, addresses=("10.77.0.1", "10.77.0.2"))
-gang = TorchGang(context, torch.device("cpu"), 30.0)
-print("sum", gang.summed({"rank": rank + 1.0})["rank"])
+gang = TorchGang(context, torch.device("cpu"), 150.0)
+(Path(sys.argv[2]) / f"rank{rank}").write_text(str(gang.summed({"rank": rank + 1.0})["rank"]))
 gang.close()
 """
 
 TWO_HOSTS = """
 set -e
 ip link set lo up
-unshare -n sleep 60 & other=$!
+unshare -n sleep 170 & other=$!
 trap 'kill $other' EXIT
 while [ "$(readlink /proc/$other/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
 ip link add va type veth peer name vb netns $other
 ip addr add 10.77.0.1/24 dev va
 ip link set va up
 nsenter -t $other -n sh -c 'ip link set lo up; ip addr add 10.77.0.2/24 dev vb; ip link set vb up'
-nsenter -t $other -n "$@" 1 & rank=$!
-"$@" 0
+nsenter -t $other -n "$1" "$2" 1 "$3" & rank=$!
+"$1" "$2" 0 "$3"
 wait $rank
 """
 
 APART = ("unshare", "-rn", "sh", "-c")
 
 
-def _apart() -> bool:
-    """Whether this computer lets us have networks of our own."""
-    if not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
-        return False
-    made = subprocess.run([*APART, "ip link add va type veth peer name vb"], capture_output=True, check=False)
-    return made.returncode == 0
+@pytest.fixture
+def apart() -> None:
+    """This computer lets us have networks of our own."""
+    for package, tool in (("util-linux", "unshare"), ("util-linux", "nsenter"), ("iproute2", "ip")):
+        require_system_package(package, tool)
+    made = subprocess.run(
+        [*APART, "ip link add va type veth peer name vb"], capture_output=True, text=True, check=False
+    )
+    if made.returncode != 0:
+        pytest.skip(f"no network namespaces here: {made.stderr.strip()}")
 
 
-@pytest.mark.skipif(not _apart(), reason="needs network namespaces: unshare, nsenter and ip")
+@pytest.mark.usefixtures("apart")
 def test_ranks_on_several_hosts_meet_whatever_their_hosts_call_themselves(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(RANK)
     environment = os.environ | {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500"}
-    command = [*APART, TWO_HOSTS, "sh", sys.executable, str(tmp_path / "rank.py")]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert found.stdout.split() == ["sum", "3.0"] * 2, found.stderr
+    command = [*APART, TWO_HOSTS, "sh", sys.executable, str(tmp_path / "rank.py"), str(tmp_path)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170, check=False)
+    assert found.returncode == 0, found.stderr
+    assert [(tmp_path / name).read_text() for name in ("rank0", "rank1")] == ["3.0", "3.0"]
 
 
 def test_nothing_is_said_where_all_ranks_are_on_one_host_or_the_user_has_said_it(

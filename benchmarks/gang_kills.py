@@ -1,10 +1,10 @@
-"""Does a data-parallel job survive kill -9 of its ranks and of their agents? Live, and is what it learns the same?
+"""Does a data-parallel job survive kill -9 of its ranks, of their agents and of the scheduler? Live, and is what it learns the same?
 
     python benchmarks/gang_kills.py [--kills 10] [--agents 3] [--pace 0.2] [--output results.json] [--json]
 
 A job of `gang_kills/regression.py` trains on two machines of a cluster as `hopyard up` starts it. By turns the process of rank 0,
-that of rank 1, the agent of rank 0 and the agent of rank 1 are killed; dead agents are started again by `hopyard up`. Each kill
-comes when the job has trained two epochs since the one before. Columns: who was killed, after which epoch, and seconds until a later
+that of rank 1, the agent of rank 0, the agent of rank 1 and the scheduler are killed; `hopyard up` starts dead services again. Each
+kill comes when the job has trained two epochs since the one before. Columns: who was killed, after which epoch, and seconds until a later
 one was reported. At the end: whether each epoch was reported once, whether the losses are those of one undisturbed process (to
 0.1 %), and which of all processes that were ever seen are still there once the cluster has stopped.
 """
@@ -36,7 +36,7 @@ from hopyard.spec import configuration_seed
 
 CODE: Final = Path(__file__).parent / "gang_kills"
 RATE: Final = {"lr": 0.01}
-VICTIMS: Final = ("rank 0", "rank 1", "agent of rank 0", "agent of rank 1")
+VICTIMS: Final = ("rank 0", "rank 1", "agent of rank 0", "agent of rank 1", "scheduler")
 PATIENCE: Final = 120.0
 
 
@@ -59,7 +59,11 @@ async def job_where(client: AsyncClient, experiment: Experiment, least: int) -> 
 
 
 def kill(victim: str, job: Job) -> None:
-    """Ends a process of the job's run, or of one of its agents, as it is."""
+    """Ends the scheduler, a process of the job's run, or one of its agents, as it is."""
+    if victim == "scheduler":
+        (scheduler,) = (p for p in processes() if "hopyard_scheduler" in p.cmdline())
+        os.kill(scheduler.pid, signal.SIGKILL)
+        return
     node = job.machines[int(victim[-1])].partition("/")[0]
     (agent,) = (p for p in processes() if "hopyard_nodeagent" in p.cmdline() and node in p.cmdline())
     victims = [agent] if victim.startswith("agent") else agent.children()
@@ -69,7 +73,7 @@ def kill(victim: str, job: Job) -> None:
 
 async def measure(kills: int, agents: int, pace: float) -> dict[str, Any]:
     """The whole of it."""
-    epochs = 3 * kills + 6
+    epochs = 15 * kills + 6  # What trains on while the scheduler is away comes to more than what the kills wait for.
     spec = {
         "name": "kills",
         "trainer": "regression.py:Regression",

@@ -6,7 +6,7 @@
 Two agents of one host with folders of their own, one machine each, run under `hopyard up`; the policy sends each job to the other node
 after every unit, and `ship_every` is 0, so that nothing goes to the store before the end. A hop lasts from the end of a unit
 until the next one begins elsewhere, by the training processes' own clocks: saving, packing, hashing, the scheduler, the transfer,
-unpacking, the new model's making and its loading. `bytes` is a model of bare bytes; `torch` one matrix with SGD, saved by the
+the new model's making meanwhile, and its loading. `bytes` is a model of bare bytes; `torch` one matrix with SGD, saved by the
 handler. The baseline is measured between the hops, by the same processes in the same place: writing the snapshot's bytes to a file,
 fsync, reading them and SHA-256. Target at 50 MB: the median at most 1.5 times the baseline's. The first hops, which start
 processes, are left out. Bytes that moved are compared with units x size (and one copy of each job in the store). `--legs` adds the
@@ -51,8 +51,8 @@ LEGS: Final = {
     "taken": "naming it by its hash, and saying so",
     "told": "the run's end",
     "ordered": "the scheduler's decision, its journal, the order",
-    "building": "the transfer, and what precedes the trainer",
-    "loading": "making the model",
+    "building": "what precedes the trainer",
+    "loading": "the transfer, and making the model meanwhile",
     "loaded": "its `load`",
     "began": "the rest",
 }

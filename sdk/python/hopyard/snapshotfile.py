@@ -11,18 +11,18 @@ only plain files and folders inside the target directory are made, within limits
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from hopyard.hashed import Hashed
 
 _BLOCK: Final = 1024 * 1024
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -71,40 +71,23 @@ _NEITHER: Final = "is neither a file nor a folder; a snapshot holds nothing else
 
 
 class _HashingWriter:
-    """Passes writes on and hashes them, beside the reading and writing of what follows."""
+    """Passes writes on and hashes them."""
 
-    def __init__(self, file: BinaryIO, beside: Executor) -> None:
+    def __init__(self, file: BinaryIO, hashed: Hashed) -> None:
         self._file = file
-        self._hash = hashlib.sha256()
-        self._beside = beside
-        self._last: Future[None] | None = None
-        self.size = 0
+        self._hashed = hashed
 
     def write(self, data: bytes) -> int:
-        if len(data) < _BLOCK and self._last is None:
-            self._hash.update(data)  # A small snapshot needs no thread.
-        else:
-            self._wait()
-            self._last = self._beside.submit(self._hash.update, bytes(data))
-        self.size += len(data)
+        self._hashed.update(data)
         return self._file.write(data)
 
-    def sha256(self) -> str:
-        """The hash of all that was written so far."""
-        self._wait()
-        return self._hash.hexdigest()
-
-    def _wait(self) -> None:
-        if self._last is not None:
-            self._last.result()
-
     def tell(self) -> int:
-        return self.size
+        return self._hashed.size
 
 
 def hash_file(file: Path) -> SnapshotInfo:
     """Return the hash and size of `file`'s bytes."""
-    with file.open("rb") as opened:
+    with file.open("rb", buffering=0) as opened:
         return _hash(opened)
 
 
@@ -151,8 +134,8 @@ def _pack(
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".partial")
     partial = Path(name)
     try:
-        with os.fdopen(handle, "wb") as opened, ThreadPoolExecutor(1, "hash") as beside:
-            writer = _HashingWriter(opened, beside)
+        with os.fdopen(handle, "wb") as opened, Hashed() as hashed:
+            writer = _HashingWriter(opened, hashed)
             # tarfile needs no more of a stream than write() and tell().
             with tarfile.TarFile(
                 fileobj=writer,  # type: ignore[arg-type]
@@ -163,7 +146,7 @@ def _pack(
             ) as tar:
                 for name, path in members:
                     _add(tar, name, path, limits, writer)
-            sha256 = writer.sha256()
+            sha256 = hashed.hexdigest()
             opened.flush()
             if durable:
                 os.fsync(opened.fileno())
@@ -173,7 +156,7 @@ def _pack(
         raise
     if durable:
         _sync_directory(file.parent)
-    return SnapshotInfo(sha256, writer.size)
+    return SnapshotInfo(sha256, hashed.size)
 
 
 def unpack(
@@ -201,7 +184,7 @@ def unpack(
         raise ValueError(f"expected_sha256 is {expected_sha256!r}; allowed: 64 lower-case hexadecimal digits")
     if os.path.lexists(directory):
         raise FileExistsError(f"{directory} exists; a snapshot is unpacked into a directory of its own")
-    with file.open("rb") as opened:
+    with file.open("rb", buffering=0) as opened:
         found = None if verified else _hash(opened)
         if found is not None and found.sha256 != expected_sha256:
             raise SnapshotCorruptError(
@@ -225,12 +208,10 @@ def unpack(
         _sync_directory(directory.parent)
 
 
-def _hash(opened: BinaryIO) -> SnapshotInfo:
-    digest, size = hashlib.sha256(), 0
-    while block := opened.read(_BLOCK):
-        digest.update(block)
-        size += len(block)
-    return SnapshotInfo(digest.hexdigest(), size)
+def _hash(opened: FileIO) -> SnapshotInfo:
+    with Hashed() as hashed:
+        hashed.drain(opened)
+        return SnapshotInfo(hashed.hexdigest(), hashed.size)
 
 
 def walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
@@ -271,7 +252,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, limits: SnapshotLimits, wr
         return
     with path.open("rb") as content:
         member = _member(name, os.fstat(content.fileno()).st_size)
-        if writer.size + member.size > limits.size:
+        if writer.tell() + member.size > limits.size:
             raise SnapshotRefusedError(f"the snapshot is larger than {limits.size} bytes with {name!r}")
         tar.addfile(member, content)
 

@@ -7,7 +7,6 @@ changes nothing in it: its name is the hash of its contents.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import shutil
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from hopyard.hashed import Hashed
 from hopyard.snapshotfile import (
     DEFAULT_LIMITS,
     SnapshotCorruptError,
@@ -101,9 +101,9 @@ def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> Sna
     Raises:
         SnapshotRefusedError, OSError: as `members`.
     """
-    with _Reader(directory, members(directory, limits), packed=True) as archive:
-        digest = hashlib.file_digest(archive, "sha256")
-        return SnapshotInfo(digest.hexdigest(), archive.size)
+    with _Reader(directory, members(directory, limits), packed=True) as archive, Hashed() as hashed:
+        hashed.drain(archive)
+        return SnapshotInfo(hashed.hexdigest(), hashed.size)
 
 
 def keep(saved: Path, target: Path) -> SnapshotInfo:
@@ -209,14 +209,13 @@ class FolderWriter:
             check_name(member.name)
         self._folder = folder
         self._members = iter(found)
-        self._hash = hashlib.sha256()
-        self._size = 0
+        self._hashed = Hashed()
         self._file: io.FileIO | None = None
         self._left = 0
         self._next()
 
     def write(self, data: ReadableBuffer) -> None:
-        """Take what follows.
+        """Take what follows. It may be read until the next call: its memory is to hold nothing else before.
 
         Raises:
             SnapshotCorruptError: it is more than the files hold.
@@ -227,7 +226,7 @@ class FolderWriter:
             if self._file is None:
                 raise SnapshotCorruptError(f"{len(view)} bytes more than the snapshot's files hold")
             part, view = view[: self._left], view[self._left :]
-            self._count(part)
+            self._hashed.update(part)
             self._left -= len(part)
             while part:
                 part = part[self._file.write(part) :]
@@ -242,11 +241,12 @@ class FolderWriter:
         """
         if self._file is not None:
             raise SnapshotCorruptError(f"{self._left} bytes of {Path(self._file.name).name!r} are missing")
-        self._count(_end(self._size))
-        return SnapshotInfo(self._hash.hexdigest(), self._size)
+        self._hashed.update(_end(self._hashed.size))
+        return SnapshotInfo(self._hashed.hexdigest(), self._hashed.size)
 
     def close(self) -> None:
         """Write no more."""
+        self._hashed.close()
         if self._file is not None:
             self._file.close()
 
@@ -255,9 +255,9 @@ class FolderWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
-            self._count(_padding(self._size))
+            self._hashed.update(_padding(self._hashed.size))
         for member in self._members:
-            self._count(header(member.name, member.size))
+            self._hashed.update(header(member.name, member.size))
             path = self._folder / member.name
             try:
                 if member.size is None:
@@ -271,10 +271,6 @@ class FolderWriter:
                 self._file, self._left = file, member.size
                 return
             file.close()
-
-    def _count(self, data: ReadableBuffer) -> None:
-        self._hash.update(data)
-        self._size += memoryview(data).nbytes
 
 
 class _Reader(io.RawIOBase):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from hopyard.errors import Unavailable
+from hopyard.hashed import in_turns
 from hopyard.serving import Background
 from hopyard.snapshotfolder import Member
 from hopyard_nodeagent.transfers import Writer
@@ -29,7 +30,6 @@ _TICKET_BYTES: Final = 32
 _TICKET_SECONDS: Final = 5.0
 """How long whoever has connected may take to show a ticket."""
 _CONNECT_SECONDS: Final = 2.0
-_BLOCK: Final = 256 * 1024
 _AT_ONCE: Final = 8
 _CALLERS: Final = 4 * _AT_ONCE
 """Connections that may be open, those included that wait to show a ticket."""
@@ -180,21 +180,31 @@ async def take(
 
 
 def _take(connection: socket.socket, ticket: bytes, writer: Writer, size: int, idle_seconds: float) -> None:
-    buffer = memoryview(bytearray(_BLOCK))
     try:
         connection.settimeout(idle_seconds)
         connection.sendall(ticket)
     except OSError as error:
         raise Unavailable(f"the other side hung up: {error}") from error
-    while size:
+    for buffer in in_turns():
+        block = buffer[:size]
+        if not block:
+            return
+        _fill(block, connection, size)
+        writer.write(block)
+        size -= len(block)
+
+
+def _fill(block: memoryview, connection: socket.socket, left: int) -> None:
+    """Receive a block whole: parts of it are not worth another thread's attention. `left` bytes are to come, this block's included."""
+    filled = 0
+    while filled < len(block):
         try:
-            count = connection.recv_into(buffer[: min(size, _BLOCK)])
+            count = connection.recv_into(block[filled:])
         except OSError as error:
             raise Unavailable(f"the other side fell silent: {error}") from error
         if not count:
-            raise Unavailable(f"the other side hung up {size} bytes before the end")
-        writer.write(buffer[:count])
-        size -= count
+            raise Unavailable(f"the other side hung up {left - filled} bytes before the end")
+        filled += count
 
 
 def _hang_up(connecting: asyncio.Future[socket.socket]) -> None:

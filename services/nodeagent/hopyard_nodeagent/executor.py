@@ -11,13 +11,14 @@ from pathlib import Path
 
 from hopyard.bundle import BundleError
 from hopyard.criu import PROVIDER, CriuUnavailableError
-from hopyard.errors import HopyardError, NotFound
+from hopyard.errors import HopyardError
 from hopyard.runner.failures import NOTHING_REPORTED
 from hopyard.runner.messages import data_budget
 from hopyard.runner.watch import EXIT_GANG_BROKEN, EXIT_HUNG
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent import logs
+from hopyard_nodeagent.arrivals import SnapshotMissing, announced, arrived, beside
 from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.folders import Folders
 from hopyard_nodeagent.gangs import gang_of
@@ -30,6 +31,7 @@ from hopyard_nodeagent.programs import NodeUnable, Preparation, ProgramRefused, 
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runners import Runner, RunnerDied, Sink
 from hopyard_nodeagent.snapshots import Snapshots
+from hopyard_nodeagent.transfers import Fetched
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +85,8 @@ class Executor:
             return run.failed(message) if error.by_itself else run.lost(message)
         except _NothingReported as error:
             return run.failed(_with_last_lines(str(error), log, log_began))
+        except SnapshotMissing as error:
+            return run.lost(str(error), snapshot_missing=True)
         except (ProgramRefused, BundleError, LimitExceeded) as error:
             return run.failed(str(error), unable=isinstance(error, NodeUnable))
         except (HopyardError, CriuUnavailableError, OSError) as error:
@@ -98,42 +102,35 @@ class Executor:
         deletion.add_done_callback(self._deletions.discard)
 
     async def _execute(self, run: Run, machine: Machine, heard: Sink) -> resource_manager_pb2.RunEnded:
-        start = run.start
+        snapshot = run.start.snapshot if run.start.HasField("snapshot") else None
         async with AsyncExitStack() as stack:
-            place = await stack.enter_async_context(self._partitions.ready(start))
-            if place != start.input:
-                start = resource_manager_pb2.StartRun()
-                start.CopyFrom(run.start)
-                start.input = place
-            snapshot_file = ""
-            if start.HasField("snapshot"):
-                snapshot_file = str(stack.enter_context(self._snapshots.use(start.snapshot.sha256)))
-                try:
-                    run.fetched = await self._snapshots.fetch(
-                        start.snapshot.sha256, start.snapshot_peers, run.key.experiment
-                    )
-                except NotFound as error:
-                    return run.lost(str(error), snapshot_missing=True)
-            scratch = self._folders.scratch(run.key)
-            scratch.mkdir()
-            log = self._folders.job_log(run.key.experiment, run.key.job, run.key.rank)
-            log.parent.mkdir(parents=True, exist_ok=True)
-            log.touch()
+            fetching, snapshot_file = None, ""
+            if snapshot is not None:
+                snapshot_file = str(stack.enter_context(self._snapshots.use(snapshot.sha256)))
+                fetch = self._snapshots.fetch(snapshot.sha256, run.start.snapshot_peers, run.key.experiment)
+                fetching = await stack.enter_async_context(beside(fetch))
+            start = _placed(run.start, await stack.enter_async_context(self._partitions.ready(run.start)))
+            scratch, log = self._folders_of(run)
             host = await self._images.host(start, scratch, bool(machine.settings.gpus))
             code_folder = await self._code(start, scratch if host is None else Path(host.folder))
             preparation = prepared(run.key, start, code_folder, host)
             script = preparation.program.once
+            if fetching is not None and (is_command(start.program) or start.world > 1):
+                await arrived(run, fetching)
             runner = await (
                 self._machines.script(machine, preparation, log) if script else self._runner(machine, preparation)
             )
             if script:  # It speaks when it has something to say; that it runs is known.
                 heard(wire.AttachRequest(started=resource_manager_pb2.RunStarted(position=run.position)))
+            if fetching is not None and (fetching.done() or not runner.awaits_snapshots):
+                await arrived(run, fetching)
             message = wire.ApplicationStart(
                 run=run.key.to_proto(),
                 start=start,
                 code_folder=str(code_folder),
                 snapshot_file=snapshot_file,
                 snapshot_verified=run.fetched.size > 0,
+                snapshot_awaited=fetching is not None and not fetching.done(),
                 snapshot_folder=str(self._snapshots.folder),
                 scratch_folder=str(scratch),
                 lease_seconds=self.lease_seconds,
@@ -145,17 +142,25 @@ class Executor:
             if preparation.program.parent:
                 message.command.arguments.extend(preparation.command)
                 message.environment.update(preparation.variables)
-            guards = _guards(run, runner)
-            ended = await guarded(run.make(runner, message, heard), guards, runner.kill, RunnerDied)
+            ended = await _made(run, runner, message, heard, fetching)
             if ended.HasField("snapshot"):
                 ended.snapshot.CopyFrom(run.located(ended.snapshot))
-        if ended.reason == common_pb2.RUN_END_REASON_LOST and snapshot_file:
-            await self._snapshots.discard_if_corrupt(start.snapshot.sha256)
+        if ended.reason == common_pb2.RUN_END_REASON_LOST and snapshot is not None:
+            await self._snapshots.discard_if_corrupt(snapshot.sha256)
         if script and ended.finished:
             if not (run.reported or snapshot_file):
                 raise _NothingReported(NOTHING_REPORTED)
             ended.position = run.position
         return ended
+
+    def _folders_of(self, run: Run) -> tuple[Path, Path]:
+        """A run's own folder, and its log."""
+        scratch = self._folders.scratch(run.key)
+        scratch.mkdir()
+        log = self._folders.job_log(run.key.experiment, run.key.job, run.key.rank)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+        return scratch, log
 
     async def _code(self, start: resource_manager_pb2.StartRun, own: Path) -> Path:
         """The experiment's code: shared by trainers, which stay; a copy for a command, which writes where it runs.
@@ -191,6 +196,34 @@ class _NothingReported(Exception):
 def _with_last_lines(message: str, log: Path, since: int) -> str:
     said = logs.last_lines(log, since)
     return f"{message}; its last lines:\n{said}" if said else message
+
+
+def _placed(start: resource_manager_pb2.StartRun, place: str) -> resource_manager_pb2.StartRun:
+    """A start with its input where it is on this node."""
+    if place == start.input:
+        return start
+    placed = resource_manager_pb2.StartRun()
+    placed.CopyFrom(start)
+    placed.input = place
+    return placed
+
+
+async def _made(
+    run: Run,
+    runner: Runner,
+    message: wire.ApplicationStart,
+    heard: Sink,
+    fetching: asyncio.Task[Fetched] | None,
+) -> resource_manager_pb2.RunEnded:
+    """Make a run, whose snapshot may still be on its way; if it does not come that is how the run ends, whatever its process says."""
+    making = guarded(run.make(runner, message, heard), _guards(run, runner), runner.kill, RunnerDied)
+    if fetching is None or not message.snapshot_awaited:
+        return await making
+    async with beside(announced(run, fetching)) as announcing:
+        ended = await making
+        if announcing.done():
+            announcing.result()
+        return ended
 
 
 def _guards(run: Run, runner: Runner) -> list[Guard]:

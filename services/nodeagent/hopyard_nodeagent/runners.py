@@ -73,6 +73,8 @@ class Runner:
         self._leaving = False
         self._folder = ""
         """Name of the folder that processes see at MOUNT which it has started, and which outlive it."""
+        self.awaits_snapshots = False
+        """Whether a run may begin in it while its snapshot is on its way; known once it has attached."""
         self.heard = time.monotonic()
         """When it said something last, if only that it lives."""
         self._sink: Sink | None = None
@@ -135,6 +137,7 @@ class Runner:
         async for request in requests:
             if request.WhichOneof("message") != "hello":
                 raise InvalidInput(f"attach: found {request.WhichOneof('message')} first, allowed is hello")
+            self.awaits_snapshots = request.hello.awaits_snapshots
             break
         self._attached.set()
         tasks = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import re
 import threading
@@ -19,6 +18,7 @@ from queue import SimpleQueue
 from typing import BinaryIO, Final, Protocol, TypeVar
 
 from hopyard.errors import DataLoss, InvalidInput, TimedOut
+from hopyard.hashed import Hashed
 from hopyard.snapshotfile import SnapshotFileError, SnapshotInfo
 from hopyard.snapshotfolder import FolderWriter, Member, open_packed, place, remove
 
@@ -129,7 +129,7 @@ class Writer(Protocol):
     """Writes what arrives, and finds its hash."""
 
     def write(self, data: bytes | memoryview, /) -> None:
-        """Take what follows."""
+        """Take what follows. It may be read until the next call: its memory is to hold nothing else before."""
 
     def finish(self) -> SnapshotInfo:
         """What it is named by."""
@@ -142,12 +142,10 @@ class _FileWriter:
     def __init__(self, path: Path, *, durable: bool) -> None:
         self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
         self._durable = durable
-        self._hash = hashlib.sha256()
-        self._size = 0
+        self._hashed = Hashed()
 
     def write(self, data: bytes | memoryview) -> None:
-        self._hash.update(data)
-        self._size += len(data)
+        self._hashed.update(data)
         view = memoryview(data)
         while view:
             view = view[self._file.write(view) :]
@@ -155,9 +153,10 @@ class _FileWriter:
     def finish(self) -> SnapshotInfo:
         if self._durable:
             os.fsync(self._file.fileno())
-        return SnapshotInfo(self._hash.hexdigest(), self._size)
+        return SnapshotInfo(self._hashed.hexdigest(), self._hashed.size)
 
     def close(self) -> None:
+        self._hashed.close()
         self._file.close()
 
 

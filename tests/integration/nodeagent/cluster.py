@@ -97,6 +97,21 @@ TRAINER = textwrap.dedent(
 
     class Other(Walk):
         pass
+
+
+    class Marked(Walk):
+        def build(self, hyperparameters):
+            super().build(hyperparameters)
+            partial = hyperparameters["mark"] + ".partial"
+            with open(partial, "w") as file:
+                file.write(f"{os.getpid()} {time.time_ns()}")
+            os.rename(partial, hyperparameters["mark"])
+            while hyperparameters.get("gate") and not os.path.exists(hyperparameters["gate"]):
+                time.sleep(0.01)
+            if hyperparameters.get("fail") == "build":
+                raise ValueError("a bad model")
+            if hyperparameters.get("fail") == "exit in build":
+                os._exit(3)
     '''
 )
 

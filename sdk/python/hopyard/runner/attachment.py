@@ -53,6 +53,7 @@ class Attachment:
         take: called with each start that comes, on a thread of the attachment; sets `run` before that begins.
         leave: called when no further run comes.
         refused: called when the agent does not let the process in; None: the process then ends.
+        awaits_snapshots: whether a run may come whose snapshot is still on its way.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class Attachment:
         take: Callable[[wire.ApplicationStart], None],
         leave: Callable[[], None],
         refused: Callable[[grpc.RpcError], None] | None = None,
+        awaits_snapshots: bool = False,
     ) -> None:
         self.outbox = Outbox()
         self.run: Assignment | None = None
         """The run that commands are for; set by `take`, and back by who makes it, when it is over."""
         self._take, self._leave, self._refused = take, leave, refused
         self._token = token
+        self._awaits_snapshots = awaits_snapshots
         self._channel = grpc.insecure_channel(agent, options=_CHANNEL_OPTIONS)
         self._watch = LeaseWatch(time.monotonic())
         self._receiver = threading.Thread(target=self._receive, name="agent", daemon=True)
@@ -81,7 +84,11 @@ class Attachment:
             self._watch.renew(_START_SECONDS, time.monotonic())
         os.environ.pop("HOPYARD_TOKEN", None)
         os.environ[SPEAKER] = str(os.getpid())
-        hello = wire.AttachHello(pid=os.getpid(), library=f"hopyard-python {hopyard.__version__}")
+        hello = wire.AttachHello(
+            pid=os.getpid(),
+            library=f"hopyard-python {hopyard.__version__}",
+            awaits_snapshots=self._awaits_snapshots,
+        )
         self.outbox.send(wire.AttachRequest(hello=hello))
         self._receiver.start()
         threading.Thread(target=self._keep_watch, name="watch", daemon=True).start()
@@ -121,6 +128,8 @@ class Attachment:
                 run.boundary.decide(response.decide)
             case "amend" if run is not None:
                 run.boundary.amend(response.amend)
+            case "snapshot_arrival" if run is not None:
+                run.boundary.snapshot_came(response.snapshot_arrival)
             case "exit":
                 self._leave()
             case _:

@@ -16,7 +16,7 @@ from hopyard.runner.control import End, Restate, RunControl, RunPlan, Save, Trai
 from hopyard.runner.outbox import Outbox
 from hopyard.snapshotfile import SnapshotInfo
 from hopyard.snapshotfolder import remove, settle
-from hopyard.trainer import Report
+from hopyard.trainer import Report, SnapshotStateError
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
@@ -34,6 +34,7 @@ class Boundary:
         self._control = RunControl(plan or messages.plan(start))
         self._changed = threading.Condition()
         self._snapshot: common_pb2.Snapshot | None = None
+        self._arrival: wire.SnapshotArrival | None = None
         self.iteration_began: float | None = None
         """When the present iteration began, in monotonic seconds; None: none is under way."""
 
@@ -66,6 +67,30 @@ class Boundary:
         """Have a thread that waits look again."""
         with self._changed:
             self._changed.notify_all()
+
+    def snapshot_came(self, arrival: wire.SnapshotArrival) -> None:
+        """Pass on what became of the snapshot that the run goes on from."""
+        with self._changed:
+            self._arrival = arrival
+            self._changed.notify_all()
+
+    def wait_for_snapshot(self) -> bool:
+        """Wait until the snapshot that the run goes on from is where its start says, if it was not from the beginning.
+
+        Returns:
+            Whether its hash was found right a moment ago.
+
+        Raises:
+            SnapshotStateError: it did not come.
+        """
+        if not self._start.snapshot_awaited:
+            return self._start.snapshot_verified
+        with self._changed:
+            while (arrival := self._arrival) is None:
+                self._changed.wait()
+        if arrival.error:
+            raise SnapshotStateError(f"the snapshot did not come: {arrival.error}")
+        return arrival.verified
 
     def hung(self, now: float) -> bool:
         """Whether the present iteration takes longer than the run allows; `now` is monotonic."""

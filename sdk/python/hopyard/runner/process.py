@@ -33,6 +33,7 @@ class RunnerProcess:
             environment["HOPYARD_TOKEN"],
             take=self._take,
             leave=lambda: self._starts.put(None),
+            awaits_snapshots=True,
         )
 
     def serve(self) -> None:

@@ -104,13 +104,12 @@ class TrainingRun:
         context = messages.context(self._start, scratch / "files", place)
         context.scratch.mkdir(parents=True, exist_ok=True)
         hyperparameters = hyperparameters_from_proto(start.hyperparameters)
-        if start.HasField("snapshot"):
-            given, unpacked = Path(self._start.snapshot_file), scratch / "snapshot"
-            folder = loadable(given, start.snapshot.sha256, unpacked, verified=self._start.snapshot_verified)
-            driver.start(hyperparameters, context, snapshot=folder, position=start.snapshot.position)
+        driver.start(hyperparameters, context)
+        if start.HasField("snapshot"):  # It may have been on its way meanwhile.
+            verified, unpacked = self.boundary.wait_for_snapshot(), scratch / "snapshot"
+            folder = loadable(Path(self._start.snapshot_file), start.snapshot.sha256, unpacked, verified=verified)
+            driver.load(folder, position=start.snapshot.position)
             self._done_with.append(unpacked)
-        else:
-            driver.start(hyperparameters, context)
         self.boundary.started(driver.position, finished=driver.finished)
         if start.iteration_timeout:
             # Code that lets no other thread run may come next: from here on the agent looks, too, whether it hangs.

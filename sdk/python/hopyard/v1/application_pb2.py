@@ -26,7 +26,7 @@ from hopyard.v1 import common_pb2 as hopyard_dot_v1_dot_common__pb2
 from hopyard.v1 import resource_manager_pb2 as hopyard_dot_v1_dot_resource__manager__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1chopyard/v1/application.proto\x12\nhopyard.v1\x1a\x17hopyard/v1/common.proto\x1a!hopyard/v1/resource_manager.proto\"\xa7\x03\n\rAttachRequest\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.hopyard.v1.AttachHelloH\x00\x12)\n\x07started\x18\x02 \x01(\x0b\x32\x16.hopyard.v1.RunStartedH\x00\x12$\n\x06report\x18\x03 \x01(\x0b\x32\x12.hopyard.v1.ReportH\x00\x12)\n\x07\x61mended\x18\x04 \x01(\x0b\x32\x16.hopyard.v1.RunAmendedH\x00\x12\x33\n\x0esnapshot_taken\x18\x05 \x01(\x0b\x32\x19.hopyard.v1.SnapshotTakenH\x00\x12%\n\x05\x65nded\x18\x06 \x01(\x0b\x32\x14.hopyard.v1.RunEndedH\x00\x12\x30\n\theartbeat\x18\x07 \x01(\x0b\x32\x1b.hopyard.v1.AttachHeartbeatH\x00\x12,\n\x0bgang_opened\x18\x08 \x01(\x0b\x32\x15.hopyard.v1.GangPlaceH\x00\x12)\n\x07reports\x18\x0f \x01(\x0b\x32\x16.hopyard.v1.RunReportsH\x00\x42\t\n\x07message\"+\n\x0b\x41ttachHello\x12\x0b\n\x03pid\x18\x01 \x01(\x03\x12\x0f\n\x07library\x18\x02 \x01(\t\"\x11\n\x0f\x41ttachHeartbeat\"\xf9\x01\n\x0e\x41ttachResponse\x12-\n\x05start\x18\x01 \x01(\x0b\x32\x1c.hopyard.v1.ApplicationStartH\x00\x12\'\n\x06\x64\x65\x63ide\x18\x02 \x01(\x0b\x32\x15.hopyard.v1.DecideRunH\x00\x12%\n\x05\x61mend\x18\x03 \x01(\x0b\x32\x14.hopyard.v1.AmendRunH\x00\x12+\n\x04\x65xit\x18\x04 \x01(\x0b\x32\x1b.hopyard.v1.ApplicationExitH\x00\x12\x30\n\theartbeat\x18\x05 \x01(\x0b\x32\x1b.hopyard.v1.AttachHeartbeatH\x00\x42\t\n\x07message\"\xfd\x03\n\x10\x41pplicationStart\x12\x1f\n\x03run\x18\x01 \x01(\x0b\x32\x12.hopyard.v1.RunRef\x12#\n\x05start\x18\x02 \x01(\x0b\x32\x14.hopyard.v1.StartRun\x12\x13\n\x0b\x63ode_folder\x18\x03 \x01(\t\x12\x15\n\rsnapshot_file\x18\x04 \x01(\t\x12\x17\n\x0fsnapshot_folder\x18\x05 \x01(\t\x12\x16\n\x0escratch_folder\x18\x06 \x01(\t\x12\x15\n\rlease_seconds\x18\x07 \x01(\x01\x12\x10\n\x08log_file\x18\x08 \x01(\t\x12\x1e\n\x04gang\x18\t \x01(\x0b\x32\x10.hopyard.v1.Gang\x12\x16\n\x0eworking_folder\x18\n \x01(\t\x12(\n\x07\x63ommand\x18\x0b \x01(\x0b\x32\x17.hopyard.v1.CommandLine\x12\x42\n\x0b\x65nvironment\x18\x0c \x03(\x0b\x32-.hopyard.v1.ApplicationStart.EnvironmentEntry\x12\x19\n\x11snapshot_verified\x18\r \x01(\x08\x12(\n\x07process\x18\x0e \x01(\x0b\x32\x17.hopyard.v1.ProcessHost\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"X\n\x0bProcessHost\x12\x0c\n\x04\x63riu\x18\x01 \x01(\t\x12\x0e\n\x06\x66older\x18\x02 \x01(\t\x12\x15\n\rmemory_folder\x18\x03 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x03\"Q\n\x04Gang\x12\r\n\x05hosts\x18\x01 \x03(\t\x12\x14\n\x0cjoin_seconds\x18\x02 \x01(\x01\x12$\n\x05place\x18\x03 \x01(\x0b\x32\x15.hopyard.v1.GangPlace\"!\n\x0f\x41pplicationExit\x12\x0e\n\x06reason\x18\x01 \x01(\t\"@\n\x10SaveStateRequest\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0c\n\x04path\x18\x03 \x01(\t\";\n\x11SaveStateResponse\x12&\n\x08snapshot\x18\x01 \x01(\x0b\x32\x14.hopyard.v1.Snapshot\"\"\n\x10LoadStateRequest\x12\x0e\n\x06\x66older\x18\x01 \x01(\t\"!\n\x11LoadStateResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xf1\x01\n\x12\x41pplicationService\x12\x43\n\x06\x41ttach\x12\x19.hopyard.v1.AttachRequest\x1a\x1a.hopyard.v1.AttachResponse(\x01\x30\x01\x12J\n\tSaveState\x12\x1c.hopyard.v1.SaveStateRequest\x1a\x1d.hopyard.v1.SaveStateResponse(\x01\x12J\n\tLoadState\x12\x1c.hopyard.v1.LoadStateRequest\x1a\x1d.hopyard.v1.LoadStateResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1chopyard/v1/application.proto\x12\nhopyard.v1\x1a\x17hopyard/v1/common.proto\x1a!hopyard/v1/resource_manager.proto\"\xa7\x03\n\rAttachRequest\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.hopyard.v1.AttachHelloH\x00\x12)\n\x07started\x18\x02 \x01(\x0b\x32\x16.hopyard.v1.RunStartedH\x00\x12$\n\x06report\x18\x03 \x01(\x0b\x32\x12.hopyard.v1.ReportH\x00\x12)\n\x07\x61mended\x18\x04 \x01(\x0b\x32\x16.hopyard.v1.RunAmendedH\x00\x12\x33\n\x0esnapshot_taken\x18\x05 \x01(\x0b\x32\x19.hopyard.v1.SnapshotTakenH\x00\x12%\n\x05\x65nded\x18\x06 \x01(\x0b\x32\x14.hopyard.v1.RunEndedH\x00\x12\x30\n\theartbeat\x18\x07 \x01(\x0b\x32\x1b.hopyard.v1.AttachHeartbeatH\x00\x12,\n\x0bgang_opened\x18\x08 \x01(\x0b\x32\x15.hopyard.v1.GangPlaceH\x00\x12)\n\x07reports\x18\x0f \x01(\x0b\x32\x16.hopyard.v1.RunReportsH\x00\x42\t\n\x07message\"E\n\x0b\x41ttachHello\x12\x0b\n\x03pid\x18\x01 \x01(\x03\x12\x0f\n\x07library\x18\x02 \x01(\t\x12\x18\n\x10\x61waits_snapshots\x18\x03 \x01(\x08\"\x11\n\x0f\x41ttachHeartbeat\"\xb2\x02\n\x0e\x41ttachResponse\x12-\n\x05start\x18\x01 \x01(\x0b\x32\x1c.hopyard.v1.ApplicationStartH\x00\x12\'\n\x06\x64\x65\x63ide\x18\x02 \x01(\x0b\x32\x15.hopyard.v1.DecideRunH\x00\x12%\n\x05\x61mend\x18\x03 \x01(\x0b\x32\x14.hopyard.v1.AmendRunH\x00\x12+\n\x04\x65xit\x18\x04 \x01(\x0b\x32\x1b.hopyard.v1.ApplicationExitH\x00\x12\x30\n\theartbeat\x18\x05 \x01(\x0b\x32\x1b.hopyard.v1.AttachHeartbeatH\x00\x12\x37\n\x10snapshot_arrival\x18\x06 \x01(\x0b\x32\x1b.hopyard.v1.SnapshotArrivalH\x00\x42\t\n\x07message\"2\n\x0fSnapshotArrival\x12\x10\n\x08verified\x18\x01 \x01(\x08\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"\x97\x04\n\x10\x41pplicationStart\x12\x1f\n\x03run\x18\x01 \x01(\x0b\x32\x12.hopyard.v1.RunRef\x12#\n\x05start\x18\x02 \x01(\x0b\x32\x14.hopyard.v1.StartRun\x12\x13\n\x0b\x63ode_folder\x18\x03 \x01(\t\x12\x15\n\rsnapshot_file\x18\x04 \x01(\t\x12\x17\n\x0fsnapshot_folder\x18\x05 \x01(\t\x12\x16\n\x0escratch_folder\x18\x06 \x01(\t\x12\x15\n\rlease_seconds\x18\x07 \x01(\x01\x12\x10\n\x08log_file\x18\x08 \x01(\t\x12\x1e\n\x04gang\x18\t \x01(\x0b\x32\x10.hopyard.v1.Gang\x12\x16\n\x0eworking_folder\x18\n \x01(\t\x12(\n\x07\x63ommand\x18\x0b \x01(\x0b\x32\x17.hopyard.v1.CommandLine\x12\x42\n\x0b\x65nvironment\x18\x0c \x03(\x0b\x32-.hopyard.v1.ApplicationStart.EnvironmentEntry\x12\x19\n\x11snapshot_verified\x18\r \x01(\x08\x12(\n\x07process\x18\x0e \x01(\x0b\x32\x17.hopyard.v1.ProcessHost\x12\x18\n\x10snapshot_awaited\x18\x0f \x01(\x08\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"X\n\x0bProcessHost\x12\x0c\n\x04\x63riu\x18\x01 \x01(\t\x12\x0e\n\x06\x66older\x18\x02 \x01(\t\x12\x15\n\rmemory_folder\x18\x03 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x03\"Q\n\x04Gang\x12\r\n\x05hosts\x18\x01 \x03(\t\x12\x14\n\x0cjoin_seconds\x18\x02 \x01(\x01\x12$\n\x05place\x18\x03 \x01(\x0b\x32\x15.hopyard.v1.GangPlace\"!\n\x0f\x41pplicationExit\x12\x0e\n\x06reason\x18\x01 \x01(\t\"@\n\x10SaveStateRequest\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0c\n\x04path\x18\x03 \x01(\t\";\n\x11SaveStateResponse\x12&\n\x08snapshot\x18\x01 \x01(\x0b\x32\x14.hopyard.v1.Snapshot\"\"\n\x10LoadStateRequest\x12\x0e\n\x06\x66older\x18\x01 \x01(\t\"!\n\x11LoadStateResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xf1\x01\n\x12\x41pplicationService\x12\x43\n\x06\x41ttach\x12\x19.hopyard.v1.AttachRequest\x1a\x1a.hopyard.v1.AttachResponse(\x01\x30\x01\x12J\n\tSaveState\x12\x1c.hopyard.v1.SaveStateRequest\x1a\x1d.hopyard.v1.SaveStateResponse(\x01\x12J\n\tLoadState\x12\x1c.hopyard.v1.LoadStateRequest\x1a\x1d.hopyard.v1.LoadStateResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,29 +38,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACHREQUEST']._serialized_start=105
   _globals['_ATTACHREQUEST']._serialized_end=528
   _globals['_ATTACHHELLO']._serialized_start=530
-  _globals['_ATTACHHELLO']._serialized_end=573
-  _globals['_ATTACHHEARTBEAT']._serialized_start=575
-  _globals['_ATTACHHEARTBEAT']._serialized_end=592
-  _globals['_ATTACHRESPONSE']._serialized_start=595
-  _globals['_ATTACHRESPONSE']._serialized_end=844
-  _globals['_APPLICATIONSTART']._serialized_start=847
-  _globals['_APPLICATIONSTART']._serialized_end=1356
-  _globals['_APPLICATIONSTART_ENVIRONMENTENTRY']._serialized_start=1306
-  _globals['_APPLICATIONSTART_ENVIRONMENTENTRY']._serialized_end=1356
-  _globals['_PROCESSHOST']._serialized_start=1358
-  _globals['_PROCESSHOST']._serialized_end=1446
-  _globals['_GANG']._serialized_start=1448
-  _globals['_GANG']._serialized_end=1529
-  _globals['_APPLICATIONEXIT']._serialized_start=1531
-  _globals['_APPLICATIONEXIT']._serialized_end=1564
-  _globals['_SAVESTATEREQUEST']._serialized_start=1566
-  _globals['_SAVESTATEREQUEST']._serialized_end=1630
-  _globals['_SAVESTATERESPONSE']._serialized_start=1632
-  _globals['_SAVESTATERESPONSE']._serialized_end=1691
-  _globals['_LOADSTATEREQUEST']._serialized_start=1693
-  _globals['_LOADSTATEREQUEST']._serialized_end=1727
-  _globals['_LOADSTATERESPONSE']._serialized_start=1729
-  _globals['_LOADSTATERESPONSE']._serialized_end=1762
-  _globals['_APPLICATIONSERVICE']._serialized_start=1765
-  _globals['_APPLICATIONSERVICE']._serialized_end=2006
+  _globals['_ATTACHHELLO']._serialized_end=599
+  _globals['_ATTACHHEARTBEAT']._serialized_start=601
+  _globals['_ATTACHHEARTBEAT']._serialized_end=618
+  _globals['_ATTACHRESPONSE']._serialized_start=621
+  _globals['_ATTACHRESPONSE']._serialized_end=927
+  _globals['_SNAPSHOTARRIVAL']._serialized_start=929
+  _globals['_SNAPSHOTARRIVAL']._serialized_end=979
+  _globals['_APPLICATIONSTART']._serialized_start=982
+  _globals['_APPLICATIONSTART']._serialized_end=1517
+  _globals['_APPLICATIONSTART_ENVIRONMENTENTRY']._serialized_start=1467
+  _globals['_APPLICATIONSTART_ENVIRONMENTENTRY']._serialized_end=1517
+  _globals['_PROCESSHOST']._serialized_start=1519
+  _globals['_PROCESSHOST']._serialized_end=1607
+  _globals['_GANG']._serialized_start=1609
+  _globals['_GANG']._serialized_end=1690
+  _globals['_APPLICATIONEXIT']._serialized_start=1692
+  _globals['_APPLICATIONEXIT']._serialized_end=1725
+  _globals['_SAVESTATEREQUEST']._serialized_start=1727
+  _globals['_SAVESTATEREQUEST']._serialized_end=1791
+  _globals['_SAVESTATERESPONSE']._serialized_start=1793
+  _globals['_SAVESTATERESPONSE']._serialized_end=1852
+  _globals['_LOADSTATEREQUEST']._serialized_start=1854
+  _globals['_LOADSTATEREQUEST']._serialized_end=1888
+  _globals['_LOADSTATERESPONSE']._serialized_start=1890
+  _globals['_LOADSTATERESPONSE']._serialized_end=1923
+  _globals['_APPLICATIONSERVICE']._serialized_start=1926
+  _globals['_APPLICATIONSERVICE']._serialized_end=2167
 # @@protoc_insertion_point(module_scope)

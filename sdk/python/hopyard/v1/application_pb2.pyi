@@ -91,16 +91,20 @@ class AttachHello(google.protobuf.message.Message):
 
     PID_FIELD_NUMBER: builtins.int
     LIBRARY_FIELD_NUMBER: builtins.int
+    AWAITS_SNAPSHOTS_FIELD_NUMBER: builtins.int
     pid: builtins.int
     library: builtins.str
     """Of the library that speaks, such as "hopyard-python 0.1.0"."""
+    awaits_snapshots: builtins.bool
+    """It may get a `start` whose snapshot is still on its way (snapshot_awaited), and waits for that when it needs it."""
     def __init__(
         self,
         *,
         pid: builtins.int = ...,
         library: builtins.str = ...,
+        awaits_snapshots: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["library", b"library", "pid", b"pid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["awaits_snapshots", b"awaits_snapshots", "library", b"library", "pid", b"pid"]) -> None: ...
 
 Global___AttachHello: typing_extensions.TypeAlias = AttachHello
 
@@ -123,6 +127,7 @@ class AttachResponse(google.protobuf.message.Message):
     AMEND_FIELD_NUMBER: builtins.int
     EXIT_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
+    SNAPSHOT_ARRIVAL_FIELD_NUMBER: builtins.int
     @property
     def start(self) -> Global___ApplicationStart: ...
     @property
@@ -135,6 +140,10 @@ class AttachResponse(google.protobuf.message.Message):
 
     @property
     def heartbeat(self) -> Global___AttachHeartbeat: ...
+    @property
+    def snapshot_arrival(self) -> Global___SnapshotArrival:
+        """What became of the snapshot that a `start` has promised (snapshot_awaited): once, after that."""
+
     def __init__(
         self,
         *,
@@ -143,12 +152,35 @@ class AttachResponse(google.protobuf.message.Message):
         amend: hopyard.v1.resource_manager_pb2.AmendRun | None = ...,
         exit: Global___ApplicationExit | None = ...,
         heartbeat: Global___AttachHeartbeat | None = ...,
+        snapshot_arrival: Global___SnapshotArrival | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["amend", b"amend", "decide", b"decide", "exit", b"exit", "heartbeat", b"heartbeat", "message", b"message", "start", b"start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["amend", b"amend", "decide", b"decide", "exit", b"exit", "heartbeat", b"heartbeat", "message", b"message", "start", b"start"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["start", "decide", "amend", "exit", "heartbeat"] | None: ...
+    def HasField(self, field_name: typing.Literal["amend", b"amend", "decide", b"decide", "exit", b"exit", "heartbeat", b"heartbeat", "message", b"message", "snapshot_arrival", b"snapshot_arrival", "start", b"start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["amend", b"amend", "decide", b"decide", "exit", b"exit", "heartbeat", b"heartbeat", "message", b"message", "snapshot_arrival", b"snapshot_arrival", "start", b"start"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["start", "decide", "amend", "exit", "heartbeat", "snapshot_arrival"] | None: ...
 
 Global___AttachResponse: typing_extensions.TypeAlias = AttachResponse
+
+@typing.final
+class SnapshotArrival(google.protobuf.message.Message):
+    """The end of a snapshot's way to this node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VERIFIED_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    verified: builtins.bool
+    """Whether its hash was found right on the way."""
+    error: builtins.str
+    """Why it did not come, empty: it has. The run then ends as LOST."""
+    def __init__(
+        self,
+        *,
+        verified: builtins.bool = ...,
+        error: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "verified", b"verified"]) -> None: ...
+
+Global___SnapshotArrival: typing_extensions.TypeAlias = SnapshotArrival
 
 @typing.final
 class ApplicationStart(google.protobuf.message.Message):
@@ -186,6 +218,7 @@ class ApplicationStart(google.protobuf.message.Message):
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     SNAPSHOT_VERIFIED_FIELD_NUMBER: builtins.int
     PROCESS_FIELD_NUMBER: builtins.int
+    SNAPSHOT_AWAITED_FIELD_NUMBER: builtins.int
     code_folder: builtins.str
     """Folder of the unpacked code bundle; for a script and a log program, the run's own copy of it."""
     snapshot_file: builtins.str
@@ -204,6 +237,8 @@ class ApplicationStart(google.protobuf.message.Message):
     """Where the program is to run; it exists."""
     snapshot_verified: builtins.bool
     """Whether the agent found the snapshot's hash right a moment ago, when it got it for this run."""
+    snapshot_awaited: builtins.bool
+    """The snapshot is not at snapshot_file yet: `snapshot_arrival` says when it is. Only for a process that has said awaits_snapshots."""
     @property
     def run(self) -> hopyard.v1.common_pb2.RunRef: ...
     @property
@@ -241,9 +276,10 @@ class ApplicationStart(google.protobuf.message.Message):
         environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         snapshot_verified: builtins.bool = ...,
         process: Global___ProcessHost | None = ...,
+        snapshot_awaited: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["command", b"command", "gang", b"gang", "process", b"process", "run", b"run", "start", b"start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["code_folder", b"code_folder", "command", b"command", "environment", b"environment", "gang", b"gang", "lease_seconds", b"lease_seconds", "log_file", b"log_file", "process", b"process", "run", b"run", "scratch_folder", b"scratch_folder", "snapshot_file", b"snapshot_file", "snapshot_folder", b"snapshot_folder", "snapshot_verified", b"snapshot_verified", "start", b"start", "working_folder", b"working_folder"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["code_folder", b"code_folder", "command", b"command", "environment", b"environment", "gang", b"gang", "lease_seconds", b"lease_seconds", "log_file", b"log_file", "process", b"process", "run", b"run", "scratch_folder", b"scratch_folder", "snapshot_awaited", b"snapshot_awaited", "snapshot_file", b"snapshot_file", "snapshot_folder", b"snapshot_folder", "snapshot_verified", b"snapshot_verified", "start", b"start", "working_folder", b"working_folder"]) -> None: ...
 
 Global___ApplicationStart: typing_extensions.TypeAlias = ApplicationStart
 

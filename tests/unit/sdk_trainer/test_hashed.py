@@ -1,0 +1,74 @@
+"""A hash that is found beside reading and writing is the hash of what was given, in the order in which it was given."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import threading
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopyard.hashed import BLOCK, Hashed, in_turns
+
+LENGTHS = st.one_of(st.integers(0, 300), st.integers(64 * 1024 - 1, 64 * 1024 + 1), st.just(BLOCK))
+
+
+@given(st.lists(LENGTHS, max_size=8), st.integers(0, 1000))
+@settings(max_examples=50, deadline=None)
+def test_pieces_of_any_length_are_hashed_in_order(lengths: list[int], seed: int) -> None:
+    random, expected = Random(seed), hashlib.sha256()
+    with Hashed() as hashed:
+        for length, buffer in zip(lengths, in_turns(), strict=False):
+            data = random.randbytes(length)
+            expected.update(data)
+            buffer[:length] = data  # The one before may be hashed just now; this one is not any more.
+            hashed.update(buffer[:length])
+        assert (hashed.hexdigest(), hashed.size) == (expected.hexdigest(), sum(lengths))
+
+
+class Trickle(io.RawIOBase):
+    """Gives so many bytes at a time, less than is asked for."""
+
+    def __init__(self, data: bytes, steps: list[int]) -> None:
+        self._data, self._steps = memoryview(data), iter(steps)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # what it is given here
+        count = min(len(buffer), len(self._data), next(self._steps, len(buffer)))
+        buffer[:count], self._data = self._data[:count], self._data[count:]
+        return count
+
+
+def test_a_stream_is_drained_whole_however_little_it_gives() -> None:
+    data = os.urandom(3 * BLOCK + 17)
+    with Hashed() as hashed:
+        hashed.drain(Trickle(data, [1, 100_000, 5, BLOCK]))
+        assert (hashed.hexdigest(), hashed.size) == (hashlib.sha256(data).hexdigest(), len(data))
+
+
+def test_an_error_of_the_stream_rises_and_leaves_no_thread() -> None:
+    class Breaks(Trickle):
+        def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # as above
+            if not self._data:
+                raise OSError("the disk is gone")
+            return super().readinto(buffer)
+
+    before = set(threading.enumerate())
+    with pytest.raises(OSError, match="the disk is gone"), Hashed() as hashed:
+        hashed.drain(Breaks(os.urandom(2 * BLOCK), []))
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+
+
+def test_little_needs_no_thread() -> None:
+    before = threading.active_count()
+    with Hashed() as hashed:
+        hashed.update(bytes(1000))
+        assert threading.active_count() == before
+        assert hashed.hexdigest() == hashlib.sha256(bytes(1000)).hexdigest()

@@ -1,12 +1,12 @@
-"""Does a data-parallel job survive kill -9 of its ranks, of their agents and of the scheduler? Live, and is what it learns the same?
+"""Does a data-parallel job survive kill -9 of its ranks, their agents and the scheduler? Live; is what it learns the same?
 
     python benchmarks/gang_kills.py [--kills 10] [--agents 3] [--pace 0.2] [--output results.json] [--json]
 
 A job of `gang_kills/regression.py` trains on two machines of a cluster as `hopyard up` starts it. By turns the process of rank 0,
-that of rank 1, the agent of rank 0, the agent of rank 1 and the scheduler are killed; `hopyard up` starts dead services again. Each
-kill comes when the job has trained two epochs since the one before. Columns: who was killed, after which epoch, and seconds until a later
-one was reported. At the end: whether each epoch was reported once, whether the losses are those of one undisturbed process (to
-0.1 %), and which of all processes that were ever seen are still there once the cluster has stopped.
+that of rank 1, the agent of rank 0, the agent of rank 1 and the scheduler are killed; `hopyard up` starts dead services again.
+Each kill comes when the job has trained two epochs since the one before. Columns: who was killed, after which epoch, and seconds
+until a later one was reported. At the end: whether each epoch was reported once, whether the losses are those of one undisturbed
+process (to 0.1 %), and which of all processes that were ever seen are still there once the cluster has stopped.
 """
 
 from __future__ import annotations

@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hopyard.errors import InvalidInput
+from hopyard.runner import messages
+from hopyard.runner.control import RunControl
 from hopyard.trainer.checks import MAX_METRICS, MAX_NAME
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.channels import Incoming, Numbered, Outgoing
 from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.programs import is_command
 from hopyard_nodeagent.runners import Runner
 from hopyard_nodeagent.transfers import Fetched, check_hash
 
@@ -131,6 +134,7 @@ class Run:
         Raises:
             RunnerDied: the process ended in the middle of it.
         """
+        self._amend(start)
         execution = runner.execute(start, heard)
         self._runner = runner
         # What came for the run meanwhile follows its start.
@@ -144,6 +148,23 @@ class Run:
         if ended.HasField("snapshot"):
             self._last_saved = ended.snapshot.sha256
         return ended
+
+    def _amend(self, start: wire.ApplicationStart) -> None:
+        """Make amendments that came before the process was there a part of what it starts with: it may train faster than it hears.
+
+        Commands are started already, by what they were to do before; and the ranks of a gang hear from rank 0.
+        """
+        if is_command(start.start.program) or start.start.world > 1:
+            return
+        amendments = [command.amend for command in self._commands if command.HasField("amend")]
+        self._commands = [command for command in self._commands if not command.HasField("amend")]
+        for amend in amendments:
+            answer = RunControl(messages.plan(start)).amend(amend.until, amend.snapshot_at)
+            if answer.accepted:
+                start.start.snapshot_at.extend(amend.snapshot_at)
+                if amend.until:
+                    start.start.until, start.start.completes = amend.until, False
+            self.relay(messages.amended(amend.ticket, answer))
 
     def kill(self, ended: resource_manager_pb2.RunEnded) -> None:
         """End the run at once; it then says that it `ended` so."""

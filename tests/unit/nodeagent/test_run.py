@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.run import Run
+from hopyard_nodeagent.runners import Runner
 
 USER_CODE = (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
 
@@ -96,3 +97,68 @@ async def test_an_end_that_no_scheduler_can_take_is_a_failure(run: Run, ended: d
     found = run.acceptable(resource_manager_pb2.RunEnded(**ended))
     assert (found.reason, found.failure) == USER_CODE
     assert found.message.startswith(says)
+
+
+class Deaf(Runner):
+    """A process that hears nothing but its start before it has trained to the end of it."""
+
+    def __init__(self) -> None:
+        self.began: wire.ApplicationStart | None = None
+        self.told: list[wire.AttachResponse] = []
+
+    async def execute(
+        self, start: wire.ApplicationStart, heard: Callable[[wire.AttachRequest], None]
+    ) -> resource_manager_pb2.RunEnded:
+        self.began = start
+        return resource_manager_pb2.RunEnded(reason=common_pb2.RUN_END_REASON_UNTIL)
+
+    def tell(self, command: wire.AttachResponse) -> None:
+        self.told.append(command)
+
+
+def told_before(run: Run) -> list[wire.AttachResponse]:
+    """Commands that come before there is a process: two amendments, one that is too late, and a decision."""
+    decide = wire.AttachResponse(decide=resource_manager_pb2.DecideRun(decision=resource_manager_pb2.DECISION_SUSPEND))
+    amend = [
+        wire.AttachResponse(amend=resource_manager_pb2.AmendRun(ticket=ticket, until=until, snapshot_at=points))
+        for ticket, until, points in (("1", 0, [5, 4]), ("2", 9, []), ("3", 2, []))
+    ]
+    commands = [amend[0], decide, *amend[1:]]
+    for command in commands:
+        run.tell(command)
+    return commands
+
+
+async def test_what_is_amended_before_the_process_is_there_cannot_come_too_late(run: Run) -> None:
+    told_before(run)
+    process = Deaf()
+    start = resource_manager_pb2.StartRun(until=6, completes=True, snapshot_at=[6])
+    start.snapshot.position = 3
+    await run.make(process, wire.ApplicationStart(start=start), lambda said: None)
+    assert process.began is not None
+    began = process.began.start
+    assert (began.until, began.completes, list(began.snapshot_at)) == (9, False, [6, 5, 4])
+    assert [command.WhichOneof("message") for command in process.told] == ["decide"]
+    answers = [message.amended for message in run.outgoing]
+    assert [(one.ticket, one.accepted, one.position) for one in answers] == [
+        ("1", True, 3),
+        ("2", True, 3),
+        ("3", False, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        resource_manager_pb2.StartRun(until=6, world=2),
+        resource_manager_pb2.StartRun(
+            until=6, program=resource_manager_pb2.RunProgram(command=resource_manager_pb2.CommandLine())
+        ),
+    ],
+    ids=["a gang", "a command"],
+)
+async def test_commands_and_gangs_hear_of_amendments(run: Run, started: resource_manager_pb2.StartRun) -> None:
+    commands, process = told_before(run), Deaf()
+    await run.make(process, wire.ApplicationStart(start=started), lambda said: None)
+    assert process.began is not None
+    assert (process.began.start.until, process.told) == (6, commands)

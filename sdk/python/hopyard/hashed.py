@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 BLOCK: Final = 512 * 1024
 """A good number of bytes to give at a time: many more leave the processor's cache before they are used again."""
-_SMALL: Final = 64 * 1024
+_SMALL: Final = 256 * 1024
 """What is shorter is hashed sooner than another thread takes it over."""
 
 

@@ -102,13 +102,8 @@ class Executor:
         deletion.add_done_callback(self._deletions.discard)
 
     async def _execute(self, run: Run, machine: Machine, heard: Sink) -> resource_manager_pb2.RunEnded:
-        snapshot = run.start.snapshot if run.start.HasField("snapshot") else None
         async with AsyncExitStack() as stack:
-            fetching, snapshot_file = None, ""
-            if snapshot is not None:
-                snapshot_file = str(stack.enter_context(self._snapshots.use(snapshot.sha256)))
-                fetch = self._snapshots.fetch(snapshot.sha256, run.start.snapshot_peers, run.key.experiment)
-                fetching = await stack.enter_async_context(beside(fetch))
+            snapshot_file, fetching = await self._coming(run, stack)
             start = _placed(run.start, await stack.enter_async_context(self._partitions.ready(run.start)))
             scratch, log = self._folders_of(run)
             host = await self._images.host(start, scratch, bool(machine.settings.gpus))
@@ -145,13 +140,22 @@ class Executor:
             ended = await _made(run, runner, message, heard, fetching)
             if ended.HasField("snapshot"):
                 ended.snapshot.CopyFrom(run.located(ended.snapshot))
-        if ended.reason == common_pb2.RUN_END_REASON_LOST and snapshot is not None:
-            await self._snapshots.discard_if_corrupt(snapshot.sha256)
+        if ended.reason == common_pb2.RUN_END_REASON_LOST and snapshot_file:
+            await self._snapshots.discard_if_corrupt(run.start.snapshot.sha256)
         if script and ended.finished:
             if not (run.reported or snapshot_file):
                 raise _NothingReported(NOTHING_REPORTED)
             ended.position = run.position
         return ended
+
+    async def _coming(self, run: Run, stack: AsyncExitStack) -> tuple[str, asyncio.Task[Fetched] | None]:
+        """Where a run's snapshot is going to be, and its way there, which ends with `stack`; empty and None: it has no snapshot."""
+        if not run.start.HasField("snapshot"):
+            return "", None
+        sha256 = run.start.snapshot.sha256
+        path = stack.enter_context(self._snapshots.use(sha256))
+        fetch = self._snapshots.fetch(sha256, run.start.snapshot_peers, run.key.experiment)
+        return str(path), await stack.enter_async_context(beside(fetch))
 
     def _folders_of(self, run: Run) -> tuple[Path, Path]:
         """A run's own folder, and its log."""

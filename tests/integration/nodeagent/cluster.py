@@ -99,6 +99,13 @@ TRAINER = textwrap.dedent(
         pass
 
 
+    class Heavy(Walk):
+        def __del__(self):
+            while not os.path.exists(self.hyperparameters["gate"]):
+                time.sleep(0.01)
+            open(self.hyperparameters["gone"], "w").close()
+
+
     class Marked(Walk):
         def build(self, hyperparameters):
             super().build(hyperparameters)

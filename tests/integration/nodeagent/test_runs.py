@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 from hopyard.v1 import common_pb2
@@ -87,6 +88,18 @@ async def test_a_runner_stays_warm_for_its_program_and_is_replaced_for_another(c
         scheduler.decide("a", key, wire.DECISION_CONTINUE, 1)
         assert (await scheduler.ended(key)).reason == common_pb2.RUN_END_REASON_UNTIL
     assert pids[0] == pids[1] != pids[2]
+
+
+async def test_an_end_is_told_before_the_model_is_taken_apart_which_waits_for_no_other_run(cluster: Cluster) -> None:
+    await cluster.agent()
+    gate, gone = cluster.folder / "gate", cluster.folder / "gone"
+    given = {"gate": str(gate), "gone": str(gone)}
+    cluster.start(KEY, trainer="train.py:Heavy", hyperparameters=given, until=1, allowed=1, completes=True)
+    assert (await cluster.scheduler.ended(KEY)).reason == common_pb2.RUN_END_REASON_UNTIL
+    gate.touch()
+    async with asyncio.timeout(150):
+        while not gone.exists():  # noqa: ASYNC110 (nobody tells us: another process takes it apart)
+            await asyncio.sleep(0.02)
 
 
 async def test_evaluation_reports_once_and_changes_nothing(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hopyard.hashed import BLOCK, Hashed, in_turns
 
-LENGTHS = st.one_of(st.integers(0, 300), st.integers(64 * 1024 - 1, 64 * 1024 + 1), st.just(BLOCK))
+LENGTHS = st.one_of(st.integers(0, 300), st.integers(256 * 1024 - 1, 256 * 1024 + 1), st.just(BLOCK))
 
 
 @given(st.lists(LENGTHS, max_size=8), st.integers(0, 1000))

@@ -54,6 +54,7 @@ class RunnerProcess:
             attachment.outbox.send(wire.AttachRequest(ended=ended))
             if run.broken:
                 break
+            del run  # And with it, before another one comes, all that it has made.
         attachment.close()
 
     def _take(self, start: wire.ApplicationStart) -> None:

@@ -21,7 +21,7 @@ from hopyard.runner.outbox import Outbox
 from hopyard.runner.program import ProgramLoader
 from hopyard.runner.watch import EXIT_GANG_BROKEN, EXIT_HUNG, Leaving
 from hopyard.snapshotfolder import keep, loadable, remove
-from hopyard.trainer import Report, TrainerDriver, UserCodeError, data_cache
+from hopyard.trainer import Report, Trainer, TrainerDriver, UserCodeError, data_cache
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import resource_manager_pb2
 
@@ -39,6 +39,8 @@ class TrainingRun:
         self._outbox = outbox
         self._gang: Leader | Follower | None = None
         self._done_with: list[Path] = []
+        self._trainer: Trainer | None = None
+        """Lives as long as this run, whose end is told first: to give a model's memory back takes longer than to tell it."""
         self.broken = False
         """Whether the process should not be used for another run."""
 
@@ -105,6 +107,7 @@ class TrainingRun:
         context.scratch.mkdir(parents=True, exist_ok=True)
         hyperparameters = hyperparameters_from_proto(start.hyperparameters)
         driver.start(hyperparameters, context)
+        self._trainer = driver.trainer
         if start.HasField("snapshot"):  # It may have been on its way meanwhile.
             verified, unpacked = self.boundary.wait_for_snapshot(), scratch / "snapshot"
             folder = loadable(Path(self._start.snapshot_file), start.snapshot.sha256, unpacked, verified=verified)

@@ -74,7 +74,7 @@ class Processes:
     async def stop(self) -> None:
         """Stops all, agents first."""
         for name in sorted(self.running, key=lambda n: n == "scheduler"):
-            await self.running[name].stop(10)
+            await self.running[name].stop(60)
         self.running.clear()
 
 

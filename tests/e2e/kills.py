@@ -107,7 +107,8 @@ class Disturbed:
             self.up = self._new()
             self.wait_up()
         elif victim == "runner":
-            os.kill(self._rng.choice(self._runners()), signal.SIGKILL)
+            while not _killed(self._rng.choice(self._runners())):
+                pass
         else:
             pid = self.up.wait_serving(victim)
             self.up.pids.pop(victim, None)
@@ -136,6 +137,15 @@ class Disturbed:
     def story(self) -> str:
         """For whoever wants to see it again: the seed, who was killed when, and what `up` said."""
         return f"seed {self.seed}: killed {self.killed}\n" + "".join(self.up.said)
+
+
+def _killed(pid: int) -> bool:
+    """End a process at once; answers whether it was still there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def progress_of(client: Client, experiment: Experiment) -> Callable[[], int]:

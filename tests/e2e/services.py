@@ -54,4 +54,4 @@ class Services:
             process = self.running[name]
             if process.running:
                 self.send(name, signal.SIGCONT)
-            await process.stop(10)
+            await process.stop(60)

@@ -43,7 +43,7 @@ async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
         await _answers_health_and_reflection([appstat, hpgen, scheduler])
     finally:
         for process in order:
-            await process.stop(10)
+            await process.stop(60)
 
 
 async def _answers_health_and_reflection(addresses: list[str]) -> None:

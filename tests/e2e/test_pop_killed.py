@@ -84,7 +84,7 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
 
     enough = tmp_path / "enough"
     paced = {"SOFTMAX_PACE": "0.3", "SOFTMAX_ENOUGH": str(enough), "SOFTMAX_HELD": f"{JOBS}:{LENGTH - 1}"}
-    up = Up(tmp_path / "data", port=(port := free_port()), **paced)
+    up = Up(tmp_path / "data", port=(port := free_port()), slots=1, **paced)
     server = f"127.0.0.1:{port}"
     try:
         up.wait_for(IS_UP)

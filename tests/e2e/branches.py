@@ -25,13 +25,15 @@ State = tuple[str, ...]
 """What a state at position p depends on: the values in force at 0 .. p - 1."""
 
 
-def branching_file(folder: Path, log: Path, pace: float = 0.0, *, light: bool = False, **changes: Any) -> Path:
+def branching_file(
+    folder: Path, log: Path, pace: float = 0.0, *, light: bool = False, held: str | Path = "", **changes: Any
+) -> Path:
     """The experiment in a folder of its own, with some of its top-level fields changed; runs tell what they train in `log`.
 
-    A `light` one needs no PyTorch.
+    A `light` one needs no PyTorch, and trains nothing while the file `held` is there.
     """
     log.mkdir()
-    environment = {"BRANCHING_LOG": str(log), "BRANCHING_PACE": str(pace)}
+    environment = {"BRANCHING_LOG": str(log), "BRANCHING_PACE": str(pace), "BRANCHING_HELD": str(held)}
     code = "light.py" if light else "train.py"
     return experiment_copy(BRANCHING, folder, {"environment": environment, **changes}, code)
 

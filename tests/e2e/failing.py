@@ -17,7 +17,10 @@ from hopyard.spec import configuration_seed
 
 TRAINER = textwrap.dedent(
     '''
-    """A random walk; `fail` says how it goes wrong, in its iteration `at`."""
+    """A random walk; `fail` says how it goes wrong, in its iteration `at`.
+
+    `pace` slows each iteration down, until the file `enough` is there.
+    """
 
     import json
     import os
@@ -38,7 +41,8 @@ TRAINER = textwrap.dedent(
                 raise ValueError("a bad setup")
 
         def train(self):
-            time.sleep(self.hyperparameters.get("pace", 0.0))
+            if not os.path.exists(self.hyperparameters.get("enough", "")):
+                time.sleep(self.hyperparameters.get("pace", 0.0))
             self.x += self.hyperparameters["step"] * self.rng.gauss(0.0, 1.0)
             metrics = {"x": self.x, "pid": float(os.getpid())}
             if self.position + 1 == self.hyperparameters.get("at", 5):

@@ -2,8 +2,9 @@
 
 Only `lr` decides what is trained, so that disturbed and undisturbed trainings can be compared.
 
-Hyperparameters: `lr`, and for tests `seconds` (of an iteration), `misdeed` (what `culprit`, a rank, does in the iteration
-that ends at position `at`: raise, kill, sleep) and `once` (a file that is made then: with it there, nothing happens).
+Hyperparameters: `lr`, and for tests `seconds` (of an iteration, until the file `enough` is there), `misdeed` (what `culprit`, a
+rank, does in the iteration that ends at position `at`: raise, kill, sleep) and `once` (a file that is made then: with it there,
+nothing happens).
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Linear(Trainer):
 
     def train(self) -> dict[str, float]:
         given = self.hyperparameters
-        time.sleep(given.get("seconds", 0.0))
+        if not os.path.exists(given.get("enough", "")):
+            time.sleep(given.get("seconds", 0.0))
         if given.get("culprit") == self.context.rank and self.position + 1 == given["at"]:
             self.misbehave(given)
         sums = [0.0] * (FEATURES + 1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import yaml
 from hopyard.client import AsyncClient
 from hopyard.client.embedded import agent_service, scheduler_service
 from hopyard.client.processes import ServiceProcess
+from hopyard.client.types import NodeState
 from hopyard.spec import configuration_seed
 
 REPOSITORY = Path(__file__).parents[2]
@@ -27,7 +29,8 @@ SOFTMAX = Path(__file__).parent / "softmax"
 def softmax_file(folder: Path, **changes: Any) -> Path:
     """A cheap experiment (`softmax/`) in a folder of its own, with some of its top-level fields changed.
 
-    SOFTMAX_PACE in its agents' environment slows each iteration down, until the file that SOFTMAX_ENOUGH names is there.
+    SOFTMAX_PACE in its agents' environment slows each iteration down, until the file that SOFTMAX_ENOUGH names is there;
+    SOFTMAX_HELD says which jobs go how far before that.
     """
     return experiment_copy(SOFTMAX, folder, changes)
 
@@ -57,7 +60,7 @@ class Processes:
         service = replace(service, arguments=(*service.arguments, *options))
         process = self.running["scheduler"] = ServiceProcess(service, self.data / "logs")
         await process.start()
-        self.scheduler = await process.ready()
+        self.scheduler = await process.ready(150)
         return self.scheduler
 
     async def start_agent(self, node: str, slots: int = 1, *options: str) -> None:
@@ -66,18 +69,18 @@ class Processes:
         service = replace(service, arguments=(*service.arguments, *options))
         process = self.running[node] = ServiceProcess(service, self.data / "logs")
         await process.start()
-        await process.ready()
+        await process.ready(150)
 
     async def stop(self) -> None:
         """Stops all, agents first."""
         for name in sorted(self.running, key=lambda n: n == "scheduler"):
-            await self.running[name].stop(10)
+            await self.running[name].stop(60)
         self.running.clear()
 
 
 @asynccontextmanager
 async def cluster(data: Path, nodes: Mapping[str, int], *options: str) -> AsyncIterator[tuple[Processes, AsyncClient]]:
-    """A cluster with these nodes and slots, and a client of it; the options are the scheduler's."""
+    """A cluster in which these nodes with so many slots are up, and a client of it; the options are the scheduler's."""
     os.environ["PYTHONPATH"] = str(REPOSITORY)
     processes = Processes(data)
     try:
@@ -85,9 +88,16 @@ async def cluster(data: Path, nodes: Mapping[str, int], *options: str) -> AsyncI
         for node, slots in nodes.items():
             await processes.start_agent(node, slots)
         async with AsyncClient(server=processes.scheduler) as client:
+            await _up(client, nodes)  # An agent serves before it has said hello to the scheduler.
             yield processes, client
     finally:
         await processes.stop()
+
+
+async def _up(client: AsyncClient, nodes: Collection[str]) -> None:
+    async with asyncio.timeout(150):
+        while sum(node.state is NodeState.UP for node in await client.nodes()) < len(nodes):  # noqa: ASYNC110 - others' doing
+            await asyncio.sleep(0.05)
 
 
 _ALONE = """

@@ -51,14 +51,19 @@ class Disturbed:
         seed: Of the plan: who is killed in which order, how far the training has come then, and how long after that.
         pace: Seconds that an iteration lasts at least, until the last kill is done.
         victims: Who is killed, how often.
+        held: Up to the last kill, JOB:POSITION: this job and those made after it go no further than there.
     """
 
-    def __init__(self, data: Path, seed: int, pace: float, victims: Counter[str] = KILLS) -> None:
+    def __init__(self, data: Path, seed: int, pace: float, victims: Counter[str] = KILLS, held: str = "") -> None:
         self.data = data
         self.seed = seed
         self.victims = victims
         self.killed: list[str] = []
-        self._pace = pace
+        self._environment = {
+            "SOFTMAX_PACE": str(pace),
+            "SOFTMAX_ENOUGH": str(data / "enough"),
+            "SOFTMAX_HELD": held,
+        }
         self._rng = random.Random(seed)
         self._port = free_port()
         self._began = time.monotonic()
@@ -70,8 +75,7 @@ class Disturbed:
         return f"127.0.0.1:{self._port}"
 
     def _new(self) -> Up:
-        enough = {"SOFTMAX_PACE": str(self._pace), "SOFTMAX_ENOUGH": str(self.data / "enough")}
-        return Up(self.data, port=self._port, slots=SLOTS, **enough)
+        return Up(self.data, port=self._port, slots=SLOTS, **self._environment)
 
     def wait_up(self) -> None:
         """Until all of it serves."""
@@ -103,7 +107,8 @@ class Disturbed:
             self.up = self._new()
             self.wait_up()
         elif victim == "runner":
-            os.kill(self._rng.choice(self._runners()), signal.SIGKILL)
+            while not _killed(self._rng.choice(self._runners())):
+                pass
         else:
             pid = self.up.wait_serving(victim)
             self.up.pids.pop(victim, None)
@@ -132,6 +137,15 @@ class Disturbed:
     def story(self) -> str:
         """For whoever wants to see it again: the seed, who was killed when, and what `up` said."""
         return f"seed {self.seed}: killed {self.killed}\n" + "".join(self.up.said)
+
+
+def _killed(pid: int) -> bool:
+    """End a process at once; answers whether it was still there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def progress_of(client: Client, experiment: Experiment) -> Callable[[], int]:

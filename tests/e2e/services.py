@@ -28,7 +28,7 @@ class Services:
         made = Service(name, f"hopyard_{service}", ("--data", str(folder), *arguments), folder, address, environment)
         process = self.running[name] = ServiceProcess(made, self.data / "logs")
         await process.start()
-        return await process.ready()
+        return await process.ready(150)
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a service a signal."""
@@ -54,4 +54,4 @@ class Services:
             process = self.running[name]
             if process.running:
                 self.send(name, signal.SIGCONT)
-            await process.stop(10)
+            await process.stop(60)

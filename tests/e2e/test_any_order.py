@@ -34,7 +34,7 @@ async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
             process.service.data.mkdir(parents=True, exist_ok=True)
             await process.start()
         for process in order:
-            await process.ready()
+            await process.ready(150)
         file = softmax_file(tmp_path / "e", stop={"jobs": 2, "max_iterations": 2})
         async with AsyncClient(server=scheduler, patience=60) as client:
             experiment = await client.create(file)
@@ -43,7 +43,7 @@ async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
         await _answers_health_and_reflection([appstat, hpgen, scheduler])
     finally:
         for process in order:
-            await process.stop(10)
+            await process.stop(60)
 
 
 async def _answers_health_and_reflection(addresses: list[str]) -> None:

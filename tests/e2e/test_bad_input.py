@@ -147,7 +147,9 @@ def bomb() -> bytes:
 
 
 def left_behind(data: Path, sha256: str) -> list[str]:
-    return [path.name for path in data.rglob("*") if path.name == "escaped" or sha256 in path.name]
+    # Not with rglob: an agent deletes folders of earlier runs meanwhile.
+    found = [name for _, folders, files in os.walk(data) for name in (*folders, *files)]
+    return [name for name in found if name == "escaped" or sha256 in name]
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,11 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from tests.e2e import gang_trainer
 from tests.e2e.harness import Processes, cluster
+from tests.e2e.units import journal, units_of
 
 PATIENCE = 150.0
+LONG = 120
+"""Iterations of a job that something happens to on the way: far more than it can train meanwhile, at its pace."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -118,15 +121,15 @@ async def test_two_ranks_on_one_agent_are_seen_by_everybody(tmp_path: Path) -> N
 
 
 async def test_a_gang_that_moves_between_agents_trains_what_it_would_have_undisturbed(tmp_path: Path) -> None:
-    async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (_, client):
+    async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (processes, client):
         expected = await undisturbed(client, tmp_path / "whole")
         experiment = await client.create(gang_file(tmp_path / "moving", stretch=3))
-        placed: list[tuple[str, ...]] = []
-        async for change in client.watch(experiment.id):
-            if isinstance(change, Job) and change.machines and placed[-1:] != [change.machines]:
-                placed.append(change.machines)
         (job,) = await completed(client, experiment)
-        assert placed == [("a/0", "b/0"), ("b/0", "a/0")] * 2
+        units = units_of(await journal(processes.scheduler, experiment.id))
+        placed = [(unit.key.attempt, unit.key.rank, unit.node) for unit in units]
+        there, back = [("a", "b"), ("b", "a")]
+        runs = enumerate((there, back, there, back), 1)
+        assert sorted(placed) == [(attempt, rank, node) for attempt, run in runs for rank, node in enumerate(run)]
         assert job.attempt == 4
         assert await curve(client, experiment, job.id) == expected
         # Warm processes: a rank's place changes, the process on a machine does not.
@@ -137,7 +140,8 @@ async def test_a_gang_that_moves_between_agents_trains_what_it_would_have_undist
         assert len(set(re.findall(r"is process (\d+)", "".join(ranks)))) == 2
         rendezvous = [re.findall(r"gang \S+ (\S+)", text) for text in ranks]
         assert sorted(rendezvous[0]) == sorted(rendezvous[1])
-        assert len(set(rendezvous[0])) == 4
+        assert len(rendezvous[0]) == 4
+        assert len(set(rendezvous[0])) > 1  # The system may choose a port twice.
 
 
 TORCH = """
@@ -184,10 +188,17 @@ async def test_torch_distributed_finds_its_gang_in_every_run_anew(tmp_path: Path
         assert found == [(n, 6.0 * n, 2.0) for n in range(1, 7)]
 
 
+def paced_file(folder: Path) -> tuple[Path, Path]:
+    """An experiment of one long job, and the file that lets it train as fast as it can."""
+    enough = folder.with_suffix(".enough")
+    return gang_file(folder, length=LONG, seconds=0.1, enough=str(enough)), enough
+
+
 async def test_a_gang_survives_pause_and_resume_of_its_experiment(tmp_path: Path) -> None:
     async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (_, client):
-        expected = await undisturbed(client, tmp_path / "whole", 30)
-        experiment = await client.create(gang_file(tmp_path / "paused", length=30, seconds=0.1))
+        expected = await undisturbed(client, tmp_path / "whole", LONG)
+        file, enough = paced_file(tmp_path / "paused")
+        experiment = await client.create(file)
         await seen(client, experiment, lambda job: job.position >= 4)
         await client.pause(experiment.id)
         async with asyncio.timeout(PATIENCE):
@@ -196,7 +207,8 @@ async def test_a_gang_survives_pause_and_resume_of_its_experiment(tmp_path: Path
                     break
         (job,) = await client.jobs(experiment.id)
         assert job.state is JobState.SUSPENDED
-        assert 4 <= job.position < 30
+        assert 4 <= job.position < LONG
+        enough.touch()
         await client.resume(experiment.id)
         (job,) = await completed(client, experiment)
         assert (job.attempt, job.failures) == (2, 0)
@@ -208,23 +220,28 @@ async def test_a_killed_rank_ends_the_run_everywhere_and_the_job_goes_on_from_it
     tmp_path: Path, killed: int
 ) -> None:
     async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (processes, client):
-        expected = await undisturbed(client, tmp_path / "whole", 30)
-        experiment = await client.create(gang_file(tmp_path / "killed", length=30, seconds=0.1))
+        expected = await undisturbed(client, tmp_path / "whole", LONG)
+        file, enough = paced_file(tmp_path / "killed")
+        experiment = await client.create(file)
         await seen(client, experiment, lambda job: job.position >= 5)
         os.kill(await process(client, experiment, "1", killed), signal.SIGKILL)
+        enough.touch()
         (job,) = await completed(client, experiment)
         assert (job.attempt, job.failures) == (2, 0)
         story = await hopyard(processes, "events", experiment.id, "1")
         assert re.search(rf"run 1 of job 1.*(rank {killed} is gone|killed by signal SIGKILL)", story), story
-        assert re.search(r"job 1 is SUSPENDED and goes on from the snapshot at [36]", story), story
-        assert re.search(r"starts job 1 .*attempt 2, from the snapshot at [36]", story), story
+        goes_on = re.search(r"job 1 is SUSPENDED and goes on from the snapshot at (\d+)", story)
+        assert goes_on, story
+        assert int(goes_on[1]) % 3 == 0
+        assert re.search(rf"starts job 1 .*attempt 2, from the snapshot at {goes_on[1]}\b", story), story
         assert await curve(client, experiment, job.id) == expected
 
 
 async def test_the_agent_of_another_rank_killed(tmp_path: Path) -> None:
     async with cluster(tmp_path / "data", {"a": 1, "b": 1, "c": 1}) as (processes, client):
-        expected = await undisturbed(client, tmp_path / "whole", 30)
-        experiment = await client.create(gang_file(tmp_path / "killed", length=30, seconds=0.1))
+        expected = await undisturbed(client, tmp_path / "whole", LONG)
+        file, enough = paced_file(tmp_path / "killed")
+        experiment = await client.create(file)
         running = await seen(client, experiment, lambda job: job.position >= 5)
         (first, lost), (spare,) = running.machines, {"a/0", "b/0", "c/0"} - set(running.machines)
         node = lost.partition("/")[0]
@@ -233,6 +250,7 @@ async def test_the_agent_of_another_rank_killed(tmp_path: Path) -> None:
         os.kill(agent, signal.SIGKILL)
         again = await seen(client, experiment, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
         assert set(again.machines) == {first, spare}
+        enough.touch()
         (job,) = await completed(client, experiment)
         story = await hopyard(processes, "events", experiment.id, "1")
         assert re.search(rf"rank 1 is gone|node {node} is lost", story), story

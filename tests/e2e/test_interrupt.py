@@ -21,7 +21,7 @@ PACE = {"SOFTMAX_PACE": "0.5"}
 """Slow enough to be interrupted: twelve seconds for two machines."""
 
 
-def hopyard(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def hopyard(*arguments: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*HOPYARD, *arguments], check=False, capture_output=True, text=True, timeout=timeout)
 
 
@@ -52,7 +52,7 @@ def interrupt_when(data: Path, file: Path, text: str) -> subprocess.CompletedPro
     return subprocess.CompletedProcess(arguments, process.returncode, out, "".join(shown) + err)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_interrupted_and_resumed_gives_the_same_table(tmp_path: Path) -> None:
     file = softmax_file(tmp_path / "e", policy=POLICY, stop=STOP)
     undisturbed = hopyard("run", str(file), "--data", str(tmp_path / "one"), "--slots", "2", "--json")

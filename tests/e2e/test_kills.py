@@ -27,9 +27,9 @@ HALVING: dict[str, Any] = {"name": "tests.e2e.policies:Halving", "rungs": [2, 4,
 
 
 @contextmanager
-def disturbed(data: Path, seed: int, pace: float, victims: Counter[str]) -> Iterator[Disturbed]:
+def disturbed(data: Path, seed: int, pace: float, victims: Counter[str], held: str) -> Iterator[Disturbed]:
     """A cluster that is killed piece by piece; a failure tells the seed and the story."""
-    made = Disturbed(data, seed, pace, victims)
+    made = Disturbed(data, seed, pace, victims, held)
     try:
         made.wait_up()
         yield made
@@ -74,7 +74,8 @@ async def test_the_final_table_and_every_curve_are_those_of_the_undisturbed_run(
             expected = kills.table(client, experiment), kills.curves(client, experiment)
     assert len(expected[0]) == jobs
     with (
-        disturbed(tmp_path / "disturbed", SEED, 0.3, victims) as made,
+        # The last four jobs wait for the last kill, however long the others need.
+        disturbed(tmp_path / "disturbed", SEED, 0.3, victims, held=f"{jobs - 3}:15") as made,
         Client(server=made.server, patience=90) as client,
     ):
         experiment = run(made, client, file, until=jobs * LENGTH // 4)
@@ -87,7 +88,10 @@ async def test_the_final_table_and_every_curve_are_those_of_the_undisturbed_run(
 @pytest.mark.timeout(600)
 async def test_whatever_the_order_of_arrival_decides_every_curve_is_that_of_the_job_alone(tmp_path: Path) -> None:
     file = softmax_file(tmp_path / "e", policy=HALVING, stop={"jobs": 40, "max_iterations": 12})
-    with disturbed(tmp_path / "data", SEED, 0.5, EACH) as made, Client(server=made.server, patience=90) as client:
+    with (
+        disturbed(tmp_path / "data", SEED, 0.5, EACH, held="37:1") as made,
+        Client(server=made.server, patience=90) as client,
+    ):
         experiment = run(made, client, file, until=40 * 2)
         assert (experiment.state, len(made.killed)) == (ExperimentState.COMPLETED, EACH.total())
         jobs = client.jobs(experiment.id)

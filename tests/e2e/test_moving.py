@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.client.types import ExperimentState, Job
+from hopyard.client.types import ExperimentState
 from tests.e2e.branches import branching_file
 from tests.e2e.harness import all_trained_alone, cluster
+from tests.e2e.units import journal, units_of
 
 
 @pytest.mark.timeout(300)
@@ -21,19 +22,15 @@ async def test_suspended_on_one_agent_and_resumed_on_another_is_bit_identical(tm
         generator="random",
         stop={"jobs": 2, "max_iterations": 9},
     )
-    async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (_, client):
+    async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (processes, client):
         experiment = await client.create(file)
-        nodes: dict[str, list[str]] = {}
-        async for change in client.watch(experiment.id):
-            if isinstance(change, Job) and change.machines:
-                node = change.machines[0].split("/")[0]
-                seen = nodes.setdefault(change.id, [])
-                if seen[-1:] != [node]:
-                    seen.append(node)
         ended = await client.wait(experiment.id, timeout=240)
         assert ended.state is ExperimentState.COMPLETED
         jobs = await client.jobs(experiment.id)
         assert [job.attempt for job in jobs] == [3, 3]
+        nodes: dict[str, list[str]] = {}
+        for unit in units_of(await journal(processes.scheduler, experiment.id)):
+            nodes.setdefault(unit.key.job, []).append(unit.node)
         assert sorted(nodes.values()) == [["a", "b", "a"], ["b", "a", "b"]]
         alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], 9, "Branching")
         for job, curve in zip(jobs, alone, strict=True):

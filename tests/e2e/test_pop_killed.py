@@ -82,7 +82,9 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
     def computed() -> list[dict[str, float]]:
         return [json.loads(line) for line in log.read_text().splitlines()]
 
-    up = Up(tmp_path / "data", port=(port := free_port()), SOFTMAX_PACE="0.1")
+    enough = tmp_path / "enough"
+    paced = {"SOFTMAX_PACE": "0.3", "SOFTMAX_ENOUGH": str(enough), "SOFTMAX_HELD": f"{JOBS}:{LENGTH - 1}"}
+    up = Up(tmp_path / "data", port=(port := free_port()), slots=1, **paced)
     server = f"127.0.0.1:{port}"
     try:
         up.wait_for(IS_UP)
@@ -93,6 +95,7 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
                 until(lambda before=before: len(computed()) >= before + 3, "a predictor at work")  # type: ignore[misc]
                 kill(up, "scheduler")
             assert not client.get(experiment.id).state.ended, "it was over before the last kill"
+            enough.touch()
             experiment = client.wait(experiment.id, timeout=240)
             assert experiment.state is ExperimentState.COMPLETED
             assert {job.state for job in client.jobs(experiment.id)} == {JobState.COMPLETED}

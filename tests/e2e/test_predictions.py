@@ -93,7 +93,9 @@ async def test_each_question_is_answered_once_whoever_is_killed(tmp_path: Path) 
         predictor={"name": "tests.integration.predictors:Toy", "seconds": 0.2},
         stop={"jobs": JOBS, "max_iterations": LENGTH},
     )
-    up = Up(tmp_path / "data", port=(port := free_port()))
+    enough = tmp_path / "enough"
+    paced = {"SOFTMAX_PACE": "0.3", "SOFTMAX_ENOUGH": str(enough), "SOFTMAX_HELD": f"{JOBS}:{LENGTH - 1}"}
+    up = Up(tmp_path / "data", port=(port := free_port()), slots=1, **paced)
     server = f"127.0.0.1:{port}"
     try:
         up.wait_for(IS_UP)
@@ -111,6 +113,7 @@ async def test_each_question_is_answered_once_whoever_is_killed(tmp_path: Path) 
             agent = up.wait_serving("agent-node2")
             until(lambda: killed_one(predictors(agent)), "a predictor")
             assert not client.get(experiment.id).state.ended, "it was over before the last kill"
+            enough.touch()
             experiment = client.wait(experiment.id, timeout=240)
             assert experiment.state is ExperimentState.COMPLETED
             assert {len(curve) for curve in kills.curves(client, experiment).values()} == {LENGTH}

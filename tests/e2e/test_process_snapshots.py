@@ -132,7 +132,9 @@ async def trained(client: AsyncClient, folder: Path, kind: str, name: str, homes
             where = nodes.setdefault(change.id, [])
             if len(where) < change.attempt:
                 where.append(change.machines[0].split("/")[0])
-                present = namespaces_of(pid for home in homes for pid in proc.mounted(MOUNT, home))
+                # Whoever still runs when all were found ran with the others at one moment.
+                found = [pid for home in homes for pid in proc.mounted(MOUNT, home)]
+                present = namespaces_of(filter(proc.running, found))
                 assert len(present) <= 2, "more programs run than there are machines: one of them is a second copy"
                 namespaces |= present
             # One and the same job was suspended so often, and was on both nodes.
@@ -147,13 +149,13 @@ async def trained(client: AsyncClient, folder: Path, kind: str, name: str, homes
         restored = restored_at(folder / "data", job)
         assert len(set(restored)) == len(restored) == job.attempt - 1, "a run was lost"
     assert namespaces
-    found = {}
+    curves = {}
     for job in ends:
         statistics = await client.statistics(experiment.id, job.id)
-        found[job.id] = [one.report.metrics["accuracy"].hex() for one in statistics]
+        curves[job.id] = [one.report.metrics["accuracy"].hex() for one in statistics]
     longest = max(job.position for job in ends)
     whole = alone(code, ends, longest)
-    assert found == {job.id: whole[job.id][: job.position] for job in ends}
+    assert curves == {job.id: whole[job.id][: job.position] for job in ends}
     return namespaces
 
 

@@ -7,29 +7,42 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from hopyard.client import AsyncClient
 from hopyard.study import AsyncStudy
+from hopyard_scheduler.core.events import Operated
+from tests.e2e.units import journal
 from tests.e2e.up import IS_UP, Up
 from tests.integration.scheduler.conftest import TRAINER
 from tests.ports import free_port
 
 PACE, LENGTH = 0.05, 20
+IDLE, EVERY = 100.0, 0.3
+"""Seconds that it may be idle, and between two words of its client that it is not to end: many more than it needs."""
 
 
+async def kept(server: str, experiment: str) -> int:
+    """How often an idle study was kept open so far."""
+    return sum(isinstance(event, Operated) and event.action == "keep" for event in await journal(server, experiment))
+
+
+@pytest.mark.timeout(400)
 async def test_evaluations_are_answered_over_a_kill_of_the_scheduler(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text(TRAINER)
     up = Up(tmp_path / "data", port=(port := free_port()))
     try:
         await asyncio.to_thread(up.wait_for, IS_UP)
-        async with AsyncClient(f"127.0.0.1:{port}", patience=90) as client:
-            async with await AsyncStudy(client).create(
+        server = f"127.0.0.1:{port}"
+        async with AsyncClient(server, patience=90) as client:
+            async with await AsyncStudy(client, sleep=lambda seconds: asyncio.sleep(min(seconds, EVERY))).create(
                 folder=tmp_path / "code",
                 trainer="train.py:Counter",
                 metric={"name": "accuracy", "mode": "max"},
                 space={"x": {"uniform": [0.0, 1.0]}, "pace": PACE},
                 stop={"max_iterations": LENGTH},
-                idle=1.5,
+                idle=IDLE,
             ) as study:
                 name = study.experiment.id
                 wanted = [(x / 4, position) for x in range(1, 4) for position in (LENGTH // 2, LENGTH)]
@@ -44,7 +57,10 @@ async def test_evaluations_are_answered_over_a_kill_of_the_scheduler(tmp_path: P
                 assert [len(answer.curve) for answer in found] == [position for _, position in [*wanted, (1.0, 2)]]
                 assert len(await client.jobs(study.experiment)) == len(wanted) + 1
                 assert len(await client.statistics(study.experiment)) == 3 * LENGTH + 2
-                await asyncio.sleep(2.5)  # Longer than its idle time: it is kept open.
+                before = await kept(server, name)
+                async with asyncio.timeout(150):
+                    while await kept(server, name) == before:  # noqa: ASYNC110 - others' doing
+                        await asyncio.sleep(0.1)
                 assert (await study.eval({"x": 0.25, "pace": PACE}, 3)).value == 0.75
             assert (await client.wait(name, timeout=150)).reason == "closed by its client"
     finally:

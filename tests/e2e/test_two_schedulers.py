@@ -27,7 +27,9 @@ async def test_the_older_of_two_schedulers_ends_with_one_clear_line(tmp_path: Pa
         async with asyncio.timeout(150):
             code = await services.running["older"].wait()
         assert code == 1
-        (line,) = [line for line in services.said("older").splitlines() if " INFO " not in line]
+        # A busy computer is warned of, such as of a stall.
+        said = services.said("older").splitlines()
+        (line,) = [line for line in said if " INFO " not in line and " WARNING " not in line]
         assert "ERROR scheduler" in line
         assert "another scheduler has taken over this AppStat, so this one ends: epoch 1 is over: epoch 2 (of '" in line
         assert services.running["newer"].running

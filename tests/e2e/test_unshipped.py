@@ -89,7 +89,7 @@ async def test_what_a_killed_agent_had_not_shipped_is_shipped_when_it_is_back(tm
     file = softmax_file(
         tmp_path / "e",
         stop={"jobs": 1, "max_iterations": 2000},
-        snapshot={"provider": "framework", "every": 10},
+        snapshot={"provider": "framework", "every": 2000},
         policy={"name": "default", "ahead": 0},
     )
     async with Services(tmp_path / "data") as services:

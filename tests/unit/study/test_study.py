@@ -109,6 +109,28 @@ async def asked(client: Scripted, number: int) -> None:
         await client.grows.wait_for(lambda: len(client.known) >= number)
 
 
+@pytest.mark.parametrize("late", [50, 1000])
+async def test_an_answer_waits_for_all_of_its_reports(monkeypatch: pytest.MonkeyPatch, late: int) -> None:
+    """As when AppStat starts anew while a job ends: watchers may know of its end before its last reports can be read."""
+    client, reads = Scripted(), list[str]()
+    whole = client.statistics
+
+    async def statistics(experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
+        reads.append(job or "")
+        return (await whole(experiment, job))[: 6 if len(reads) > late else 2]
+
+    monkeypatch.setattr(client, "statistics", statistics)
+    async with await AsyncStudy(client, sleep=lambda seconds: asyncio.sleep(0)).create({}) as study:
+        task = study.start({"x": 0.5}, 3)
+        await asked(client, 1)
+        client.becomes("1", JobState.COMPLETED, position=3)
+        if late == 50:
+            assert (await task).value == pytest.approx(1 / 3)
+        else:
+            with pytest.raises(Unavailable, match="what job 1 reported up to 3 cannot be read yet"):
+                await task
+
+
 async def test_equal_evaluations_are_one_request_and_both_are_answered() -> None:
     client = Scripted()
     study = await begun(client)

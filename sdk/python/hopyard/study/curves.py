@@ -9,10 +9,11 @@ from weakref import WeakValueDictionary
 
 from hopyard.client.ancestry import ancestor
 from hopyard.client.types import Experiment, Job, Statistic
-from hopyard.errors import NotFound
+from hopyard.errors import NotFound, Unavailable
 
-_TRIES: Final = 20
-_PAUSE_SECONDS: Final = 0.1
+_PAUSES: Final = (0.1,) * 20 + (1.0,) * 100
+"""Seconds between two reads of reports that are not there yet: whoever keeps them may have to start anew first."""
+
 _AT_A_TIME: Final = 16
 _KEPT: Final = 1000
 
@@ -51,7 +52,11 @@ class Curves:
         self._room = asyncio.Semaphore(_AT_A_TIME)
 
     async def of(self, job: Job, upto: int) -> list[Statistic]:
-        """The reports of a job up to a position, in order, beginning with those of the jobs that it continues."""
+        """The reports of a job up to a position, in order, beginning with those of the jobs that it continues.
+
+        Raises:
+            Unavailable: They cannot all be read, for longer than a minute.
+        """
         found: list[Statistic] = []
         passed = set[str]()
         while True:
@@ -67,14 +72,17 @@ class Curves:
     async def _reports(self, job: Job, upto: int) -> list[Statistic]:
         async with self._locks.setdefault(job.id, asyncio.Lock()):
             known = self._own.get(job.id, [])
-            for _ in range(_TRIES):
-                if known and known[-1].report.position >= upto:
-                    return known
+            pauses = iter(_PAUSES)
+            while not known or known[-1].report.position < upto:
                 async with self._room:
                     known = await self._reader.statistics(job.experiment, job.id)
                 if known and known[-1].report.position >= upto:
                     break
-                await self._sleep(_PAUSE_SECONDS)
+                if (pause := next(pauses, None)) is None:
+                    raise Unavailable(
+                        f"experiment {job.experiment}: what job {job.id} reported up to {upto} cannot be read yet; ask again later"
+                    )
+                await self._sleep(pause)
             self._own[job.id] = known
             if len(self._own) > _KEPT:
                 del self._own[next(iter(self._own))]

@@ -20,6 +20,7 @@ from hopyard.client.lock import is_locked
 from hopyard.client.processes import Service, ServiceProcess, is_serving
 from hopyard.client.types import ExperimentState, JobReport
 from hopyard.errors import Conflict, TimedOut, Unavailable
+from tests.integration.cli.conftest import SPEC
 from tests.integration.cli.test_commands import ROOT, _service
 
 
@@ -60,13 +61,14 @@ def test_the_synchronous_client_has_all_of_the_asynchronous_one(experiment_file:
         assert b"".join(chunk.data for chunk in client.logs(created, "1")).startswith(b"job 1")
         assert client.nodes()
         assert client.cluster().version == "0"
-        second = client.create(experiment_file)
+        endless = SPEC.replace("name: small", "name: endless")
+        second = client.create(endless, folder=experiment_file.parent)
         client.pause(second)
         client.resume(second)
         assert client.stop(second).state is ExperimentState.STOPPED
         assert client.extend(created, jobs=1).state is ExperimentState.RUNNING
         assert len(client.jobs(client.wait(created, timeout=150))) == 4
-        client.pause(third := client.create(experiment_file))
+        client.pause(third := client.create(endless, folder=experiment_file.parent))
         with pytest.raises(TimedOut):
             client.wait(third, timeout=0.1)
 
@@ -102,6 +104,9 @@ async def test_a_service_that_never_serves_is_given_up(tmp_path: Path) -> None:
     service = Service("sleeper", "sleeper", (), tmp_path, "sleeper", {"PYTHONPATH": str(tmp_path)})
     process = ServiceProcess(service, tmp_path / "logs")
     await process.start()
+    for _ in _until(150.0):
+        if "thinking" in process.log.read_text():
+            break
     with pytest.raises(TimedOut, match=r"sleeper did not serve within 0.5 s; the end of .*\n  thinking"):
         await process.ready(limit=0.5)
     await process.stop(grace=5.0)

@@ -122,6 +122,11 @@ async def pass_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return pass_by
 
 
+def arrived(folder: Path) -> bool:
+    """Whether what a peer has sent is on the disk."""
+    return [file.stat().st_size for file in folder.iterdir()] == [5]
+
+
 async def test_a_silent_peer_is_left_for_the_next_one(
     servers: Servers, folder: Path, pass_by: Callable[[float], None]
 ) -> None:
@@ -133,7 +138,7 @@ async def test_a_silent_peer_is_left_for_the_next_one(
     await mute.silent.wait()
     pass_by(151)
     await stuck.silent.wait()
-    while [file.stat().st_size for file in folder.iterdir()] != [5]:  # noqa: ASYNC110 (a thread writes it)
+    while not arrived(folder):  # noqa: ASYNC110 (a thread writes it)
         await asyncio.sleep(0.01)
     pass_by(151)
     await fetching

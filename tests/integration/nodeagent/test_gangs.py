@@ -19,7 +19,7 @@ from tests.e2e import gang_trainer
 from tests.integration.nodeagent.cluster import Cluster, gone
 
 KEY = RunKey("e1", "j1", 1, 0)
-SECONDS = 60.0
+SECONDS = 150.0
 
 
 def ranks(key: RunKey, count: int = 2) -> list[RunKey]:

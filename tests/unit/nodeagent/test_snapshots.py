@@ -47,7 +47,10 @@ class Node:
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> Node:
+async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setattr(
+        snapshots, "SETTLE_SECONDS", 150.0
+    )  # What is used in a test is used just now, however long it takes.
     return Node(tmp_path)
 
 

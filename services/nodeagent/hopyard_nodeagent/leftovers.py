@@ -11,7 +11,6 @@ import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -59,13 +58,17 @@ class Leftovers:
 
     def end_all(self) -> None:
         """End what an earlier agent has left on this host; its machines are free when that is gone."""
-        for file in list(self._folder.iterdir()):
-            left = _left(file)
-            stay = proc.end(partial(_left, file), END_SECONDS)
-            if left:
-                _log.warning("ended %d processes that an earlier agent left behind: %s", len(left), left)
+        files = list(self._folder.iterdir())
+
+        def left() -> list[int]:
+            return [pid for file in files for pid in _left(file)]
+
+        if found := left():
+            stay = proc.end(left, END_SECONDS)
+            _log.warning("ended %d processes that an earlier agent left behind: %s", len(found), found)
             if stay:
-                _log.error("of these are not gone after %g s: %s", END_SECONDS, stay)
+                _log.error("of these %d are not gone after %g s: %s", len(stay), END_SECONDS, stay)
+        for file in files:
             file.unlink()
 
 

@@ -386,7 +386,7 @@ def test_what_is_paused_is_not_waited_for_and_the_newest_is_resumed(
         capsys.readouterr()
         assert run(["wait", *where]) == 1
         assert capsys.readouterr().err == f"small (e2) is PAUSED: hopyard resume e2 --data {data}\n"
-        assert run(["wait", "--timeout", "0.2", *where]) == 1
+        assert run(["wait", "--timeout", "2", *where]) == 1
         err = capsys.readouterr().err
         assert err.count("is PAUSED") == 1
         assert "error: experiment e2: still PAUSED after" in err

@@ -86,7 +86,7 @@ async def test_an_embedded_cluster_says_who_died(tmp_path: Path) -> None:
     cluster = EmbeddedCluster(tmp_path, slots=1)
     try:
         address = await cluster.start()
-        assert await is_serving(address)
+        assert await is_serving(address, within=150)
         with pytest.raises(Conflict, match=f"process {os.getpid()}"):
             await EmbeddedCluster(tmp_path).start()
         agent = next(process for process in cluster._processes if process.service.name == "agent")
@@ -173,7 +173,7 @@ async def test_up_restarts_what_dies_on_its_port(tmp_path: Path, monkeypatch: py
             await again.wait()
         assert scheduler.process.pid != first
         assert scheduler.process.address == address
-        assert await is_serving(address)
+        assert await is_serving(address, within=150)
         assert "scheduler ended (signal SIGKILL); restarting it in" in notes[0]
     finally:
         if keeping is not None:

@@ -48,9 +48,8 @@ class Node:
 
 @pytest.fixture
 async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    monkeypatch.setattr(
-        snapshots, "SETTLE_SECONDS", 150.0
-    )  # What is used in a test is used just now, however long it takes.
+    # What is used in a test is used just now, however long that takes.
+    monkeypatch.setattr(snapshots, "SETTLE_SECONDS", 150.0)
     return Node(tmp_path)
 
 

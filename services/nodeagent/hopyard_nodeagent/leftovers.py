@@ -8,8 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,11 +16,14 @@ from typing import Final
 
 import psutil
 
+from hopyard.criu import proc
 from hopyard_nodeagent.memory import of_session
 
 _log = logging.getLogger(__name__)
 
 _STARTING: Final = "starting-"
+END_SECONDS: Final = 10.0
+"""How long processes may take to be gone that were killed."""
 _SAME_SECONDS: Final = 2.0
 """The system tells when a process began by a clock that may be set meanwhile."""
 
@@ -56,14 +57,18 @@ class Leftovers:
         (self._folder / str(pid)).unlink(missing_ok=True)
 
     def end_all(self) -> None:
-        """End what an earlier agent has left on this host."""
-        for file in list(self._folder.iterdir()):
-            left = _left(file)
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if left:
-                _log.warning("ended %d processes that an earlier agent left behind: %s", len(left), left)
+        """End what an earlier agent has left on this host; its machines are free when that is gone."""
+        files = list(self._folder.iterdir())
+
+        def left() -> list[int]:
+            return [pid for file in files for pid in _left(file)]
+
+        if found := left():
+            stay = proc.end(left, END_SECONDS)
+            _log.warning("ended %d processes that an earlier agent left behind: %s", len(found), found)
+            if stay:
+                _log.error("of these %d are not gone after %g s: %s", len(stay), END_SECONDS, stay)
+        for file in files:
             file.unlink()
 
 

@@ -22,6 +22,7 @@ from hopyard.runner.watch import CRASHES, EXIT_AGENT_GONE
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent import logs
+from hopyard_nodeagent.leftovers import END_SECONDS
 from hopyard_nodeagent.memory import of_session
 from hopyard_nodeagent.programs import Program
 
@@ -32,8 +33,6 @@ _LEAVE_SECONDS: Final = 2.0
 _TIDY_SECONDS: Final = 10.0
 """How long a script may take to clean up when its run is over."""
 _HEARTBEAT_SECONDS: Final = 1.0
-_END_SECONDS: Final = 10.0
-"""How long processes may take to be gone that were killed."""
 
 Sink = Callable[[wire.AttachRequest], None]
 
@@ -181,7 +180,7 @@ class Runner:
                 await self._wait_until_told(ended, detached)
             if ended.done():
                 return ended.result()
-            if not self._exit.done():
+            if self._process.returncode is None:  # Not whether all that it left behind is gone, too.
                 raise RunnerDied("the runner lost its attachment and was killed", None)
             if self.program.once and self._process.returncode == 0:
                 return resource_manager_pb2.RunEnded(reason=common_pb2.RUN_END_REASON_UNTIL, finished=True)
@@ -260,9 +259,9 @@ class Runner:
         await self._process.wait()
         # What it started and left behind: data loaders, for instance. Until they are gone the machine is not free.
         self._kill_group()
-        await asyncio.to_thread(proc.end, partial(of_session, self.pid), _END_SECONDS)
+        await asyncio.to_thread(proc.end, partial(of_session, self.pid), END_SECONDS)
         if self._folder:
-            await asyncio.to_thread(proc.end, partial(proc.mounted, MOUNT, self._folder), _END_SECONDS)
+            await asyncio.to_thread(proc.end, partial(proc.mounted, MOUNT, self._folder), END_SECONDS)
         if self._over is not None:
             self._over(self.pid)
 

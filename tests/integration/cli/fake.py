@@ -1,7 +1,8 @@
 """A cluster in one process that trains nothing: its jobs' metrics are a formula.
 
 It serves what the client and the command line speak to, on real gRPC, and keeps its experiments in memory. All jobs of
-an experiment named "failing" fail; a metric named "nothing" is reported as NaN; jobs of one named "silent" print nothing.
+an experiment named "failing" fail; a metric named "nothing" is reported as NaN; jobs of one named "silent" print nothing, and
+those of one named "endless" report nothing.
 
 `python -m tests.integration.cli.fake --data DIR --port N` runs it alone.
 """
@@ -61,7 +62,7 @@ class Search:
         self.statistics: list[appstat_pb2.Statistic] = []
         self.longest = longest
         self.pace = pace
-        self.going = asyncio.Event()
+        self.going, self.watched = asyncio.Event(), asyncio.Event()
         self.going.set()
         self.watchers: set[asyncio.Queue[experiment_pb2.WatchExperimentResponse]] = set()
 
@@ -91,10 +92,13 @@ else:
 
 
 class FakeCluster(_Services):
-    """All services of a cluster with one node."""
+    """All services of a cluster with one node.
+
+    With `hold` an experiment begins when somebody watches it, and stands still after so many reports until it is resumed.
+    """
 
     def __init__(
-        self, *, data: Path | None = None, port: int = 0, pace: float = 0.002, name: str = "scheduler"
+        self, *, data: Path | None = None, port: int = 0, pace: float = 0.002, hold: int = 0, name: str = "scheduler"
     ) -> None:
         self.server = Server(name, port=port, data=data)
         self.background = Background("fake")
@@ -103,6 +107,7 @@ class FakeCluster(_Services):
         self.blobs: dict[str, bytes] = {}
         self.puts = 0
         self.pace = pace
+        self.hold = hold
 
     async def start(self) -> str:
         services: tuple[tuple[str, Any], ...] = (
@@ -126,6 +131,8 @@ class FakeCluster(_Services):
         return self.searches[experiment]
 
     async def _train(self, search: Search) -> None:
+        if self.hold:
+            await search.watched.wait()
         for job in list(search.jobs.values()):
             if job.state == common_pb2.JOB_STATE_COMPLETED:
                 continue
@@ -136,10 +143,14 @@ class FakeCluster(_Services):
                 continue
             job.machines.append("local/0")
             search.experiment.machines = 1
+            if search.experiment.name == "endless":
+                await asyncio.Event().wait()
             while job.position < search.longest and search.experiment.state not in ENDED:
                 await search.going.wait()
                 await asyncio.sleep(search.pace)
                 self._report(search, job)
+                if len(search.statistics) == self.hold:
+                    search.going.clear()
             if search.experiment.state in ENDED:
                 return
             job.state = common_pb2.JOB_STATE_COMPLETED
@@ -226,6 +237,7 @@ class FakeCluster(_Services):
         search = self.search(request.experiment)
         queue: asyncio.Queue[experiment_pb2.WatchExperimentResponse] = asyncio.Queue()
         search.watchers.add(queue)
+        search.watched.set()
         try:
             # One message, twice alive: copied, because the search changes its own.
             search_now = experiment_pb2.WatchExperimentResponse(experiment=search.experiment)
@@ -382,6 +394,7 @@ def main() -> None:
             data=Path(arguments["--data"]),
             port=int(arguments.get("--port", "0")),
             pace=float(arguments.get("--pace", "0.002")),
+            hold=int(arguments.get("--hold", "0")),
             name=arguments.get("--name", "scheduler"),
         )
         await cluster.start()

@@ -87,13 +87,18 @@ class _InterruptedModel(LiveModel):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_ctrl_c_suspends_and_says_how_to_go_on(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def _interrupted(_fake_services: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions are, and nothing more is reported until somebody goes on."""
+    hold = ("--hold", str(_InterruptedModel.after))
     monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
-    monkeypatch.setattr(
-        embedded, "scheduler_service", lambda data, *_: _service("scheduler", data, "scheduler", "--pace", "1")
-    )
+    monkeypatch.setattr(embedded, "scheduler_service", lambda data, *_: _service("scheduler", data, "scheduler", *hold))
+
+
+@pytest.mark.usefixtures("_interrupted")
+def test_ctrl_c_suspends_and_says_how_to_go_on(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "data"
     assert run(["run", str(experiment_file), "--data", str(data)]) == 130
     out, err = capsys.readouterr()
@@ -102,11 +107,11 @@ def test_ctrl_c_suspends_and_says_how_to_go_on(
     assert not is_locked(data)
 
 
+@pytest.mark.usefixtures("_interrupted")
 def test_ctrl_c_on_a_joined_cluster_names_the_server(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with _Serving(tmp_path / "data") as server:
-        monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
         assert run(["run", str(experiment_file), "--server", server]) == 130
         assert f"hopyard resume e1 --server {server}" in capsys.readouterr().err
         monkeypatch.setattr(session, "LiveModel", LiveModel)
@@ -321,10 +326,10 @@ def test_wrong_use_is_told_before_a_cluster_is_looked_for(
     assert (len(err.splitlines()), out) == (1, "")
 
 
+@pytest.mark.usefixtures("_interrupted")
 def test_one_job_is_acted_on_as_an_experiment(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
     with _Serving(tmp_path / "data"):
         where = ["--data", str(tmp_path / "data")]
         assert run(["run", str(experiment_file), *where]) == 130
@@ -368,10 +373,10 @@ def test_an_experiment_with_only_paused_jobs_left_is_not_waited_for(
         assert capsys.readouterr() == ("", expected)
 
 
+@pytest.mark.usefixtures("_interrupted")
 def test_what_is_paused_is_not_waited_for_and_the_newest_is_resumed(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
     data = tmp_path / "data"
     with _Serving(data):
         where = ["--data", str(data)]
@@ -381,7 +386,7 @@ def test_what_is_paused_is_not_waited_for_and_the_newest_is_resumed(
         capsys.readouterr()
         assert run(["wait", *where]) == 1
         assert capsys.readouterr().err == f"small (e2) is PAUSED: hopyard resume e2 --data {data}\n"
-        assert run(["wait", "--timeout", "0.2", *where]) == 1
+        assert run(["wait", "--timeout", "2", *where]) == 1
         err = capsys.readouterr().err
         assert err.count("is PAUSED") == 1
         assert "error: experiment e2: still PAUSED after" in err

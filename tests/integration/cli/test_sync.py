@@ -20,6 +20,7 @@ from hopyard.client.lock import is_locked
 from hopyard.client.processes import Service, ServiceProcess, is_serving
 from hopyard.client.types import ExperimentState, JobReport
 from hopyard.errors import Conflict, TimedOut, Unavailable
+from tests.integration.cli.conftest import SPEC
 from tests.integration.cli.test_commands import ROOT, _service
 
 
@@ -60,13 +61,14 @@ def test_the_synchronous_client_has_all_of_the_asynchronous_one(experiment_file:
         assert b"".join(chunk.data for chunk in client.logs(created, "1")).startswith(b"job 1")
         assert client.nodes()
         assert client.cluster().version == "0"
-        second = client.create(experiment_file)
+        endless = SPEC.replace("name: small", "name: endless")
+        second = client.create(endless, folder=experiment_file.parent)
         client.pause(second)
         client.resume(second)
         assert client.stop(second).state is ExperimentState.STOPPED
         assert client.extend(created, jobs=1).state is ExperimentState.RUNNING
         assert len(client.jobs(client.wait(created, timeout=150))) == 4
-        client.pause(third := client.create(experiment_file))
+        client.pause(third := client.create(endless, folder=experiment_file.parent))
         with pytest.raises(TimedOut):
             client.wait(third, timeout=0.1)
 
@@ -84,7 +86,7 @@ async def test_an_embedded_cluster_says_who_died(tmp_path: Path) -> None:
     cluster = EmbeddedCluster(tmp_path, slots=1)
     try:
         address = await cluster.start()
-        assert await is_serving(address)
+        assert await is_serving(address, within=150)
         with pytest.raises(Conflict, match=f"process {os.getpid()}"):
             await EmbeddedCluster(tmp_path).start()
         agent = next(process for process in cluster._processes if process.service.name == "agent")
@@ -102,6 +104,9 @@ async def test_a_service_that_never_serves_is_given_up(tmp_path: Path) -> None:
     service = Service("sleeper", "sleeper", (), tmp_path, "sleeper", {"PYTHONPATH": str(tmp_path)})
     process = ServiceProcess(service, tmp_path / "logs")
     await process.start()
+    for _ in _until(150.0):
+        if "thinking" in process.log.read_text():
+            break
     with pytest.raises(TimedOut, match=r"sleeper did not serve within 0.5 s; the end of .*\n  thinking"):
         await process.ready(limit=0.5)
     await process.stop(grace=5.0)
@@ -168,7 +173,7 @@ async def test_up_restarts_what_dies_on_its_port(tmp_path: Path, monkeypatch: py
             await again.wait()
         assert scheduler.process.pid != first
         assert scheduler.process.address == address
-        assert await is_serving(address)
+        assert await is_serving(address, within=150)
         assert "scheduler ended (signal SIGKILL); restarting it in" in notes[0]
     finally:
         if keeping is not None:

@@ -15,13 +15,13 @@ from hopyard import Client
 from hopyard.cli import session, tracing
 from hopyard.cli.main import run
 from hopyard.traces import Trace, read_traces
-from tests.integration.cli.test_commands import _fake_services as fake_services
+from tests.integration.cli.test_commands import _fake_services, _interrupted
 from tests.integration.cli.test_commands import _InterruptedModel as InterruptedModel
 from tests.integration.cli.test_commands import _Serving as Serving
 
-pytestmark = pytest.mark.usefixtures("fake_services")
+pytestmark = pytest.mark.usefixtures("_fake_services")
 
-__all__ = ["fake_services"]
+__all__ = ["_fake_services", "_interrupted"]
 
 
 def test_a_run_leaves_its_traces(experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,10 +77,10 @@ def test_a_run_leaves_its_traces(experiment_file: Path, tmp_path: Path, capsys: 
         assert capsys.readouterr().out == f"{tmp_path / 'again.jsonl'}\n"
 
 
+@pytest.mark.usefixtures("_interrupted")
 def test_an_interrupted_run_leaves_what_there_is(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(session, "LiveModel", InterruptedModel)
     data, file = tmp_path / "data", tmp_path / "traces.jsonl"
     with Serving(data):
         assert run(["run", str(experiment_file), "--export-trace", str(file), "--data", str(data)]) == 130
@@ -93,6 +93,7 @@ def test_an_interrupted_run_leaves_what_there_is(
     assert f"suspended; go on with: hopyard resume e1 --data {data}" in err
 
 
+@pytest.mark.usefixtures("_interrupted")
 def test_a_run_that_quits_at_once_says_how_to_get_its_traces(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

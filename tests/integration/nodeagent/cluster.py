@@ -66,7 +66,7 @@ TRAINER = textwrap.dedent(
                     grown = os.fork()  # its children count as well
                     if not grown:
                         memory = b"x" * (1 << 30)
-                        time.sleep(2)
+                        time.sleep(self.hyperparameters["holds"])
                         os._exit(len(memory) >> 31)
                     os.waitpid(grown, 0)
                 if behaviour == "leak":
@@ -167,7 +167,7 @@ class Cluster:
             "data": self.folder / node,
             "machines": machines,
             "backoff": Backoff(first=0.02, most=0.1),
-            "flush_seconds": 2.0,
+            "flush_seconds": 30.0,
         }
         return AgentSettings(**(values | changes))
 

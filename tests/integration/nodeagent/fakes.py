@@ -21,7 +21,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
 
     def __init__(self) -> None:
         self.epoch = 1
-        self.lease_seconds = 10.0
+        self.lease_seconds = 150.0
         self.acknowledge = True
         self.unwanted: set[RunKey] = set()
         self.occupied: set[str] = set()

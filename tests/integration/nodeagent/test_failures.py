@@ -6,9 +6,12 @@ import functools
 import os
 import re
 import signal
+import threading
+from collections.abc import Callable, Iterable
 
 import pytest
 
+from hopyard.criu import proc
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent import executor
@@ -85,11 +88,28 @@ async def test_code_that_ends_its_own_process_fails_the_run(cluster: Cluster, fa
     await cluster.scheduler.reported(NEXT, 1)
 
 
+async def test_code_that_ends_its_own_process_has_failed_however_long_what_it_left_takes_to_go(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = proc.end
+
+    def slowly(find: Callable[[], Iterable[int]], seconds: float) -> list[int]:
+        threading.Event().wait(3.0)  # Longer than an agent waits for the end of a process that has hung up.
+        return end(find, seconds)
+
+    await cluster.agent()
+    monkeypatch.setattr(proc, "end", slowly)
+    cluster.start(KEY, hyperparameters={"fail": "exit now"}, allowed=9)
+    ended = await cluster.scheduler.ended(KEY)
+    assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
+    assert ended.message.startswith("the training process ended with exit code 3")
+
+
 async def test_a_run_above_its_memory_limit_fails_and_one_below_goes_on(cluster: Cluster) -> None:
     await cluster.agent(slots=2)
     limit = 1 << 30
-    cluster.start(KEY, hyperparameters={"fail": "grow"}, allowed=9, memory_bytes=limit)
-    cluster.start(NEXT, slot=1, hyperparameters={"fail": "grow"}, allowed=9)
+    cluster.start(KEY, hyperparameters={"fail": "grow", "holds": 600}, allowed=9, memory_bytes=limit)
+    cluster.start(NEXT, slot=1, hyperparameters={"fail": "grow", "holds": 2}, allowed=9)
     ended = await cluster.scheduler.ended(KEY)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
     assert ended.position == 2
@@ -132,7 +152,6 @@ async def test_a_killed_runner_loses_the_run_with_its_last_lines(cluster: Cluste
 
 async def test_an_iteration_beyond_its_time_out_fails_the_run(cluster: Cluster) -> None:
     await cluster.agent()
-    cluster.scheduler.lease_seconds = 10.0
     cluster.start(KEY, hyperparameters={"fail": "hang", "at": 2}, allowed=9, iteration_timeout=0.3)
     ended = await cluster.scheduler.ended(KEY)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)

@@ -18,6 +18,7 @@ from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent import memory
 from hopyard_nodeagent.memory import of_session
 from tests.integration.nodeagent.cluster import Cluster, gone
+from tests.integration.nodeagent.dumping import comes
 
 MODULE = "tests.integration.predictors"
 QUESTION = Question(Curve((1, 2, 3), (0.1, 0.2, 0.3)), horizon=6, target=0.25)
@@ -27,7 +28,7 @@ def ask(
     cluster: Cluster,
     ticket: str,
     name: str = f"{MODULE}:Toy",
-    limit: float = 60.0,
+    limit: float = 150.0,
     sha256: str = "",
     memory: int = 0,
     **parameters: Any,
@@ -49,7 +50,7 @@ async def answer(cluster: Cluster, ticket: str) -> wire.NodeAnswer:
     def found() -> list[wire.NodeAnswer]:
         return [one for one in cluster.scheduler.answers if one.ticket == ticket]
 
-    await cluster.scheduler.until(lambda: bool(found()), 120)
+    await cluster.scheduler.until(lambda: bool(found()), 150)
     assert len(found()) == 1
     return found()[0]
 
@@ -138,8 +139,12 @@ async def test_what_holds_too_much_memory_is_killed(cluster: Cluster) -> None:
 async def test_what_it_has_started_ends_with_it(cluster: Cluster, tmp_path: Path, how: str) -> None:
     await cluster.agent()
     note = tmp_path / "child"
-    ask(cluster, "e/1", f"{MODULE}:Bad", 3.0, how=how, note=str(note))
-    assert (await answer(cluster, "e/1")).error
+    ask(cluster, "e/1", f"{MODULE}:Bad", 150.0, how=how, note=str(note))
+    if how == "sleep":
+        await comes(lambda: note.exists() and bool(note.read_text()))
+        cluster.scheduler.say("a", withdraw_question=wire.WithdrawQuestion(ticket="e/1"))
+    else:
+        assert (await answer(cluster, "e/1")).error
     await gone(int(note.read_text()))
 
 

@@ -100,7 +100,7 @@ async def test_a_data_folder_has_one_agent_at_a_time_and_one_name_for_ever(clust
 
 
 async def test_a_runner_whose_agent_is_frozen_stops_itself(cluster: Cluster) -> None:
-    cluster.scheduler.lease_seconds = 0.8
+    cluster.scheduler.lease_seconds = 5.0  # Of an agent that gives a sign of life each second.
     process = await start_agent(cluster)
     cluster.start(KEY, hyperparameters={"seconds": 0.02}, allowed=100_000)
     pid = int((await cluster.scheduler.reported(KEY, 2)).metrics["pid"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class SilentPeer(node_agent_pb2_grpc.NodeAgentServiceServicer):
 
     def __init__(self, sends: int) -> None:
         self.sends = sends
-        self.left = asyncio.Event()
+        self.silent, self.left = asyncio.Event(), asyncio.Event()
 
     async def FetchSnapshot(
         self, request: node_agent_pb2.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -43,6 +43,7 @@ class SilentPeer(node_agent_pb2_grpc.NodeAgentServiceServicer):
         if self.sends:
             yield node_agent_pb2.FetchSnapshotResponse(data=DATA[: self.sends])
         if self.sends < len(DATA):
+            self.silent.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -109,12 +110,38 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "snapshots"
 
 
-async def test_a_silent_peer_is_left_for_the_next_one(servers: Servers, folder: Path) -> None:
+@pytest.fixture
+async def pass_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets time pass for the event loop."""
+    loop = asyncio.get_running_loop()
+
+    def pass_by(seconds: float) -> None:
+        before = loop.time
+        monkeypatch.setattr(loop, "time", lambda: before() + seconds)
+
+    return pass_by
+
+
+def arrived(folder: Path) -> bool:
+    """Whether what a peer has sent is on the disk."""
+    return [file.stat().st_size for file in folder.iterdir()] == [5]
+
+
+async def test_a_silent_peer_is_left_for_the_next_one(
+    servers: Servers, folder: Path, pass_by: Callable[[float], None]
+) -> None:
     mute, mute_address = await servers.peer(sends=0)
     stuck, stuck_address = await servers.peer(sends=5)
     _, good_address = await servers.peer(sends=len(DATA))
-    snapshots = Snapshots(folder, Store("127.0.0.1:9", ""), idle_seconds=IDLE)
-    await snapshots.fetch(SHA256, [mute_address, stuck_address, good_address])
+    snapshots = Snapshots(folder, Store("127.0.0.1:9", ""), idle_seconds=150)
+    fetching = asyncio.create_task(snapshots.fetch(SHA256, [mute_address, stuck_address, good_address]))
+    await mute.silent.wait()
+    pass_by(151)
+    await stuck.silent.wait()
+    while not arrived(folder):  # noqa: ASYNC110 (a thread writes it)
+        await asyncio.sleep(0.01)
+    pass_by(151)
+    await fetching
     assert os.listdir(folder) == [SHA256]
     assert snapshots.path(SHA256).read_bytes() == DATA
     for peer in (mute, stuck):
@@ -240,10 +267,10 @@ async def test_what_the_store_answers_early_is_heard(servers: Servers, tmp_path:
     file.write_bytes(bytes(size))
     for _ in range(20):
         hasty.refuses = False
-        await retry(lambda: store.put(file, SHA256, "e"), deadline=10, backoff=BACKOFF)
+        await retry(lambda: store.put(file, SHA256, "e"), deadline=150, backoff=BACKOFF)
         hasty.refuses = True
         with pytest.raises(Exhausted, match="bigger than the test's store allows"):
-            await retry(lambda: store.put(file, SHA256, "e"), deadline=10, backoff=BACKOFF)
+            await retry(lambda: store.put(file, SHA256, "e"), deadline=150, backoff=BACKOFF)
     await store.close()
 
 

@@ -33,7 +33,7 @@ from tests.conftest import require_system_package
 ROOT = Path(__file__).parents[3]
 NODE = ROOT / "examples" / "node_policy"
 SERVE = (sys.executable, "-m", "hopyard.cli.main", "policy", "serve")
-LIMITS = Limits(answer=60.0, absence=60.0)
+LIMITS = Limits(answer=150.0, absence=150.0)
 
 T = TypeVar("T")
 

@@ -37,6 +37,7 @@ async def test_the_example_does_what_it_says(
     async with asyncio.timeout(150):
         while not any(job.position for job in await client.jobs(name)):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
+    await client.pause_job(name, "4")  # It will not have ended, however long the next process takes to be up.
     acting = await node("terminate", name, "4")
     said = await acting.communicate()
     assert (acting.returncode, said[0][:6]) == (0, b"job 4 "), said

@@ -39,7 +39,7 @@ def workload() -> CurveWorkload:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_ten_kills_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, journal = searched(workload(), "bandit", monkeypatch, **TERMS)
     calls = [event.answer.number for event in journal if isinstance(event, PolicyAnswered)]

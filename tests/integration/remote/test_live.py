@@ -53,6 +53,14 @@ async def ended(client: AsyncClient, name: str) -> Experiment:
     return found
 
 
+async def dialled_in(cluster: Restartable) -> None:
+    """A process waits for experiments of remote:far."""
+    assert cluster.scheduler is not None
+    async with asyncio.timeout(150):
+        while not cluster.scheduler._desk.waits("far"):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+
+
 async def reported(client: AsyncClient, name: str, reports: int) -> None:
     async with asyncio.timeout(150):
         while len(await client.statistics(name)) < reports:  # noqa: ASYNC110 - other processes
@@ -66,6 +74,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
     await cluster.start()
     async with AsyncClient(server=cluster.address) as client:
         with serving("bandit", "--name", "far", "--server", cluster.address):
+            await dialled_in(cluster)
             with pytest.raises(InvalidInput, match="policy remote:far: policy bandit has no parameter boundary"):
                 await client.create(experiment(tmp_path / "wrong", more="policy: {name: 'remote:far', boundary: 2}"))
             first, second = [
@@ -78,7 +87,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
         monkeypatch.setattr(offline, "LIMITS", Limits(answer=60.0, absence=0.5))
         with pytest.raises(Unavailable, match="hopyard policy serve module:Class --name far --server 127"):
             await replay(first.id, None, cluster.address, None, False)
-        monkeypatch.undo()
+        monkeypatch.setattr(offline, "LIMITS", Limits(answer=150.0, absence=150.0))
         capfd.readouterr()
         replaying = asyncio.create_task(replay(first.id, None, cluster.address, None, False))
         said = ""
@@ -94,13 +103,14 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
 
 @pytest.mark.timeout(240)
 async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_killed(
-    cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(remotes, "REVIEW_ABSENCE_SECONDS", 150.0)
     await cluster.start()
     serve = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", "mine:Mine"]
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "mine.py").write_text(MINE)
-    async with AsyncClient(server=cluster.address) as client:
+    async with AsyncClient(server=cluster.address, timeout=170) as client:
         file = experiment(
             tmp_path / "e",
             jobs=8,
@@ -137,6 +147,7 @@ async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
     await cluster.start(absence_seconds=1.0)
     async with AsyncClient(server=cluster.address, patience=30) as client:
         with serving("bandit", "--name", "far", "--server", cluster.address) as process:
+            await dialled_in(cluster)
             dies = await client.create(experiment(tmp_path / "a", jobs=3, length=10, pace=0.1, more=REMOTE))
             await reported(client, dies.id, 2)
             process.kill()
@@ -155,10 +166,7 @@ async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
         ):
             await client.create(experiment(tmp_path / "c", more=REMOTE))
         with serving("bandit", "--name", "far", "--server", cluster.address):
-            async with asyncio.timeout(150):
-                assert cluster.scheduler is not None
-                while not cluster.scheduler._desk._waiting:  # noqa: ASYNC110 - another process
-                    await asyncio.sleep(0.05)
+            await dialled_in(cluster)
             await client.resume(dies.id)
             await ended(client, dies.id)
 
@@ -168,6 +176,7 @@ async def test_a_scheduler_that_is_started_anew_tells_all_again(cluster: Restart
     await cluster.start()
     async with AsyncClient(server=cluster.address, patience=60) as client:
         with serving("bandit", "--name", "far", "--server", cluster.address):
+            await dialled_in(cluster)
             created = await client.create(experiment(tmp_path / "a", jobs=6, length=12, pace=0.05, more=REMOTE))
             await reported(client, created.id, 6)
             assert cluster.scheduler is not None

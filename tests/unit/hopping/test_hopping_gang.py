@@ -56,7 +56,7 @@ def test_a_gang_learns_what_one_process_learns_and_its_snapshot_hops_on(tmp_path
     port = str(free_port())
     ranks = [subprocess.Popen([*command, str(rank), port], cwd=ROOT) for rank in range(2)]
     try:
-        assert [rank.wait(timeout=90) for rank in ranks] == [0, 0]
+        assert [rank.wait(timeout=150) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()

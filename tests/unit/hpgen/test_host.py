@@ -101,7 +101,7 @@ async def test_a_slow_generator_holds_up_only_its_experiment(host: GeneratorHost
     await host.open("slow", SLOW)
     await host.open("quick", spec("random"))
     waiting = [asyncio.ensure_future(host.create_job("slow", job)) for job in "ab"]
-    await asyncio.to_thread(Slow.started.wait, 30)
+    await asyncio.to_thread(Slow.started.wait, 150)
     assert await host.create_job("quick", "a") is not None
     Slow.may_go_on.set()
     one, two = await asyncio.gather(*waiting)
@@ -111,7 +111,7 @@ async def test_a_slow_generator_holds_up_only_its_experiment(host: GeneratorHost
 async def test_a_caller_that_leaves_changes_nothing(host: GeneratorHost) -> None:
     await host.open("slow", SLOW)
     left = asyncio.ensure_future(host.create_job("slow", "a"))
-    await asyncio.to_thread(Slow.started.wait, 30)
+    await asyncio.to_thread(Slow.started.wait, 150)
     left.cancel()
     with pytest.raises(asyncio.CancelledError):
         await left
@@ -123,7 +123,7 @@ async def test_a_caller_that_leaves_changes_nothing(host: GeneratorHost) -> None
 async def test_calls_that_wait_for_a_generator_that_goes_are_told(host: GeneratorHost) -> None:
     await host.open("slow", SLOW)
     under_way = asyncio.ensure_future(host.create_job("slow", "a"))
-    await asyncio.to_thread(Slow.started.wait, 30)
+    await asyncio.to_thread(Slow.started.wait, 150)
     waiting = asyncio.ensure_future(host.create_job("slow", "b"))
     await asyncio.sleep(0)
     await host.forget("slow")

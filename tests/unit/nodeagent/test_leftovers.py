@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
+import threading
 from pathlib import Path
 
 import psutil
+import pytest
 
+from hopyard.criu import proc
 from hopyard_nodeagent.leftovers import Leftovers
 
 
@@ -27,6 +32,19 @@ def test_a_process_that_was_left_is_ended_with_its_session(tmp_path: Path) -> No
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
     assert list(tmp_path.iterdir()) == []
     first.stdout.close()
+
+
+def test_it_is_over_when_what_was_left_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was killed may take a while, and has the memory of its GPU until then."""
+    left = sleeper()
+    Leftovers(tmp_path).note(left.pid)
+    dying = threading.Timer(0.2, os.kill, (left.pid, signal.SIGKILL))
+    dies = iter([dying.start])
+    monkeypatch.setattr(os, "kill", lambda pid, number: next(dies, lambda: None)())
+    Leftovers(tmp_path).end_all()
+    ran = proc.running(left.pid)
+    left.communicate()
+    assert not ran
 
 
 def test_what_has_ended_is_forgotten_and_other_processes_live(tmp_path: Path) -> None:

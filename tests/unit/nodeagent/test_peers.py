@@ -141,11 +141,7 @@ async def test_a_transfer_that_is_cancelled_writes_no_more(snapshot: Path, tmp_p
             transfer.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await transfer
-    with pytest.raises(Unreachable, match="cannot be reached"):
-        await taking.take(silent_port(), bytes(32))
-
-
-def silent_port() -> int:
-    """A port at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # Nobody listens there, nor is anybody else given the port.
+        with pytest.raises(Unreachable, match="cannot be reached"):
+            await taking.take(held.getsockname()[1], bytes(32))

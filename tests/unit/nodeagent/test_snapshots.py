@@ -47,7 +47,9 @@ class Node:
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> Node:
+async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    # What is used in a test is used just now, however long that takes.
+    monkeypatch.setattr(snapshots, "SETTLE_SECONDS", 150.0)
     return Node(tmp_path)
 
 

@@ -43,7 +43,7 @@ def lines_of(stop_at: int | None) -> list[bool]:
         server.stop()
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(150 if stop_at is None else 20)
+    thread.join(150)
     assert not thread.is_alive(), f"stopped at line {stop_at} it does not end"
     return seen
 

@@ -433,7 +433,7 @@ def test_a_policy_that_hangs_on_a_replay_is_left_behind() -> None:
     assert not driven.give_up(object(), "another step")
     assert driven.give_up(doing, "it hangs")
     may_go_on.set()
-    thread.join(30)
+    thread.join(150)
     assert len(ended) == 1  # It came back, and was told that nobody waits.
     taken = driven.number
     driven.apply(of_experiment(live.journal[taken - 1], taken))

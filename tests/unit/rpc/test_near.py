@@ -81,7 +81,9 @@ async def test_a_call_shows_the_same_either_way(near: bool) -> None:
             await one(b"bug")
         with pytest.raises(errors.TimedOut):
             await one(b"hang", timeout=0.05)
-        assert kit.direct == [near] * 5
+        # The last call may run out of time before anybody has taken it.
+        assert kit.direct[:4] == [near] * 4
+        assert set(kit.direct) == {near}
     await server.stop(0)
 
 

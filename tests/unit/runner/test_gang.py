@@ -23,7 +23,7 @@ from hopyard.v1 import common_pb2
 from hopyard.v1.resource_manager_pb2 import RunEnded, StartRun
 
 T = TypeVar("T")
-SECONDS = 30.0
+SECONDS = 150.0
 
 LOST, FAILED = common_pb2.RUN_END_REASON_LOST, common_pb2.RUN_END_REASON_FAILED
 
@@ -112,7 +112,8 @@ def test_only_ranks_that_are_missing_and_know_the_secret_are_let_in(trio: Trio) 
     trio.join()
 
 
-def test_strangers_who_say_nothing_are_heard_a_few_at_a_time(trio: Trio) -> None:
+def test_strangers_who_say_nothing_are_heard_a_few_at_a_time(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leading, "HELLO_SECONDS", SECONDS)
     place = trio.leader.place
 
     with ExitStack() as stack:
@@ -142,16 +143,17 @@ def test_who_comes_when_rank_0_has_left_is_told_at_once(trio: Trio) -> None:
     """Its place may be open for a moment still."""
     trio.leader.close()
     with pytest.raises(GangBrokenError, match=r"^rank 0 (is gone|cannot be reached)"):
-        trio.followers[1].join(3.0)
+        trio.followers[1].join(SECONDS)
 
 
 def test_a_place_that_nobody_is_at_is_named(trio: Trio) -> None:
     trio.leader.close()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    follower = Follower(common_pb2.GangPlace(host="127.0.0.1", lead_port=port), 1, Noticed())
-    with pytest.raises(GangBrokenError, match=rf"rank 0 cannot be reached at 127.0.0.1:{port}: .*refused"):
-        follower.join(1.0)
+    with socket.socket() as held:  # Bound and not listened on: nobody else is given this port.
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        follower = Follower(common_pb2.GangPlace(host="127.0.0.1", lead_port=port), 1, Noticed())
+        with pytest.raises(GangBrokenError, match=rf"rank 0 cannot be reached at 127.0.0.1:{port}: .*refused"):
+            follower.join(SECONDS)
     assert fail(follower, "mine") == failed("mine")
 
 

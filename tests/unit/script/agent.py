@@ -88,7 +88,7 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
             text=True,
         )
 
-    def start(self, *, snapshot: common_pb2.Snapshot | None = None, lease: float = 60.0, **fields: Any) -> None:
+    def start(self, *, snapshot: common_pb2.Snapshot | None = None, lease: float = 150.0, **fields: Any) -> None:
         """Give the process its run."""
         start = resource_manager_pb2.StartRun(hyperparameters=hyperparameters_to_proto({"lr": 0.1}), seed=7, **fields)
         if snapshot is not None:

@@ -23,7 +23,7 @@ HOPYARD = [sys.executable, "-P", "-c", "from hopyard.cli.main import main; main(
 def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     return subprocess.run(
-        command, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=150
+        command, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=250
     )
 
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return copy
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_it_is_asked_and_replays_in_its_folder(folder: Path) -> None:
     file = folder / "experiment.yaml"
     spec = yaml.safe_load(file.read_text())

@@ -13,6 +13,7 @@ from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.live import Live
 from hopyard_scheduler.service import SchedulerService
+from tests.ports import free_port
 
 
 class Restartable:
@@ -30,6 +31,7 @@ class Restartable:
         self.agent: NodeAgent | None = None
         self.address = ""
         self._data = data
+        self._port = free_port()
         self._machines = tuple(MachineSettings(id=f"n/{number}", cpus=1) for number in range(machines))
 
     @classmethod
@@ -52,8 +54,9 @@ class Restartable:
 
     async def start(self, **settings: Any) -> None:
         """A scheduler, at the same address as the one before."""
-        port = int(self.address.rpartition(":")[2] or 0)
-        self.scheduler = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, port=port, **settings)
+        self.scheduler = SchedulerService(
+            appstat=self.appstat.address, hpgen=self.hpgen.address, port=self._port, **settings
+        )
         self.address = await self.scheduler.start()
         if self.agent is None:
             self.agent = NodeAgent(

@@ -38,7 +38,7 @@ async def address_of(data: Path, process: subprocess.Popen[bytes]) -> str:
         except NotFound as error:
             raise Unavailable(str(error)) from error
 
-    return await retry(look, deadline=30)
+    return await retry(look, deadline=150)
 
 
 async def append_until_killed(
@@ -83,6 +83,7 @@ async def test_every_acknowledged_record_survives_kill_9(tmp_path: Path) -> None
                 ]
                 while sum(acknowledged.values()) < wanted:
                     await asyncio.wait(work, timeout=0.01)
+                    assert not any(task.done() for task in work)
                 process.kill()
                 await asyncio.gather(*work)
             process.wait()

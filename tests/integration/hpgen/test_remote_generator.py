@@ -21,6 +21,7 @@ from hopyard_hpgen.generators import remote
 from hopyard_hpgen.generators.random import RandomGenerator
 from hopyard_hpgen.generators.remote import RemoteGenerator
 from tests.integration.hpgen.learning import NearTheLast
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 SPACE = Space({"x": Uniform(0.0, 1.0), "y": Uniform(0.0, 1.0)}, ["x + y <= 1.5"])
@@ -32,7 +33,7 @@ class Process:
 
     def __init__(self, data: Path) -> None:
         self._data = data
-        self._port = 0
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> str:
@@ -43,10 +44,9 @@ class Process:
         end = time.monotonic() + 150
         while not file.exists():
             assert time.monotonic() < end
+            assert self._process.poll() is None
             time.sleep(0.02)
-        address = file.read_text().strip()
-        self._port = int(address.rpartition(":")[2])
-        return address
+        return file.read_text().strip()
 
     def kill(self) -> None:
         assert self._process is not None

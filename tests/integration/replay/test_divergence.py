@@ -30,13 +30,13 @@ async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncClient(server=cluster.address, patience=30) as client:
-        created = await client.create(experiment(tmp_path / "e", jobs=4, length=30, pace=0.05, more=POLICY))
+        created = await client.create(experiment(tmp_path / "e", jobs=4, length=30, pace=0.05, more=POLICY, free=4))
         async for _ in client.watch(created.id):
             if len(await client.statistics(created.id)) > 6:
                 break
+        await cluster.halt()
         # Now even the first at a position is terminated.
         monkeypatch.setattr(Arrival, "margin", -1.0)
-        await cluster.halt()
         await cluster.start()
         shown = await paused(client, created.id)
         assert shown.reason.startswith("policy error: it decides otherwise than it did: event ")

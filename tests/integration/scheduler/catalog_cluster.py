@@ -15,12 +15,18 @@ from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.service import SchedulerService
+from tests.ports import free_port
 
 
 class Cluster:
-    """The services, in this process's event loop."""
+    """The services, in this process's event loop.
 
-    def __init__(self, folder: Path, lease_seconds: float = 2.0) -> None:
+    Args:
+        folder: What they write.
+        lease_seconds: A node that left is away after so long. Runs of one that was only held up for so long are lost too.
+    """
+
+    def __init__(self, folder: Path, lease_seconds: float = 20.0) -> None:
         self.folder = folder
         self.lease_seconds = lease_seconds
         self.appstat = AppStatService(data=folder / "appstat")
@@ -32,11 +38,15 @@ class Cluster:
         self.addresses = await self.appstat.start(), await self.hpgen.start()
         await self.start_scheduler()
 
-    async def start_scheduler(self, port: int = 0) -> None:
+    async def start_scheduler(self, port: int | None = None) -> None:
         """Starts a scheduler."""
         appstat, hpgen = self.addresses
         self.scheduler = SchedulerService(
-            appstat=appstat, hpgen=hpgen, port=port, lease_seconds=self.lease_seconds, data_seconds=0.2
+            appstat=appstat,
+            hpgen=hpgen,
+            port=port or free_port(),
+            lease_seconds=self.lease_seconds,
+            data_seconds=0.2,
         )
         self.address = await self.scheduler.start()
         self.client = AsyncClient(self.address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,19 +25,24 @@ from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.service import SchedulerService
 
 TRAINER = '''
-import json, time
+import json, os, time
 from hopyard.trainer import Trainer
 
 
 class Counter(Trainer):
-    """Counts; its accuracy is a function of its position and of x."""
+    """Counts; its accuracy is a function of its position and of x. From the position `free` on it is slow, until its gate is opened."""
 
     def setup(self, hp, changed):
         self.x = hp["x"]
         self.pace = hp.get("pace", 0.0)
+        self.gate = hp.get("gate")
 
     def train(self):
         time.sleep(self.pace)
+        if self.gate is not None and self.position >= self.gate["free"]:
+            end = time.monotonic() + self.gate["slow"]
+            while time.monotonic() < end and not os.path.exists(self.gate["file"]):
+                time.sleep(0.02)
         return {"accuracy": self.x * (self.position + 1)}
 
     def save(self, folder):
@@ -50,7 +56,7 @@ EXPERIMENT = """
 name: counting
 trainer: train.py:Counter
 metric: {{name: accuracy, mode: max}}
-space: {{x: {{uniform: [0.0, 1.0]}}, pace: {pace}}}
+space: {{x: {{uniform: [0.0, 1.0]}}, pace: {pace}{gate}}}
 stop: {{jobs: {jobs}, max_iterations: {length}}}
 {more}
 """
@@ -111,10 +117,30 @@ async def stubs(address: str) -> AsyncIterator[Stubs]:
         )
 
 
-def experiment(folder: Path, *, jobs: int = 3, length: int = 4, pace: float = 0.0, more: str = "") -> Path:
-    """An experiment file with its trainer."""
+def experiment(
+    folder: Path,
+    *,
+    jobs: int = 3,
+    length: int = 4,
+    pace: float = 0.0,
+    more: str = "",
+    free: int | None = None,
+    slow: float = 1.0,
+) -> Path:
+    """An experiment file with its trainer.
+
+    From position `free` on its iterations take `slow` seconds each until `let_go`: what must be seen or done while it trains can
+    then take its time.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(TRAINER)
     file = folder / "experiment.yaml"
-    file.write_text(EXPERIMENT.format(jobs=jobs, length=length, pace=pace, more=more))
+    constant = json.dumps({"file": str(folder / "gate"), "free": free, "slow": slow})
+    gate = "" if free is None else f", gate: {{constant: {constant}}}"
+    file.write_text(EXPERIMENT.format(jobs=jobs, length=length, pace=pace, more=more, gate=gate))
     return file
+
+
+def let_go(file: Path) -> None:
+    """What must be seen while an experiment trains has been seen."""
+    (file.parent / "gate").touch()

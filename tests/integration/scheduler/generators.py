@@ -1,7 +1,8 @@
-"""Generators that learn."""
+"""Generators that learn, and one that waits."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 
@@ -9,6 +10,7 @@ from typing_extensions import override
 
 from hopyard.generator import Generator, Result
 from hopyard.space import Configuration
+from hopyard_hpgen.generators.grid import GridGenerator
 
 
 class Learning(Generator):
@@ -31,3 +33,15 @@ class Learning(Generator):
     def report_final(self, job: str, result: Result) -> None:
         time.sleep(0.005)
         self._told += (round(1000 * result.metrics.get("accuracy", 0.0)) % 13,)
+
+
+class GatedGrid(GridGenerator):
+    """Says that there are no more points when it may."""
+
+    may_end = threading.Event()
+
+    @override
+    def create(self, job: str, ordinal: int) -> Configuration | None:
+        point = super().create(job, ordinal)
+        assert point is not None or GatedGrid.may_end.wait(150)
+        return point

@@ -18,8 +18,8 @@ PRESENT, BROKEN, AWAY = ReplicaState.PRESENT, ReplicaState.BROKEN, ReplicaState.
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    made = Cluster(tmp_path)
+async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    made = Cluster(tmp_path, **getattr(request, "param", {}))
     await made.start()
     try:
         await made.join("a", "b")
@@ -116,6 +116,9 @@ async def test_a_registration_waits_for_nodes_that_are_on_their_way(
     monkeypatch.setattr(catalog, "ARRIVAL_SECONDS", 150)
     for node in ("a", "b"):
         await cluster.leave(node)
+    async with asyncio.timeout(150):
+        while cluster.scheduler._sessions.connected():  # noqa: ASYNC110 - it hears of it a little later
+            await asyncio.sleep(0.02)
     url = DataPartition("train/0", url=f"file://{files}/two.npz")
     tasks = [
         asyncio.create_task(cluster.client.register_data("near", [partition("train/0", c=files / "one.npz")])),
@@ -128,6 +131,7 @@ async def test_a_registration_waits_for_nodes_that_are_on_their_way(
     assert [one.examples for one in far.partitions] == [3]
 
 
+@pytest.mark.parametrize("cluster", [{"lease_seconds": 2.0}], indirect=True)
 async def test_availability_follows_nodes_and_files(cluster: Cluster, files: Path) -> None:
     parts = [partition("train/0", a=files / "one.npz", b=files / "copy.npz"), partition("train/1", b=files / "two.npz")]
     await cluster.client.register_data("fashion", parts)

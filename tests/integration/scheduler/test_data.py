@@ -71,8 +71,8 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    made = Cluster(tmp_path)
+async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    made = Cluster(tmp_path, **getattr(request, "param", {}))
     await made.start()
     try:
         await made.join("a", "b")
@@ -128,6 +128,7 @@ async def test_a_lost_file_is_waited_for_by_name(cluster: Cluster, files: Path, 
     assert scores == [0.0, 1.0, 0.0, 1.0]
 
 
+@pytest.mark.parametrize("cluster", [{"lease_seconds": 2.0}], indirect=True)
 async def test_a_node_that_leaves_is_waited_for_and_so_is_the_scheduler_s_next_life(
     cluster: Cluster, files: Path, tmp_path: Path
 ) -> None:

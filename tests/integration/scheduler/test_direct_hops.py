@@ -47,9 +47,10 @@ class Nodes:
 
 
 @pytest.fixture
-async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
+async def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Nodes]:
     appstat, hpgen = AppStatService(data=tmp_path / "appstat"), HpgenService()
-    scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start(), lease_seconds=4)
+    lease = getattr(request, "param", 20)
+    scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start(), lease_seconds=lease)
     made = Nodes(await scheduler.start(), {}, tmp_path)
     try:
         for node in NODES:
@@ -128,6 +129,7 @@ async def test_models_hop_directly_and_are_evaluated_by_parts(
     assert await replay(created.id, None, nodes.scheduler, None, False)
 
 
+@pytest.mark.parametrize("nodes", [4], indirect=True)
 async def test_a_node_that_dies_costs_each_model_its_last_unit_at_most(
     nodes: Nodes, client: AsyncClient, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler import frontdoor
 from hopyard_scheduler.core.values import Settings
 from hopyard_scheduler.program import settings_of
-from tests.integration.scheduler.conftest import experiment
+from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_recovery import Pieces, pieces
 
 __all__ = ["pieces"]
@@ -94,11 +94,6 @@ def file(folder: Path, weight: float, policy: str = "{name: default}", **terms: 
     return made
 
 
-def let_go(file: Path) -> None:
-    """What must be seen while an experiment trains has been seen."""
-    (file.parent / "gate").touch()
-
-
 async def until(client: AsyncClient, found: Experiment, holds: Callable[[Experiment, list[Job]], bool]) -> list[Job]:
     """Waits until an experiment and its jobs are as wanted; answers the jobs."""
     async with asyncio.timeout(150):
@@ -116,6 +111,19 @@ def running(count: int) -> Callable[[Experiment, list[Job]], bool]:
     def holds(present: Experiment, jobs: list[Job]) -> bool:
         training = sum(job.state is JobState.RUNNING for job in jobs)
         return (present.machines, present.share, training) == (count, count, count)
+
+    return holds
+
+
+def waiting(count: int, state: JobState, reason: str) -> Callable[[Experiment, list[Job]], bool]:
+    """Holds just so many machines, and jobs in a state wait for one, with a reason that begins so.
+
+    Between these they may wait for their policy, which may take its time over a share that has changed.
+    """
+
+    def holds(present: Experiment, jobs: list[Job]) -> bool:
+        reasons = [job.reason for job in jobs if job.state is state]
+        return running(count)(present, jobs) and bool(reasons) and all(each.startswith(reason) for each in reasons)
 
     return holds
 
@@ -157,12 +165,9 @@ async def test_weights_1_and_3_share_four_machines_1_to_3_and_back(
     await until(client, light, running(4))
     heavy_file = file(tmp_path / "heavy", 3, policy, jobs=3, length=50, pace=0.01)
     heavy = await client.create(heavy_file)
-    jobs = await until(client, light, running(1))
-    suspended = [job for job in jobs if job.state is JobState.SUSPENDED]
-    assert len(suspended) == 3
-    waits = "waits for a machine: 1 of 1 in its share are busy: weight 1 beside"
-    for job in suspended:
-        assert job.reason.startswith(f"{waits} {heavy.id} (weight 3: 3)"), job.reason
+    busy = f"waits for a machine: 1 of 1 in its share are busy: weight 1 beside {heavy.id} (weight 3: 3)"
+    jobs = await until(client, light, waiting(1, JobState.SUSPENDED, busy))
+    assert len([job for job in jobs if job.state is JobState.SUSPENDED]) == 3
     await until(client, heavy, running(3))
     assert running(1)(await client.get(light.id), list(await client.jobs(light.id)))
     let_go(heavy_file)
@@ -204,11 +209,8 @@ async def test_who_can_use_one_machine_leaves_the_others_whatever_its_weight(
     files = file(tmp_path / "heavy", 100, single, jobs=4, length=30), file(tmp_path / "light", 1, jobs=4, length=40)
     heavy, light = [await client.create(each) for each in files]
     await until(client, light, running(3))
-    jobs = await until(client, heavy, running(1))
-    waiting = [job for job in jobs if job.state is JobState.PENDING]
-    assert waiting
-    for job in waiting:
-        assert job.reason == "waits for a machine: 1 of 1 in its share are busy: the policy can use no more than 1 now"
+    busy = "waits for a machine: 1 of 1 in its share are busy: the policy can use no more than 1 now"
+    await until(client, heavy, waiting(1, JobState.PENDING, busy))
     for each in files:
         let_go(each)
     for found in (heavy, light):

@@ -21,6 +21,7 @@ from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.service import SchedulerService
+from tests.ports import free_port
 
 pytest.importorskip("optuna", reason="the extra optuna is not installed: pip install 'hopyard[optuna]'")
 
@@ -92,8 +93,8 @@ async def test_tpe_finds_the_minimum_of_a_bowl_though_services_die(tmp_path: Pat
     folder.mkdir()
     (folder / "train.py").write_text(TRAINER)
     (folder / "experiment.yaml").write_text(EXPERIMENT)
-    appstat, hpgen = AppStatService(data=tmp_path / "appstat"), HpgenService()
-    scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start())
+    appstat, hpgen = AppStatService(data=tmp_path / "appstat"), HpgenService(port=free_port())
+    scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start(), port=free_port())
     address = await scheduler.start()
     machines = (MachineSettings(id="n/0", cpus=1),)
     agent = NodeAgent(AgentSettings(node="n", scheduler=address, data=tmp_path / "agent", machines=machines))

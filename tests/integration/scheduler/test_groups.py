@@ -13,7 +13,7 @@ from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.service import SchedulerService
-from tests.integration.scheduler.conftest import experiment
+from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_recovery import Pieces, pieces
 
 __all__ = ["pieces"]
@@ -49,8 +49,8 @@ async def test_a_second_experiment_joins_and_each_ends_by_its_own_terms(client: 
 
 
 async def test_a_machine_names_the_experiment_whose_job_runs_on_it(client: AsyncClient, tmp_path: Path) -> None:
-    first = await client.create(grouped(tmp_path / "a", jobs=1, length=400, pace=0.05))
-    second = await client.create(grouped(tmp_path / "b", jobs=1, length=400, pace=0.05))
+    first = await client.create(grouped(tmp_path / "a", jobs=1, length=5000, pace=0.05))
+    second = await client.create(grouped(tmp_path / "b", jobs=1, length=5000, pace=0.05))
     busy: list[Machine] = []
     async with asyncio.timeout(150):
         while len(busy) < 2:
@@ -74,10 +74,12 @@ async def test_who_does_not_agree_may_not_join(client: AsyncClient, tmp_path: Pa
 
 
 async def test_acting_on_one_leaves_the_other_alone(client: AsyncClient, tmp_path: Path) -> None:
-    first = await client.create(grouped(tmp_path / "a", jobs=2, length=60, pace=0.08))
-    second = await client.create(grouped(tmp_path / "b", jobs=2, length=60, pace=0.08))
+    files = [grouped(tmp_path / name, jobs=2, length=60, pace=0.02, free=5) for name in ("a", "b")]
+    first, second = [await client.create(file) for file in files]
     await client.pause(first.id)
     await client.wait(first.id, until=(ExperimentState.PAUSED,), timeout=150)
+    for file in files:
+        let_go(file)
     assert (await client.wait(second.id, timeout=150)).state is ExperimentState.COMPLETED
     assert not await client.jobs(first.id, JobState.RUNNING)
     await client.extend(second.id, jobs=1)

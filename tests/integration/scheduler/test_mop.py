@@ -59,7 +59,7 @@ async def test_each_unit_moves_its_model_once_and_the_store_gets_the_results(tmp
         "stop": {"jobs": MODELS, "max_iterations": EPOCHS * len(NODES)},
         "unit": "units",
     }
-    cluster = Cluster(tmp_path, lease_seconds=20.0)
+    cluster = Cluster(tmp_path)
     await cluster.start()
     try:
         await cluster.join(*NODES)

@@ -11,7 +11,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobReport, JobState
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.v1 import experiment_pb2
-from tests.integration.scheduler.conftest import Stubs, experiment
+from tests.integration.scheduler.conftest import Stubs, experiment, let_go
 from tests.integration.scheduler.test_waiting import seen
 
 ONLY_PAUSED = "nothing is left to train but job 1, which is paused by a person: resume or stop it"
@@ -29,11 +29,13 @@ def reports(name: str) -> Callable[[Change], bool]:
 async def test_a_paused_job_stays_where_it_is_and_its_experiment_goes_on(
     client: AsyncClient, tmp_path: Path, policy: str
 ) -> None:
-    found = await client.create(experiment(tmp_path / "e", jobs=2, length=30, pace=0.1, more=f"policy: {policy}"))
+    file = experiment(tmp_path / "e", jobs=2, length=30, pace=0.02, more=f"policy: {policy}", free=3)
+    found = await client.create(file)
     await seen(client.watch(found), reports("1"))
     held = await client.pause_job(found, "1")
     assert held.state in (JobState.SUSPENDING, JobState.HELD)
     await seen(client.watch(found), is_job("1", JobState.HELD))
+    let_go(file)
     await seen(client.watch(found), is_job("2", JobState.COMPLETED))
     await seen(client.watch(found), lambda change: isinstance(change, Experiment) and change.reason == ONLY_PAUSED)
     present, job = await client.get(found), await client.job(found, "1")
@@ -81,6 +83,7 @@ async def test_terms_are_set_while_it_runs_and_taken_away_again(
     await client.update(found, target=1e9)
     await stubs.experiments.UpdateExperiment(request)  # It was taken already, so it takes nothing away.
     assert (await client.get(found)).metric.target == 1e9
+    await seen(client.watch(found), reports("1"))
     ended = await client.update(found, target=1e-12)
     assert ended.state in (ExperimentState.ENDING, ExperimentState.COMPLETED)
     ended = await client.wait(found, timeout=150)

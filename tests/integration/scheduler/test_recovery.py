@@ -19,7 +19,8 @@ from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler import outside
 from hopyard_scheduler.service import SchedulerService
-from tests.integration.scheduler.conftest import experiment
+from tests.integration.scheduler.conftest import experiment, let_go
+from tests.ports import free_port
 
 
 class Pieces:
@@ -27,13 +28,13 @@ class Pieces:
 
     def __init__(self, data: Path) -> None:
         self.appstat = AppStatService(data=data / "appstat")
-        self.hpgen = HpgenService()
+        self.hpgen = HpgenService(port=free_port())
         self.data = data
         self.started: list[SchedulerService] = []
 
-    async def scheduler(self, port: int = 0) -> SchedulerService:
+    async def scheduler(self, port: int | None = None) -> SchedulerService:
         """Another scheduler on the same AppStat."""
-        made = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, port=port)
+        made = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, port=port or free_port())
         self.started.append(made)
         await made.start()
         return made
@@ -74,13 +75,15 @@ async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_p
     await agent.start()
     try:
         async with AsyncClient(server=first.address, patience=30) as client:
-            created = await client.create(experiment(tmp_path / "e", jobs=2, length=300, pace=0.01))
+            file = experiment(tmp_path / "e", jobs=2, length=300, pace=0.01, free=20, slow=0.1)
+            created = await client.create(file)
             async for _ in client.watch(created.id):
                 if await client.jobs(created.id, JobState.RUNNING):
                     break
             await first.stop(0)
             await _trained_on(agent)
             await pieces.scheduler(port)
+            let_go(file)
             ended = await client.wait(created.id, timeout=150)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
             jobs = await client.jobs(created.id)
@@ -99,7 +102,7 @@ async def test_of_two_schedulers_on_one_appstat_the_newer_writes(pieces: Pieces,
         created = await client.create(experiment(tmp_path / "e", jobs=1))
         await client.stop(created.id)
     outvoted = asyncio.create_task(first.wait(asyncio.Event()))
-    async with AsyncClient(server=first.address, patience=1, timeout=5) as client:
+    async with AsyncClient(server=first.address, patience=1, timeout=150) as client:
         creating = asyncio.create_task(client.create(experiment(tmp_path / "e", jobs=1)))
         with pytest.raises(StaleEpoch, match="epoch"):
             await outvoted

@@ -145,7 +145,8 @@ async def test_other_code_or_another_seed_never_matches(
 
 async def test_who_joins_a_group_with_a_file_more_beside_its_code_is_told(client: AsyncClient, tmp_path: Path) -> None:
     file = shared(tmp_path / "e", [(3, 2), (3, 3)])
-    file.write_text(file.read_text() + "share: together\nresources: {slots: 1}\n")
+    text = file.read_text().replace("space: {", "space: {pace: 5.0, ")
+    file.write_text(text + "share: together\nresources: {slots: 1}\n")
     first = await client.create(file)
     await client.pause(first.id)  # A group that is there for as long as this takes.
     second = await client.create(file)

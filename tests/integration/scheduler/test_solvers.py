@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from hopyard.client import AsyncClient
@@ -20,6 +19,7 @@ from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler import solvers
 from hopyard_scheduler.commands.source import opened
 from hopyard_scheduler.core.events import Answered
+from tests.integration.children import running
 from tests.integration.replay.test_commands import Commands
 from tests.integration.scheduler.conftest import experiment
 from tests.integration.scheduler.test_recovery import Pieces, pieces
@@ -42,8 +42,8 @@ async def answers(address: str, name: str) -> list[Answered]:
     return [event for event in events if isinstance(event, Answered) and event.ticket.startswith("policy/")]
 
 
-def processes() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children() if "hopyard.solver.process" in p.cmdline()]
+def processes() -> list[int]:
+    return running("hopyard.solver.process")
 
 
 def asked(folder: Path) -> list[int]:
@@ -84,10 +84,13 @@ async def test_whatever_becomes_of_a_solver_the_policy_hears_it_and_goes_on(
     client: AsyncClient, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(solvers, "GRACE", 0.5)
-    what = ["raise", "refuse", "exit", "killed", "set", "large", "sleep", "print"]
-    created = await client.create(file(tmp_path / "e", "Bad", what, 1.0))
-    assert (await client.wait(created.id, timeout=200)).state is ExperimentState.COMPLETED
+    what = ["raise", "refuse", "exit", "killed", "set", "large", "print"]
+    created = await client.create(file(tmp_path / "e", "Bad", what, 100.0))
+    sleeps = await client.create(file(tmp_path / "f", "Bad", ["sleep"], 1.0))
+    for each in (created, sleeps):
+        assert (await client.wait(each.id, timeout=100)).state is ExperimentState.COMPLETED
     found = await answers(address, created.id)
+    (late,) = await answers(address, sleeps.id)
     name = "solver tests.integration.solvers:Bad"
     said = [a.error for a in found]
     assert said[0].startswith(f"{name}: KeyError: 'nothing' (solvers.py:")
@@ -96,8 +99,8 @@ async def test_whatever_becomes_of_a_solver_the_policy_hears_it_and_goes_on(
     assert said[3] == f"{name}: its process was killed by signal 9 while it thought"
     assert said[4].startswith(f"{name}: TypeError: Object of type set is not JSON serializable")
     assert said[5] == f"{name}: its answer has 2000002 bytes, at most 1000000 are allowed"
-    assert said[6] == f"{name} took longer than 2 s to answer"
-    assert [a.result for a in found] == [None] * 7 + ["print"]
+    assert [a.result for a in found] == [None] * 6 + ["print"]
+    assert (late.result, late.error) == (None, f"{name} took longer than 2 s to answer")
     assert processes() == []
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
 from hopyard.client import AsyncClient
-from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobState
+from hopyard.client.types import Change, Experiment, ExperimentState, Job
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from tests.integration.scheduler.conftest import experiment
@@ -19,16 +19,34 @@ __all__ = ["pieces"]
 
 async def seen(changes: AsyncIterator[Change], wanted: Callable[[Change], bool]) -> None:
     """Until a watch has brought a change."""
+    last: Change | None = None
     async with asyncio.timeout(150):
         async for change in changes:
             if wanted(change):
                 return
-    raise AssertionError("the watch ended before that")
+            last = change
+    raise AssertionError(f"the watch ended before that, with {last}")
 
 
 def says(job: str, reason: str) -> Callable[[Change], bool]:
     """A job's reason begins so."""
     return lambda change: isinstance(change, Job) and change.id == job and change.reason.startswith(reason)
+
+
+async def reasons(client: AsyncClient, found: Experiment, *jobs: str) -> dict[str, str]:
+    """Why jobs wait."""
+    return {job.id: job.reason for job in await client.jobs(found) if job.id in jobs}
+
+
+async def until(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
+    """Until a question has this answer. Between two reasons a job may wait for its policy for a moment."""
+    answer: object = None
+    try:
+        async with asyncio.timeout(150):
+            while (answer := await ask()) != wanted:  # noqa: ASYNC110 - nobody tells us
+                await asyncio.sleep(0.02)
+    except TimeoutError as error:
+        raise AssertionError(f"it is {answer!r}, not {wanted!r}") from error
 
 
 async def test_reasons_follow_the_cluster_without_the_jobs_doing(pieces: Pieces, tmp_path: Path) -> None:
@@ -46,22 +64,26 @@ async def test_reasons_follow_the_cluster_without_the_jobs_doing(pieces: Pieces,
                 await agent.start()
                 busy = "waits for a machine: 1 of 1 in its share are busy"
                 await seen(changes, says("2", busy))
-                assert (await client.job(found.id, "2")).reason == busy
+                await until(lambda: reasons(client, found, "2"), {"2": busy})
                 # Nothing happens to jobs 2 and 3 when another experiment comes; what they wait for is another thing now.
                 other = await client.create(experiment(tmp_path / "o", jobs=2, length=2000, pace=0.1, more="weight: 9"))
                 starved = f"waits for a machine: its share is 0 of 1: weight 1 beside {other.id} (weight 9: 1)"
                 await seen(changes, says("3", starved))
-                assert (await client.get(found.id)).reason.startswith("its share fell to 0 of 1: it has yet to leave 1")
+
+                async def leaves() -> bool:
+                    return (await client.get(found)).reason.startswith(
+                        "its share fell to 0 of 1: it has yet to leave 1"
+                    )
+
+                await until(leaves, True)
                 await client.stop(other.id)
                 await seen(changes, says("3", busy))
-                assert {job.id: job.reason for job in await client.jobs(found.id, JobState.PENDING)} == dict.fromkeys(
-                    ("2", "3"), busy
-                )
+                await until(lambda: reasons(client, found, "2", "3"), {"2": busy, "3": busy})
                 await client.pause(found.id)
                 paused = "waits: the experiment is paused (paused by a person)"
                 await client.wait(found.id, until=[ExperimentState.PAUSED], timeout=150)
                 await seen(changes, says("2", paused))
-                assert {job.reason for job in await client.jobs(found.id)} == {paused}
+                await until(lambda: reasons(client, found, "1", "2", "3"), dict.fromkeys("123", paused))
             await client.stop(found.id)
             ended = await client.wait(found.id, timeout=150)
             assert (ended.state, ended.reason) == (ExperimentState.STOPPED, "stopped by a person")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.archive import ArchiveReader, ArchiveWriter
 from hopyard.client.blobs import put_chunks
-from hopyard.client.types import Experiment, ExperimentState, JobState
+from hopyard.client.types import Experiment, ExperimentState, JobReport, JobState
 from hopyard.errors import AlreadyExists, Conflict, DataLoss, InvalidInput, NotFound
 from hopyard.snapshotfolder import remove
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from tests.integration.scheduler.conftest import experiment
+from hopyard_scheduler.journal import Journal
+from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.travel.conftest import Cluster
 
 PAUSED = {ExperimentState.PAUSED}
@@ -73,7 +75,8 @@ async def test_a_paused_experiment_goes_on_in_another_cluster_and_survives_its_r
 ) -> None:
     file = tmp_path / "it.hopyard"
     async with cluster("old") as client:
-        made = await client.create(experiment(tmp_path / "code", jobs=2, length=30, pace=0.08))
+        code = experiment(tmp_path / "code", jobs=2, length=30, pace=0.02, free=5)
+        made = await client.create(code)
         async for change in client.watch(made):
             if getattr(change, "position", 0) > 3:
                 break
@@ -81,6 +84,7 @@ async def test_a_paused_experiment_goes_on_in_another_cluster_and_survives_its_r
         await client.wait(made, 150, until=PAUSED)
         before = await told(client, made.id)
         await client.export_experiment(made, file)
+    let_go(code)
     async with cluster("new") as client:
         imported = await client.import_experiment(file)
         assert imported.experiment.state is ExperimentState.PAUSED
@@ -93,6 +97,37 @@ async def test_a_paused_experiment_goes_on_in_another_cluster_and_survives_its_r
     assert after.state is ExperimentState.COMPLETED
     assert [s.report.position for s in statistics] == [*range(1, 31)] * 2
     assert statistics[: len(before["statistics"])][0] == before["statistics"][0]
+
+
+async def test_an_export_waits_for_the_journal_of_what_has_just_come_to_rest(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What people are shown is ahead of the journal for as long as an append takes."""
+    append = Journal.append
+
+    async def slowly(self: Journal, *what: Any) -> None:
+        await asyncio.sleep(0.3)
+        await append(self, *what)
+
+    async with cluster("old") as client:
+        code = experiment(tmp_path / "code", jobs=1, length=30, free=0)
+        made = await client.create(code)
+        async for change in client.watch(made):
+            if isinstance(change, JobReport):
+                break
+        monkeypatch.setattr(Journal, "append", slowly)
+        await client.pause(made)
+        async with asyncio.timeout(150):
+            while (await client.get(made)).state is not ExperimentState.PAUSED:  # noqa: ASYNC110 - a watch is too late for this
+                await asyncio.sleep(0.01)
+        await client.export_experiment(made, tmp_path / "it.hopyard")
+        monkeypatch.undo()
+    let_go(code)
+    async with cluster("new") as client:
+        imported = await client.import_experiment(tmp_path / "it.hopyard")
+        assert imported.experiment.state is ExperimentState.PAUSED
+        await client.resume(made.id)
+        assert (await client.wait(made.id, 150)).state is ExperimentState.COMPLETED
 
 
 async def test_another_id_beside_the_original_trains_on_its_own(cluster: Cluster, tmp_path: Path) -> None:

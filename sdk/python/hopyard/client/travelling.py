@@ -21,6 +21,7 @@ from hopyard.client.connection import Connection
 from hopyard.client.downloads import fetch
 from hopyard.client.types import Experiment, ExperimentState, Exported, Imported, Snapshot
 from hopyard.errors import Aborted, AlreadyExists, Conflict, DataLoss, HopyardError, NotFound, Unavailable
+from hopyard.rpc import retry
 from hopyard.rpc.values import metrics_from_proto
 from hopyard.v1 import appstat_pb2, experiment_pb2
 
@@ -53,6 +54,7 @@ async def write(
     await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
     with ArchiveWriter(path) as archive, tempfile.TemporaryDirectory(dir=path.parent, prefix=".export.") as scratch:
         stub = await connection.appstat()
+        await retry(lambda: _need_written(stub, group), deadline=connection.patience)
         events = await _write_journal(stub, archive, stream)
         archive.add(EXPERIMENTS, [_json([_plain(one) for one in group])])
         statistics = await _write_statistics(stub, archive, [one.id for one in group])
@@ -94,6 +96,26 @@ async def _at_rest(client: AsyncClient, stream: str) -> list[Experiment]:
                 f"hopyard pause {one.id}"
             )
     return group
+
+
+async def _need_written(stub: AppStatServiceAsyncStub, group: Sequence[Experiment]) -> None:
+    """Looks whether the store has these experiments as they are shown: the scheduler is ahead of its journal for a moment.
+
+    Raises:
+        Unavailable: It has not yet.
+    """
+    missing = {(one.id, one.state.value) for one in group}
+    for state in sorted({state for _, state in missing}):
+        request = appstat_pb2.QueryExperimentsRequest(state=state, page_size=_PAGE)
+        while True:
+            page = await stub.QueryExperiments(request)
+            missing.difference_update((row.id, row.state) for row in page.experiments)
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+    if missing:
+        name, state = min(missing)
+        raise Unavailable(f"the journal does not say yet that {name} is {state}; export it again in a while")
 
 
 async def _write_journal(stub: AppStatServiceAsyncStub, archive: ArchiveWriter, stream: str) -> int:

@@ -168,14 +168,19 @@ class Dispatch:
             if state.ended is None:
                 self._tell(state)
             elif state.ended is JobState.COMPLETED:
-                reached, by = self._plan.known(state.id, state.position)
-                if by != state.id and reached >= state.position:
-                    self._cluster.answer_job(state.id, by, state.position)
+                position = self._reported(state)
+                reached, by = self._plan.known(state.id, position)
+                if by != state.id and reached >= position:
+                    self._cluster.answer_job(state.id, by, position)
                 else:  # It was lost after its last report.
-                    self._input(self._plan.branch(state.id)).again.append((state.id, state.position))
+                    self._input(self._plan.branch(state.id)).again.append((state.id, position))
             elif state.ended is JobState.TERMINATED and not self._serves(state.id):
                 self._tell(state)
                 self._cluster.terminate_job(state.id)
+
+    def _reported(self, state: TrialState) -> int:
+        """How far its tuner knows a trial; a report may lie beyond its end."""
+        return min(state.position, self._plan[state.id].limit)
 
     def _idle(self, trial: str) -> bool:
         """Whether a trial's job can be started. One whose run is over waits before its `RunEnd` is here; that comes first."""
@@ -187,7 +192,7 @@ class Dispatch:
         While it still waits to be trained further it has them only to look whether they reach its experiment's target: a run of
         another experiment, which has another target or none, does not look.
         """
-        job, position = self._jobs[state.id], state.position
+        job, position = self._jobs[state.id], self._reported(state)
         if state.errand is not None:
             if self._targets.get(job.experiment) is None:
                 return

@@ -382,11 +382,14 @@ class _Progress:
         return job in self._completed and self._jobs[job].state is JobState.COMPLETED
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """A trial's curve, at least as far as it is trained."""
-        _, by = self._plan.known(trial, self._plan[trial].limit)
+        """A trial's curve, at least as far as it is trained; of others' trainings no more than it has in common with them."""
+        reached, by = self._plan.known(trial, self._plan[trial].limit)
         if by not in self._curves:
             self._curves[by] = self._cluster.curve(by) if by else ()
-        return self._curves[by]
+        found = self._curves[by]
+        if not found or found[-1].position <= reached or self._plan.leaf(trial) is self._plan.leaf(by):
+            return found
+        return [point for point in found if point.position <= reached]
 
     def saved(self, trial: str, position: int) -> str | None:
         """Whose job has a snapshot of a trial's state at a position (> 0); None: nobody's."""

@@ -27,7 +27,7 @@ class Progress(Protocol):
         ...
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """A trial's curve, at least as far as it is trained."""
+        """A trial's curve, at least as far as it is trained. Beyond its end there are reports of the same training only."""
         ...
 
     def saved(self, trial: str, position: int) -> str | None:

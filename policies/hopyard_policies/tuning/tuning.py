@@ -394,7 +394,9 @@ class Tuning:
         curve: Sequence[CurvePoint],
         finished: bool,
     ) -> list[Call]:
-        new = [point for point in curve if state.position < point.position <= reached]
+        limit = cluster.jobs[state.id].max_position
+        known = math.inf if reached >= limit else reached  # A program that cannot stop at its end reports beyond it.
+        new = [point for point in curve if state.position < point.position <= known]
         # Programs that cannot stop at `until` do so at their first report beyond it.
         new = new[: next((n for n, point in enumerate(new, 1) if point.position >= errand.until), len(new))]
         if not self._hears_each:  # What lies before the next decision is passed over.
@@ -403,9 +405,10 @@ class Tuning:
         last = finished and len(new) <= 1
         if not new and not last:
             return []
-        limit = cluster.jobs[state.id].max_position
-        point = new[0] if new else next((p for p in reversed(curve) if p.position <= reached), None)
-        if point is None:
+        point = new[0] if new else next((p for p in reversed(curve) if p.position <= known), None)
+        if point is None:  # It has come to its end without a word.
+            errand.finished = True
+            self._end(cluster, state, RunEndReason.UNTIL)
             return []
         state.position = max(state.position, point.position)
         self._judge(cluster, state.id, point)

@@ -71,6 +71,10 @@ def arrivals(stream: str, settings: Settings, group: Sequence[Joining]) -> Itera
             raise InvalidInput(f"experiment {number} of the group has no configurations")
         if not 0 <= one.at < math.inf:
             raise InvalidInput(f"experiment {number} of the group joins at {one.at!r}; allowed are seconds >= 0")
+        if one.stopped is not None and not one.at <= one.stopped < math.inf:
+            raise InvalidInput(
+                f"experiment {number} of the group is stopped at {one.stopped!r}; allowed are seconds >= {one.at:g}, when it joins"
+            )
         if not 1 <= top <= settings.max_position:
             raise InvalidInput(
                 f"max_position of experiment {number} of the group must be in 1..{settings.max_position}, found {top}"

@@ -111,6 +111,9 @@ class SimulatedRun:
             if self._start.mode is not RunMode.TRAIN:
                 later(0.0, self._evaluated)
                 return
+            if self._reports == len(self._lesson.positions):  # It is to go on beyond its curve.
+                self.end(Ended(RunEndReason.UNTIL, self._control.position, finished=True))
+                return
             self._control.began(committed=self._lesson.positions[self._following - 1])
             later(self._seconds, self._trained)
         elif type(action) is Save:

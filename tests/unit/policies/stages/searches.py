@@ -59,15 +59,21 @@ def random_space(rng: random.Random, trials: int, length: int) -> list[Configura
 
 
 class Coarse(CurveWorkload):
-    """Curves of programs that report, stop and save only every so many positions, and at the end; and go on `beyond` it."""
+    """Curves of programs that report, stop and save only every so many positions, and at the end; and go on `beyond` it.
+
+    One that `passes` its end reports there only if that falls on a report, else beyond it.
+    """
 
     every = 1
     beyond = 0
+    passes = False
 
     def lesson(self, hyperparameters: Configuration) -> Lesson:
         """As much of the curve as is reported."""
         end = self.max_position
         positions = sorted({*range(self.every, end + 1, self.every), *range(end, end + self.beyond + 1)})
+        if self.passes:
+            positions = list(range(self.every, end + self.every, self.every))
         steps = [after - before for before, after in zip([0, *positions], positions, strict=False)]
         return Lesson([self._curve(hyperparameters, p) for p in positions], steps, positions)
 
@@ -91,6 +97,7 @@ def search(
     seed: int = 0,
     policy: type[Policy] = StageTreePolicy,
     every: int = 1,
+    passes: bool = False,
     **parameters: Any,
 ) -> Search:
     """Simulates the policy, with a report every so many positions; the same arguments give the same search."""
@@ -103,7 +110,7 @@ def search(
         return known[key]
 
     workload = Coarse(curve, configurations, length)
-    workload.every = every
+    workload.every, workload.passes = every, passes
     result = simulate(
         workload, policy, slots=slots, costs=costs, faults=faults, seed=seed, parameters=parameters, details=True
     )

@@ -97,6 +97,16 @@ def test_sha_decides_on_a_stage_tree_as_alone_where_reports_do_not_fall_on_rungs
     assert shared.result.best == alone.result.best
 
 
+@pytest.mark.parametrize("tuner", [*TUNERS, {"name": "default"}], ids=lambda tuner: str(tuner["name"]))
+@pytest.mark.parametrize("width", [1, None])
+def test_tuners_hear_of_reports_beyond_the_end(tuner: dict[str, Any], width: int | None) -> None:
+    """A program that cannot stop at its end, at 1, reports at 3: who waits for a place or a result waits for that."""
+    space = [{"lr": 0.1 * n} for n in (1, 2, 3, 3)]
+    found = search(space, 1, slots=2, every=3, passes=True, tuner=tuner, width=width)
+    assert found.result.reason == "all jobs ended"
+    assert found.trained == {(3, prefix(one, 3)) for one in space}
+
+
 @pytest.mark.parametrize("slots", [1, 3, 8])
 def test_trials_that_are_equal_up_to_a_rung_are_promoted_together(slots: int) -> None:
     space = [{"lr": steps([3], [first, then])} for then in (1.0, 2.0) for first in (0.1, 0.2, 0.3, 0.4)]

@@ -154,7 +154,9 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
     async def reported(self, key: RunKey, position: int) -> common_pb2.Report:
         """Wait for the report at a position."""
         await self.until(lambda: bool(self._ended(key)) or any(r.position == position for r in self.reports(key)))
-        return next(report for report in self.reports(key) if report.position == position)
+        found = [report for report in self.reports(key) if report.position == position]
+        assert found, f"it has ended: {self._ended(key)}"
+        return found[0]
 
     async def ended(self, key: RunKey) -> wire.RunEnded:
         """Wait for the end of a run."""

@@ -29,11 +29,11 @@ async def test_what_is_known_is_answered_at_once_and_the_rest_trained_from_there
     client: AsyncClient, tmp_path: Path
 ) -> None:
     # Its own job trains for a minute, which is longer than the test takes.
-    created = await client.create(experiment(tmp_path / "e", jobs=1, length=600, pace=0.1, more=STAGE_TREE))
+    created = await client.create(experiment(tmp_path / "e", jobs=1, length=300, pace=0.2, more=STAGE_TREE))
     name = created.id
     known = (await until(client, name, lambda jobs: "1" in jobs and jobs["1"].position >= 6))["1"].hyperparameters
     # The same further than it is known by then waits for its run; another x is trained by its own.
-    same, other = await client.request_all(name, [(known, 5), ({"x": 0.25, "pace": 0.1}, 3)])
+    same, other = await client.request_all(name, [(known, 5), ({"x": 0.25, "pace": 0.2}, 3)])
     again = await client.request(name, known, 20, request_id="again")
     jobs = await until(
         client, name, lambda jobs: all(job.state is JobState.COMPLETED for job in jobs.values() if job.id != "1")

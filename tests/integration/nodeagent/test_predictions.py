@@ -17,6 +17,7 @@ from hopyard.predictor.wire import prediction_from_wire, question_to_json
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent import memory
 from hopyard_nodeagent.memory import of_session
+from tests.integration.children import running
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.integration.nodeagent.dumping import comes
 
@@ -56,7 +57,7 @@ async def answer(cluster: Cluster, ticket: str) -> wire.NodeAnswer:
 
 
 def processes() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children() if "hopyard.predictor.process" in p.cmdline()]
+    return [psutil.Process(pid) for pid in running("hopyard.predictor.process")]
 
 
 def first_to_go(process: psutil.Process) -> str:

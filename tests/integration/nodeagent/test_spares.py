@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import psutil
 import pytest
 
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
+from tests.integration.children import running
 from tests.integration.nodeagent.cluster import Cluster, gone
 
 FIRST, SECOND, OTHER = RunKey("e1", "j1", 1, 0), RunKey("e2", "j1", 1, 0), RunKey("e3", "j1", 1, 0)
@@ -17,9 +17,7 @@ FIRST, SECOND, OTHER = RunKey("e1", "j1", 1, 0), RunKey("e2", "j1", 1, 0), RunKe
 async def spares(count: int) -> set[int]:
     """The ids of this agent's training processes, once there are so many."""
     while True:
-        found = {
-            child.pid for child in psutil.Process().children() if any("hopyard.runner" in a for a in child.cmdline())
-        }
+        found = set(running("hopyard.runner"))
         if len(found) == count:
             return found
         await asyncio.sleep(0.02)

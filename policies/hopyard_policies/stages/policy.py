@@ -330,7 +330,7 @@ class StageTreePolicy(Policy):
         self._tuners.turn(cluster, progress)
         self._books.requests.turn(jobs, progress)
         for terms in cluster.experiments.values() if self._further else ():
-            if terms.id not in self._chosen and self._tuners.rest(cluster, terms.id):
+            if terms.running and terms.id not in self._chosen and self._tuners.rest(cluster, terms.id):
                 self._train_further(cluster, progress, terms)
         return Dispatch(self._books, cluster, event).decide()
 

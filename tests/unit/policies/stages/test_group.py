@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard.policy import ApplicationStat, Cluster
+from hopyard.policy import ApplicationStat, Cluster, Verdict
 from hopyard_policies.stages.policy import StageTreePolicy
 from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Joining, Result, simulate
 
@@ -85,6 +85,31 @@ def test_what_a_stopped_experiments_run_has_trained_is_not_trained_again(at: flo
     assert result.iterations == 16
     whole = group(Joining(SECOND[1:], stopped=at), slots=1, first=SECOND[1:])
     assert whole.iterations == LENGTH
+
+
+class Corrected(StageTreePolicy):
+    """Notes what is refused."""
+
+    def __init__(self, refused: list[Verdict]) -> None:
+        super().__init__(train_best_further=2)
+        self._refused = refused
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        self._refused.append(verdict)
+        super().on_refused(cluster, verdict)
+
+
+def test_the_best_of_an_experiment_that_is_over_trains_no_further() -> None:
+    """Both trials of the other experiment are done at 25, and in that moment it is stopped."""
+    refused: list[Verdict] = []
+    space = [{"lr": rate} for rate in (1, 2, 3, 4)]
+    workload = CurveWorkload(value, space[1:], LENGTH)
+    joining = Joining([space[0], {"lr": 5}], stopped=25.0)
+    result = simulate(workload, lambda: Corrected(refused), slots=2, group=[joining], details=True)
+    assert refused == []
+    assert result.states == dict.fromkeys("123456", "COMPLETED")
+    assert result.experiments is not None
+    assert result.experiments[A].jobs == ("1", "2", "3", "6")  # The last of them trains its best further.
 
 
 class Watched(StageTreePolicy):

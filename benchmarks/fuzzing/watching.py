@@ -1,0 +1,268 @@
+"""A simulated world that looks at every event, and at what is left at the end."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from hopyard.policy import Policy
+from hopyard.policy.vocabulary import JobState, Report, RunEndReason, RunMode, TerminateJob
+from hopyard_scheduler.codec import decode, encode, kind_of
+from hopyard_scheduler.core import Core
+from hopyard_scheduler.core.effects import Effect, Record, Send, Start
+from hopyard_scheduler.core.events import (
+    Ended,
+    Event,
+    JobHeld,
+    JobOperated,
+    Operated,
+    Reports,
+    Requested,
+    RunMessage,
+    SnapshotsGivenUp,
+    Updated,
+)
+from hopyard_scheduler.core.experiment import Experiment
+from hopyard_scheduler.core.model import Job
+from hopyard_scheduler.policyhost import PolicyHost
+from hopyard_scheduler.replaying import Replay
+from hopyard_scheduler.simulator import World
+from hopyard_scheduler.simulator.world import NAME
+
+_NEVER: Final = 10**6
+"""More experiments than will ever join: while it waits for these, a world goes on."""
+
+
+class WrongError(AssertionError):
+    """Something that must be true of every search is not."""
+
+
+def need(true: bool, says: str) -> None:
+    """Raises `WrongError` with these words where something is not true."""
+    if not true:
+        raise WrongError(says)
+
+
+Kind = Literal["extend", "more jobs", "concurrency", "stop", "room", "request", "hold", "terminate"]
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What a person, a client or the store does at a time. `number` chooses the job, the snapshots or the amount."""
+
+    at: float
+    kind: Kind
+    number: int = 0
+    lasts: float = 1.0
+    configuration: dict[str, Any] | None = None
+
+
+class Recording(Core):
+    """A core whose records are kept, and each report looked at as it comes."""
+
+    def __init__(self, look: Callable[[Event, list[Effect]], None]) -> None:
+        super().__init__()
+        self.records: list[Event] = []
+        self._look = look
+
+    def handle(self, event: Event) -> list[Effect]:
+        effects = super().handle(event)
+        self.records += [effect.event for effect in effects if type(effect) is Record and effect.stream == NAME]
+        self._look(event, effects)
+        return effects
+
+
+@dataclass
+class Attempt:
+    """A run as its messages show it."""
+
+    start: Start
+    position: int
+    reports: int = 0
+
+
+class Watched(World):
+    """A world that is looked at, in which people do something.
+
+    Args:
+        given: As those of a `World`; `named` likewise.
+        deeds: What people do.
+        terms: Terms of the experiment that differ from what `simulate` makes of its arguments.
+        undisturbed: Nothing goes wrong and nobody does anything, so that nothing is to be trained twice.
+    """
+
+    def __init__(
+        self, *given: Any, deeds: Sequence[Deed], terms: Mapping[str, Any], undisturbed: bool, **named: Any
+    ) -> None:
+        super().__init__(*given, **named)
+        self._undisturbed = undisturbed
+        self._settings = replace(self._settings, **terms)
+        self._recording = Recording(self._look_at)
+        self.core = self._recording
+        self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._executed: Counter[tuple[str, int]] = Counter()
+        for deed in deeds:
+            self._expect(deed.at, self._do, deed)
+
+    # ----------------------------------------------------------------------------------------------------------- deeds
+
+    def _expect(self, at: float, action: Callable[..., None], *arguments: object) -> None:
+        """Something will be done; the search is not over before."""
+        self._to_join += _NEVER
+        self.timeline.at(at, action, *arguments)
+
+    def _do(self, deed: Deed) -> None:
+        self._to_join -= _NEVER
+        event = self._event(self.core.experiments[NAME], deed)
+        if event is not None:
+            self._pending.append(event)
+
+    def _event(self, x: Experiment, deed: Deed) -> Event | None:
+        now, number, request = self.timeline.now, deed.number, f"deed at {deed.at}"
+        match deed.kind:
+            case "extend":
+                return Updated(now, NAME, request, max_position=x.founder.settings.max_position + number)
+            case "more jobs":
+                return Updated(now, NAME, request, more_jobs=number)
+            case "concurrency":
+                return Updated(now, NAME, request, concurrency=number)
+            case "stop":
+                return Operated(now, NAME, "stop", NAME)
+            case "room":
+                hashes = sorted({entry.info.sha256 for entry in x.snapshots.entries()})
+                return SnapshotsGivenUp(now, NAME, tuple(hashes[number % 2 :: 2]))
+            case "request":
+                position = 1 + number % x.founder.settings.max_position
+                running = x.founder.running
+                return Requested(now, NAME, request, deed.configuration or {}, position) if running else None
+            case _:
+                return self._to_a_job(x, deed)
+
+    def _to_a_job(self, x: Experiment, deed: Deed) -> Event | None:
+        now = self.timeline.now
+        open_jobs = [job for job in x.jobs.values() if not job.state.ended and job.member.running]
+        if not open_jobs:
+            return None
+        job = open_jobs[deed.number % len(open_jobs)]
+        if deed.kind == "hold":
+            self._expect(now + deed.lasts, self._let_go, job)
+            return JobHeld(now, NAME, job.id, held=True, asks_anew=True)
+        return JobOperated(now, NAME, TerminateJob(job.id), asks_anew=True)
+
+    def _let_go(self, job: Job) -> None:
+        self._to_join -= _NEVER
+        if not job.state.ended and job.member.running:
+            self._pending.append(JobHeld(self.timeline.now, NAME, job.id, held=False, asks_anew=True))
+
+    # ---------------------------------------------------------------------------------------------------------- events
+
+    def _look_at(self, event: Event, effects: list[Effect]) -> None:
+        for effect in effects:
+            if type(effect) is Send and type(effect.body) is Start and effect.run.rank == 0:
+                start = effect.body
+                position = start.snapshot.position if start.snapshot is not None else 0
+                if start.mode is RunMode.TRAIN:
+                    need(start.until > position, f"job {effect.run.job} starts at {position} with until {start.until}")
+                self._attempts[effect.run.job, effect.run.attempt] = Attempt(start, position)
+        if type(event) is RunMessage and event.rank == 0:
+            self._take(event)
+
+    def _take(self, event: RunMessage) -> None:
+        run = self._attempts[event.job, event.attempt]
+        if run.start.mode is not RunMode.TRAIN:
+            return
+        where = f"job {event.job}, attempt {event.attempt}"
+        if isinstance(event.body, Reports):
+            for report in event.body.reports:
+                self._reported(where, event.job, run, report)
+        elif isinstance(event.body, Ended):
+            good = event.body.reason in (RunEndReason.UNTIL, RunEndReason.SUSPENDED)
+            need(
+                not good or run.reports > 0 or event.body.finished,
+                f"{where}: of length 0 at {run.position}: {event.body}",
+            )
+
+    def _reported(self, where: str, job: str, run: Attempt, report: Report) -> None:
+        again = report.finished and run.reports == 0 and report.position == run.position
+        need(report.position > run.position or again, f"{where}: from {run.position} to {report.position}")
+        run.position = report.position
+        run.reports += 1
+        if not again:
+            self._executed[job, report.position] += 1
+        elif self._undisturbed:  # Who goes on from another's snapshot may find that its program has ended there.
+            snapshot = run.start.snapshot
+            own = snapshot is not None and snapshot.sha256.startswith(f"{job}.")
+            need(not own, f"{where}: nothing to train at {report.position}")
+
+    # ------------------------------------------------------------------------------------------------------------- end
+
+    def end(self, make: Callable[[], Policy]) -> None:
+        """Looks at what is left, and plays it again.
+
+        Raises:
+            WrongError: Something is not as it must be.
+        """
+        x = self.experiment
+        need(not x.live and not x.machines, f"it still holds {list(x.machines)} and runs {list(x.live)}")
+        late = any(member.out_of_time for member in x.members.values())  # These may go on.
+        waits = x.asks or x.in_flight is not None or (x.calls and not late)
+        need(not waits, f"it still waits: {list(x.asks)} {x.in_flight} {list(x.calls)}")
+        held = [machine.spec.id for machine in self.core.cluster.machines.values() if machine.holder]
+        need(not held, f"machines are held by nobody alive: {held}")
+        for job in x.jobs.values():
+            rest = job.state.ended or job.state.idle or job.state is JobState.HELD
+            need(rest, f"job {job.id} is {job.state.value}: {list(job.story)}")
+            self._curve(x, job)
+        for entry in x.snapshots.entries():
+            forks = {job.fork_holder for job in x.jobs.values() if not job.state.ended}
+            need(not entry.pins - forks, f"snapshot {entry.job}@{entry.info.position} is pinned by {entry.pins}")
+        if self._undisturbed and not self.from_scratch:
+            twice = [key for key, count in self._executed.items() if count > 1]
+            need(not twice, f"trained more than once (job, position): {twice[:5]}")
+        self._again(make)
+
+    def _curve(self, x: Experiment, job: Job) -> None:
+        """A curve is what the program reports of it, from the first report on; a copy's begins with its origin's."""
+        if job.hyperparameters is None:
+            return
+        lesson = self.lesson(job.hyperparameters)
+        points = x.curve(job)
+        positions = [point.position for point in points]
+        need(positions == sorted(set(positions)), f"the curve of job {job.id} is out of order: {positions}")
+        # What it is a copy of had other values.
+        begins = job.origin[1] if job.origin is not None and x.settings.space is not None else 0
+        trained = [point for point in points if point.whole is not None and point.position > begins]
+        reached = max((point.position for point in trained), default=begins)
+        wanted = [position for position in lesson.positions if begins < position <= reached]
+        found = [point.position for point in trained]
+        # A gang over partitions trains several units at a time.
+        whole = set(found) <= set(wanted) if x.data is not None else found == wanted
+        need(whole, f"the curve of job {job.id} has {found}, its program reports {wanted}")
+        expected = dict(zip(lesson.positions, lesson.values, strict=True))
+        for point in trained:
+            value, true = (point.whole or {})[x.settings.metric], expected[point.position]
+            equal = value == true or (math.isnan(value) and math.isnan(true))
+            need(equal, f"job {job.id} at {point.position}: {value}, its program reports {true}")
+
+    def _again(self, make: Callable[[], Policy]) -> None:
+        """From the journal everything is the same again: the policy's answers and where all jobs end."""
+        core = Core()
+        replay = Replay(core, lambda _: PolicyHost(make()))
+        for event in self._recording.records:
+            replay.take(decode(kind_of(event), encode(event)))
+        need(replay.first is None, f"the replay differs: {replay.first.text if replay.first else ''}")
+        need(_picture(core.experiments[NAME]) == _picture(self.experiment), "the replay leads to another end")
+
+
+def _picture(x: Experiment) -> object:
+    return (
+        x.phase,
+        x.reason,
+        [
+            (job.id, job.state, job.position, job.high_water, job.reason, [repr(point) for point in x.curve(job)])
+            for job in x.jobs.values()
+        ],
+    )

@@ -1,4 +1,4 @@
-"""SHA-256 of bytes on their way, found beside their reading and writing: on another core, where there is one."""
+"""SHA-256 of bytes on their way, found beside receiving and writing them: on another core, where there is one."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Hashed:
         self._last = self._beside.submit(self._hash.update, data)
 
     def drain(self, source: RawIOBase) -> None:
-        """Take all that is left of a stream, which is read while what came before is hashed."""
-        for buffer in in_turns():
-            count = source.readinto(buffer)
-            if not count:
-                return
-            self.update(buffer[:count])
+        """Take all that is left of a stream. Reading what the system has in memory is too little work for two threads."""
+        buffer = memoryview(bytearray(_SMALL))
+        self._wait()
+        while count := source.readinto(buffer):
+            self._hash.update(buffer[:count])
+            self.size += count
 
     def hexdigest(self) -> str:
         """The hash of all that was given so far, in 64 lower-case hexadecimal digits."""

@@ -207,9 +207,7 @@ class Watched(World):
         """
         x = self.experiment
         need(not x.live and not x.machines, f"it still holds {list(x.machines)} and runs {list(x.live)}")
-        late = any(member.out_of_time for member in x.members.values())  # These may go on.
-        waits = x.asks or x.in_flight is not None or (x.calls and not late)
-        need(not waits, f"it still waits: {list(x.asks)} {x.in_flight} {list(x.calls)}")
+        need(not x.asks and x.in_flight is None, f"it still waits for {list(x.asks)} {x.in_flight}")
         held = [machine.spec.id for machine in self.core.cluster.machines.values() if machine.holder]
         need(not held, f"machines are held by nobody alive: {held}")
         for job in x.jobs.values():

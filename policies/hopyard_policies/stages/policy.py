@@ -229,6 +229,8 @@ class StageTreePolicy(Policy):
             self._load(cluster)
         elif change.change == "extended":
             self._chosen.discard(change.experiment or cluster.experiment.id)
+            for trial in [trial for trial in self._books.runs if not cluster.jobs[trial].state.live]:
+                self._books.over(trial, cluster.jobs[trial].high_water)  # Nobody told of it: the search was over.
         self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
         self._tuners.stir()
         self._tuners.hear(cluster, change)

@@ -76,6 +76,17 @@ def test_a_rank_that_has_left_a_run_which_ends_by_itself_loses_nothing() -> None
     assert (rig.job().state, rig.job().losses) == (JobState.COMPLETED, 0)
 
 
+def test_the_last_report_of_a_run_that_has_lost_a_rank_completes_nothing() -> None:
+    """Rank 0 has said it before it heard that another rank is gone: it counts, and the job trains up to there once more."""
+    rig = Rig(machines=2, max_position=5, ends_jobs=False)
+    rig.create()
+    rig.start("1", "n1/0", "n1/1", until=5, allowed=5)
+    rig.ended(RunEndReason.LOST, 3, rank=1)
+    rig.report(5, at_until=True)
+    rig.ended(RunEndReason.LOST, 5)
+    assert (rig.job().state, rig.job().position, rig.job().high_water) == (JobState.PENDING, 0, 5)
+
+
 def test_a_rank_that_leaves_in_the_middle_of_a_run_which_ends_by_itself_is_a_loss() -> None:
     rig = Rig(machines=2, max_position=5, ends_jobs=False)
     rig.create()

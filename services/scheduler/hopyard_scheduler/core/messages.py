@@ -158,7 +158,8 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
             x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     elif run.ending is None:
         if run.completes and report.at_until:
-            running.complete(x, run, report.position)
+            if run.ended is None:  # Else another rank is lost: what rank 0 has still said completes nothing.
+                running.complete(x, run, report.position)
         elif report.at_until or (new and (x.settings.every_iteration or report.position >= run.allowed)):
             x.call(IterationFinish(job.id, report, repeated=not new), run)
         elif not new and report.position >= run.allowed:

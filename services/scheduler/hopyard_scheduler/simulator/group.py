@@ -20,7 +20,7 @@ class Joining:
     Attributes:
         configurations: What its jobs get, in order: as many jobs as there are.
         at: When it joins, in virtual seconds.
-        stopped: When a person stops it; None: nobody does.
+        stopped: When a person stops it, not before it joins; None: nobody does.
         alike: Whether it trains equal configurations as the first one does, for policies that share training. False: as nobody
             does, such as with other code, other data or another seed.
         max_position: Where its jobs are complete, at most where the workload's are; None: there.

@@ -1,0 +1,38 @@
+"""Searches that were over and go on."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from hopyard.policy import JobState
+from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_scheduler.core.events import Updated
+from hopyard_scheduler.simulator import World, simulate
+from hopyard_scheduler.simulator.world import NAME
+
+from .searches import Coarse
+
+
+def test_a_search_that_its_last_report_ended_goes_on_when_it_is_extended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 8 the only trial is complete and the target reached at once, so that the policy never hears that its run is over."""
+    worlds: list[World] = []
+
+    def world(*given: Any, **named: Any) -> World:
+        worlds.append(World(*given, **named))
+        return worlds[-1]
+
+    monkeypatch.setattr(importlib.import_module("hopyard_scheduler.simulator.simulate"), "World", world)
+    workload = Coarse(lambda _given, position: position / 100, [{"lr": 0.1}], 8)
+    workload.beyond = 4
+    found = simulate(workload, StageTreePolicy, slots=1, target=0.08, details=True)
+    assert found.states == {"1": "COMPLETED"}
+    (over,) = worlds
+    over.handle(Updated(over.timeline.now, NAME, "more", max_position=12, target=0.5))
+    for _ in over.run():
+        pass
+    job = over.experiment.jobs["1"]
+    assert (job.state, job.position) == (JobState.COMPLETED, 12)
+    assert [point.position for point in over.experiment.curve(job)] == list(range(1, 13))

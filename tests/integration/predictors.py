@@ -125,11 +125,13 @@ class Endless(Toy):
 
 
 class Mute(Toy):
-    """Closes what it would answer by when it is made, and goes on for ever."""
+    """Closes what it would answer by when it is made, makes the file `note`, and goes on for ever."""
 
-    def __init__(self, **parameters: Any) -> None:
+    def __init__(self, note: str = "", **parameters: Any) -> None:
         super().__init__(**parameters)
         os.closerange(3, 256)
+        if note:
+            Path(note).touch()
         time.sleep(600)
 
 

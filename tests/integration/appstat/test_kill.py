@@ -17,6 +17,7 @@ from hopyard.rpc import channel, retry
 from hopyard.serving import address_file, read_address
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc, common_pb2
+from tests.timing import HANG_SECONDS
 
 
 @contextmanager
@@ -38,7 +39,7 @@ async def address_of(data: Path, process: subprocess.Popen[bytes]) -> str:
         except NotFound as error:
             raise Unavailable(str(error)) from error
 
-    return await retry(look, deadline=150)
+    return await retry(look, deadline=HANG_SECONDS)
 
 
 async def append_until_killed(
@@ -102,7 +103,7 @@ async def test_every_acknowledged_record_survives_kill_9(tmp_path: Path) -> None
                 answer = await stub.QueryStatistics(pb.QueryStatisticsRequest(experiment=stream, page_size=10_000))
                 assert [row.report.position for row in answer.statistics] == list(range(1, len(records) + 1))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=150) == 0
+        assert process.wait(timeout=HANG_SECONDS) == 0
     assert not address_file(tmp_path, "appstat").exists()
     assert not (tmp_path / "appstat.sqlite-wal").exists()
 
@@ -110,7 +111,7 @@ async def test_every_acknowledged_record_survives_kill_9(tmp_path: Path) -> None
 def test_wrong_use_is_said_in_one_line(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "hopyard_appstat", "--data", str(tmp_path), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
 
     exposed = run("--host", "0.0.0.0")
     assert exposed.returncode == 1

@@ -20,6 +20,7 @@ from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc, common_pb2
 from hopyard_appstat.service import AppStatService
 from hopyard_appstat.writer import Writer
+from tests.timing import HANG_SECONDS
 
 DATA = bytes(range(256)) * 10_000
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -119,7 +120,7 @@ async def test_concurrent_appends_share_commits(
 
     def held(writer: Writer, operations: list[Any]) -> Any:
         """A disk that takes its time, until all wait for it."""
-        assert all_here.wait(150)
+        assert all_here.wait(HANG_SECONDS)
         return commit(writer, operations)
 
     monkeypatch.setattr(Writer, "do", counted)

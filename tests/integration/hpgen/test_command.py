@@ -15,6 +15,7 @@ from hopyard.errors import NotFound
 from hopyard.rpc import channel
 from hopyard.serving import read_address
 from hopyard.v1 import hpgen_pb2, hpgen_pb2_grpc
+from tests.timing import HANG_SECONDS
 
 RUN = "import typer; from hopyard_hpgen.command import command; typer.run(command)"
 
@@ -26,7 +27,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signa
         try:
             asyncio.run(call(address(tmp_path, process)))
             process.send_signal(number)
-            _, log = process.communicate(timeout=150)
+            _, log = process.communicate(timeout=HANG_SECONDS)
         finally:
             process.kill()
     assert process.returncode == code, log
@@ -43,14 +44,14 @@ async def call(address: str) -> None:
 
 def test_wrong_use_is_refused(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", RUN, "--host", "0.0.0.0", "--port", "0"]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 1
     assert "refusing to listen on 0.0.0.0" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def address(data: Path, process: subprocess.Popen[str]) -> str:
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:
             return read_address(data, "hpgen")

@@ -22,6 +22,7 @@ from hopyard_hpgen.generators.random import RandomGenerator
 from hopyard_hpgen.generators.remote import RemoteGenerator
 from tests.integration.hpgen.learning import NearTheLast
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 
 ROOT = Path(__file__).parents[3]
 SPACE = Space({"x": Uniform(0.0, 1.0), "y": Uniform(0.0, 1.0)}, ["x + y <= 1.5"])
@@ -41,7 +42,7 @@ class Process:
         file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "hopyard_hpgen", "--data", str(self._data), "--port", str(self._port)]
         self._process = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
-        end = time.monotonic() + 150
+        end = time.monotonic() + HANG_SECONDS
         while not file.exists():
             assert time.monotonic() < end
             assert self._process.poll() is None
@@ -51,7 +52,7 @@ class Process:
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.wait(150)
+        self._process.wait(HANG_SECONDS)
 
 
 @contextmanager

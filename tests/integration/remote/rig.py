@@ -29,11 +29,12 @@ from hopyard_scheduler.remote.started import Started
 from hopyard_scheduler.servicers.policies import PolicyServicer
 from hopyard_scheduler.simulator import Result, Workload, simulate, world
 from tests.conftest import require_system_package
+from tests.timing import HANG_SECONDS
 
 ROOT = Path(__file__).parents[3]
 NODE = ROOT / "examples" / "node_policy"
 SERVE = (sys.executable, "-m", "hopyard.cli.main", "policy", "serve")
-LIMITS = Limits(answer=150.0, absence=150.0)
+LIMITS = Limits(answer=HANG_SECONDS, absence=HANG_SECONDS)
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ def serving(*arguments: str, where: Path = ROOT) -> Iterator[subprocess.Popen[by
         yield process
     finally:
         process.kill()
-        process.wait(150)
+        process.wait(HANG_SECONDS)
 
 
 class Post:

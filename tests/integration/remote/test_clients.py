@@ -12,13 +12,14 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from tests.integration.remote.rig import ROOT, node_policy
 from tests.integration.scheduler.conftest import address, client
+from tests.timing import HANG_SECONDS, scaled
 
 __all__ = ["address", "client", "node_policy"]
 
 CLIENT = ROOT / "examples" / "node_client"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(scaled(300))
 async def test_the_example_does_what_it_says(
     node_policy: Path, address: str, client: AsyncClient, tmp_path: Path
 ) -> None:
@@ -34,7 +35,7 @@ async def test_the_example_does_what_it_says(
     submitting = await node("submit", str(file))
     assert submitting.stdout is not None
     name = (await submitting.stdout.readline()).decode().removeprefix("created ").strip()
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while not any(job.position for job in await client.jobs(name)):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     await client.pause_job(name, "4")  # It will not have ended, however long the next process takes to be up.

@@ -23,6 +23,7 @@ from hopyard_scheduler.remote.started import Started
 from tests.integration.remote.rig import serving
 from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment
+from tests.timing import HANG_SECONDS, scaled
 
 REMOTE = "policy: {name: 'remote:far', evaluation_boundary: 2}\ngenerator: {name: random, seed: 4}"
 MINE = '''
@@ -48,7 +49,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Restartable]:
 
 
 async def ended(client: AsyncClient, name: str) -> Experiment:
-    found = await client.wait(name, timeout=150)
+    found = await client.wait(name, timeout=HANG_SECONDS)
     assert found.state is ExperimentState.COMPLETED, found.reason
     return found
 
@@ -56,18 +57,18 @@ async def ended(client: AsyncClient, name: str) -> Experiment:
 async def dialled_in(cluster: Restartable) -> None:
     """A process waits for experiments of remote:far."""
     assert cluster.scheduler is not None
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while not cluster.scheduler._desk.waits("far"):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
 
 
 async def reported(client: AsyncClient, name: str, reports: int) -> None:
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while len(await client.statistics(name)) < reports:  # noqa: ASYNC110 - other processes
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(scaled(240))
 async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,11 +88,11 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
         monkeypatch.setattr(offline, "LIMITS", Limits(answer=60.0, absence=0.5))
         with pytest.raises(Unavailable, match="hopyard policy serve module:Class --name far --server 127"):
             await replay(first.id, None, cluster.address, None, False)
-        monkeypatch.setattr(offline, "LIMITS", Limits(answer=150.0, absence=150.0))
+        monkeypatch.setattr(offline, "LIMITS", Limits(answer=HANG_SECONDS, absence=HANG_SECONDS))
         capfd.readouterr()
         replaying = asyncio.create_task(replay(first.id, None, cluster.address, None, False))
         said = ""
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             while not re.search(r"--server \S+\s", said):
                 await asyncio.sleep(0.05)
                 said += capfd.readouterr().err
@@ -101,7 +102,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
     assert "every decision is the same" in capfd.readouterr().err
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(scaled(240))
 async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_killed(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +111,7 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
     serve = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", "mine:Mine"]
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "mine.py").write_text(MINE)
-    async with AsyncClient(server=cluster.address, timeout=170) as client:
+    async with AsyncClient(server=cluster.address, timeout=HANG_SECONDS) as client:
         file = experiment(
             tmp_path / "e",
             jobs=8,
@@ -135,17 +136,17 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
         assert re.findall(r"a process came that serves the policy(, and was told \d+ up-calls again)?", story)[0] == ""
         assert len(re.findall(r"a process came that serves the policy, and was told \d+ up-calls again", story)) == 2
         # What was started is not there any more.
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             while source._process is not None:  # noqa: ASYNC110 - it ends beside
                 await asyncio.sleep(0.05)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(scaled(240))
 async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.start(absence_seconds=1.0)
-    async with AsyncClient(server=cluster.address, patience=30) as client:
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         with serving("bandit", "--name", "far", "--server", cluster.address) as process:
             await dialled_in(cluster)
             dies = await client.create(experiment(tmp_path / "a", jobs=3, length=10, pace=0.1, more=REMOTE))
@@ -153,7 +154,7 @@ async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
             process.kill()
             other = await client.create(experiment(tmp_path / "b", jobs=3))
             await ended(client, other.id)
-            paused = await client.wait(dies.id, 150, until={ExperimentState.PAUSED})
+            paused = await client.wait(dies.id, HANG_SECONDS, until={ExperimentState.PAUSED})
         assert "no process serves remote:far" in paused.reason
         assert f"--name far --server {cluster.address}" in paused.reason
         assert f"then: hopyard resume {dies.id}" in paused.reason
@@ -171,10 +172,10 @@ async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
             await ended(client, dies.id)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(scaled(240))
 async def test_a_scheduler_that_is_started_anew_tells_all_again(cluster: Restartable, tmp_path: Path) -> None:
     await cluster.start()
-    async with AsyncClient(server=cluster.address, patience=60) as client:
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         with serving("bandit", "--name", "far", "--server", cluster.address):
             await dialled_in(cluster)
             created = await client.create(experiment(tmp_path / "a", jobs=6, length=12, pace=0.05, more=REMOTE))

@@ -12,6 +12,7 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard_scheduler.remote.seats import Desk
 from hopyard_scheduler.remote.started import Started
+from tests.timing import HANG_SECONDS
 
 CHILD = """
 import signal, socket, sys
@@ -44,7 +45,7 @@ class Children:
 
     async def one_has_ended(self) -> None:
         """Its connection is closed, which only its end does."""
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             reader = await self.came.get()
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
@@ -80,7 +81,7 @@ async def test_what_a_process_has_started_ends_with_it(children: Children) -> No
 async def test_what_a_process_has_started_ends_when_it_is_ended(children: Children) -> None:
     started = children.leader(600.0)
     taking = asyncio.create_task(started.take("x"))
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         children.came.put_nowait(await children.came.get())
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):

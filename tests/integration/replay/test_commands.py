@@ -21,6 +21,7 @@ from hopyard_scheduler.commands.rungs import show
 from hopyard_scheduler.replaying import parse_until
 from tests.integration.replay.policies import Arrival, Halves
 from tests.integration.scheduler.conftest import experiment
+from tests.timing import HANG_SECONDS
 
 POLICY = "policy: 'tests.integration.replay.policies:Arrival'"
 
@@ -83,7 +84,7 @@ def commands(address: str, capfd: pytest.CaptureFixture[str]) -> Commands:
 async def raced(client: AsyncClient, tmp_path: Path) -> Experiment:
     """An experiment whose outcome depended on who came first."""
     created = await client.create(experiment(tmp_path / "e", jobs=6, length=5, more=POLICY))
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     return ended
 
@@ -162,7 +163,7 @@ async def halved(client: AsyncClient, tmp_path: Path) -> Experiment:
     """An experiment with a rung."""
     policy = POLICY.replace("Arrival", "Halves")
     created = await client.create(experiment(tmp_path / "e", jobs=6, length=5, more=policy))
-    return await client.wait(created.id, timeout=150)
+    return await client.wait(created.id, timeout=HANG_SECONDS)
 
 
 async def test_rungs_shows_who_stands_where_at_the_end(
@@ -238,7 +239,7 @@ async def test_rungs_says_what_a_policy_raised_and_that_it_is_another_one(
 async def shared(client: AsyncClient, tmp_path: Path) -> Experiment:
     """An experiment whose trials share what they have in common."""
     created = await client.create(experiment(tmp_path / "e", jobs=3, length=6, more="policy: stage_tree"))
-    return await client.wait(created.id, timeout=150)
+    return await client.wait(created.id, timeout=HANG_SECONDS)
 
 
 async def test_tree_shows_what_trials_have_in_common(

@@ -13,6 +13,7 @@ from tests.integration.replay.policies import Arrival
 from tests.integration.replay.test_commands import POLICY, Commands
 from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment
+from tests.timing import HANG_SECONDS
 
 
 @pytest.fixture
@@ -23,13 +24,13 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Restartable]:
 
 
 async def paused(client: AsyncClient, name: str) -> Experiment:
-    return await client.wait(name, 150, until={ExperimentState.PAUSED})
+    return await client.wait(name, HANG_SECONDS, until={ExperimentState.PAUSED})
 
 
 async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with AsyncClient(server=cluster.address, patience=30) as client:
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         created = await client.create(experiment(tmp_path / "e", jobs=4, length=30, pace=0.05, more=POLICY, free=4))
         async for _ in client.watch(created.id):
             if len(await client.statistics(created.id)) > 6:
@@ -51,7 +52,7 @@ async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
         assert (await client.get(created.id)).state is not ExperimentState.PAUSED
         await cluster.halt()
         await cluster.start()
-        ended = await client.wait(created.id, 150)
+        ended = await client.wait(created.id, HANG_SECONDS)
         assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
         commands = Commands(cluster.address, capfd)
         replayed = await commands.replay(created.id, as_json=True)
@@ -67,7 +68,7 @@ async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
 async def test_an_unchanged_policy_is_not_paused_by_a_restart(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with AsyncClient(server=cluster.address, patience=30) as client:
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         created = await client.create(experiment(tmp_path / "e", jobs=4, length=30, pace=0.02, more=POLICY))
         for seen in (3, 8):
             async for _ in client.watch(created.id):
@@ -75,7 +76,7 @@ async def test_an_unchanged_policy_is_not_paused_by_a_restart(
                     break
             await cluster.halt()
             await cluster.start()
-        ended = await client.wait(created.id, 150)
+        ended = await client.wait(created.id, HANG_SECONDS)
         assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
         replayed = await Commands(cluster.address, capfd).replay(created.id, as_json=True)
         assert replayed.document["decisions_equal"]

@@ -14,8 +14,9 @@ from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
-from hopyard_scheduler.service import SchedulerService
+from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, SchedulerService
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 
 
 class Cluster:
@@ -24,6 +25,7 @@ class Cluster:
     Args:
         folder: What they write.
         lease_seconds: A node that left is away after so long. Runs of one that was only held up for so long are lost too.
+            Agents give ten signs of life in this time at least.
     """
 
     def __init__(self, folder: Path, lease_seconds: float = 20.0) -> None:
@@ -46,6 +48,7 @@ class Cluster:
             hpgen=hpgen,
             port=port or free_port(),
             lease_seconds=self.lease_seconds,
+            heartbeat_seconds=min(DEFAULT_HEARTBEAT_SECONDS, self.lease_seconds / 10),
             data_seconds=0.2,
         )
         self.address = await self.scheduler.start()
@@ -70,7 +73,7 @@ class Cluster:
             )
             agent = self.agents[node] = NodeAgent(settings)
             await agent.start()
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             while not set(nodes) <= {one.id for one in await self.client.nodes() if one.state is NodeState.UP}:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
@@ -82,7 +85,7 @@ class Cluster:
         """Waits until a data set's replicas stand so: states by "partition@node"."""
         states: dict[str, ReplicaState] = {}
         try:
-            async with asyncio.timeout(150):
+            async with asyncio.timeout(HANG_SECONDS):
                 while not holds(states := standing(await self.client.data_set(name))):  # noqa: ASYNC110 - nobody tells a client
                     await asyncio.sleep(0.02)
         except TimeoutError as error:

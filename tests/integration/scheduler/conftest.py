@@ -23,6 +23,7 @@ from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.service import SchedulerService
+from tests.timing import HANG_SECONDS, scaled
 
 TRAINER = '''
 import json, os, time
@@ -92,7 +93,7 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def _joined(scheduler: str) -> None:
-    async with channel(scheduler) as opened, asyncio.timeout(150):
+    async with channel(scheduler) as opened, asyncio.timeout(HANG_SECONDS):
         stub: resource_manager_pb2_grpc.ResourceManagerServiceAsyncStub
         stub = resource_manager_pb2_grpc.ResourceManagerServiceStub(opened)
         while not (await stub.ListNodes(resource_manager_pb2.ListNodesRequest())).nodes:  # noqa: ASYNC110 - another process
@@ -129,13 +130,13 @@ def experiment(
 ) -> Path:
     """An experiment file with its trainer.
 
-    From position `free` on its iterations take `slow` seconds each until `let_go`: what must be seen or done while it trains can
-    then take its time.
+    From position `free` on its iterations take `slow` seconds each, scaled to the machine, until `let_go`: what must be seen or
+    done while it trains can then take its time.
     """
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(TRAINER)
     file = folder / "experiment.yaml"
-    constant = json.dumps({"file": str(folder / "gate"), "free": free, "slow": slow})
+    constant = json.dumps({"file": str(folder / "gate"), "free": free, "slow": scaled(slow)})
     gate = "" if free is None else f", gate: {{constant: {constant}}}"
     file.write_text(EXPERIMENT.format(jobs=jobs, length=length, pace=pace, more=more, gate=gate))
     return file

@@ -11,6 +11,7 @@ from typing_extensions import override
 from hopyard.generator import Generator, Result
 from hopyard.space import Configuration
 from hopyard_hpgen.generators.grid import GridGenerator
+from tests.timing import HANG_SECONDS
 
 
 class Learning(Generator):
@@ -43,5 +44,5 @@ class GatedGrid(GridGenerator):
     @override
     def create(self, job: str, ordinal: int) -> Configuration | None:
         point = super().create(job, ordinal)
-        assert point is not None or GatedGrid.may_end.wait(150)
+        assert point is not None or GatedGrid.may_end.wait(HANG_SECONDS)
         return point

@@ -8,6 +8,7 @@ from pathlib import Path
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from tests.integration.scheduler.conftest import experiment
+from tests.timing import HANG_SECONDS
 
 MANY = """
 policy: {name: 'tests.integration.scheduler.policies:Many'}
@@ -18,7 +19,7 @@ JOBS = 5_000  # Their configurations take more than two minutes.
 
 async def over(client: AsyncClient, found: Experiment) -> Experiment:
     """The experiment, when it has ended."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while not (found := await client.get(found)).state.ended:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     return found

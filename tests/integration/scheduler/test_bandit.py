@@ -10,6 +10,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard_scheduler.commands.replay import replay
 from tests.integration.scheduler.conftest import experiment
+from tests.timing import HANG_SECONDS
 
 BANDIT = "policy: {name: bandit, evaluation_boundary: 2}\ngenerator: {name: random, seed: 4}"
 
@@ -18,7 +19,7 @@ async def test_what_falls_behind_ends_at_a_boundary(
     client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     created = await client.create(experiment(tmp_path / "e", jobs=8, length=7, more=BANDIT))
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     jobs = await client.jobs(created.id)
     best = max(job.best_value or 0.0 for job in jobs)

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.timing import HANG_SECONDS
+
 RUN = "import typer; from hopyard_scheduler.command import command; typer.run(command)"
 NOBODY = "127.0.0.1:1"
 
@@ -23,7 +25,7 @@ def test_it_ends_when_told_to_while_it_waits_for_appstat(number: signal.Signals,
             assert process.stderr is not None
             assert "appstat cannot do it now" in process.stderr.readline()
             process.send_signal(number)
-            _, log = process.communicate(timeout=150)
+            _, log = process.communicate(timeout=HANG_SECONDS)
         finally:
             process.kill()
     assert process.returncode == code, log
@@ -40,7 +42,7 @@ def test_it_ends_when_told_to_while_it_waits_for_appstat(number: signal.Signals,
     ],
 )
 def test_times_that_would_lose_every_agent_are_refused(option: str, given: str, message: str) -> None:
-    done = subprocess.run(scheduler(option, given), capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(scheduler(option, given), capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopyard.client.datasets import DataPartition
+from hopyard.client.datasets import DataPartition, ReplicaState
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import Conflict, InvalidInput
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
+from tests.timing import HANG_SECONDS, scaled
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(scaled(240))
 
 TRAINER = '''
 import numpy as np
@@ -85,7 +86,7 @@ async def waits(cluster: Cluster, found: Experiment, words: str) -> None:
     """Until the experiment says why it waits with these words."""
     reason = ""
     try:
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             while words not in (reason := (await cluster.client.get(found)).reason):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     except TimeoutError as error:
@@ -103,7 +104,7 @@ async def test_jobs_visit_the_partitions_where_they_are(cluster: Cluster, files:
     with pytest.raises(Conflict, match=f"data set numbers is used by {found.id}; stop that first"):
         await cluster.client.drop_data("numbers")
     assert (await cluster.client.data_set("numbers")).experiments == (found.id,)
-    ended = await cluster.client.wait(found, timeout=150)
+    ended = await cluster.client.wait(found, timeout=HANG_SECONDS)
     assert (ended.state, ended.jobs) == (ExperimentState.COMPLETED, {"COMPLETED": 2})
     for job in ("1", "2"):
         rows = await cluster.client.statistics(found, job)
@@ -119,16 +120,17 @@ async def test_a_lost_file_is_waited_for_by_name(cluster: Cluster, files: Path, 
     await cluster.client.register_data("numbers", parts)
     kept = (files / "1.npz").read_bytes()
     (files / "1.npz").unlink()
+    await cluster.until("numbers", lambda states: states["train/1@b"] is ReplicaState.BROKEN)
     found = await cluster.client.create(experiment(tmp_path / "e", jobs=1))
     await waits(cluster, found, "it waits for partition train/1 of data set numbers: node b lost the file")
     (files / "1.npz").write_bytes(kept)
-    ended = await cluster.client.wait(found, timeout=150)
+    ended = await cluster.client.wait(found, timeout=HANG_SECONDS)
     assert (ended.state, ended.jobs) == (ExperimentState.COMPLETED, {"COMPLETED": 1})
     scores = [one.report.metrics["score"] for one in await cluster.client.statistics(found, "1")]
     assert scores == [0.0, 1.0, 0.0, 1.0]
 
 
-@pytest.mark.parametrize("cluster", [{"lease_seconds": 2.0}], indirect=True)
+@pytest.mark.parametrize("cluster", [pytest.param({"lease_seconds": scaled(2.0)}, id="short lease")], indirect=True)
 async def test_a_node_that_leaves_is_waited_for_and_so_is_the_scheduler_s_next_life(
     cluster: Cluster, files: Path, tmp_path: Path
 ) -> None:
@@ -141,7 +143,7 @@ async def test_a_node_that_leaves_is_waited_for_and_so_is_the_scheduler_s_next_l
     await cluster.start_scheduler(port)
     await waits(cluster, found, "it waits for partition train/1 of data set numbers: node b is away")
     await cluster.join("b")
-    ended = await cluster.client.wait(found, timeout=150)
+    ended = await cluster.client.wait(found, timeout=HANG_SECONDS)
     assert (ended.state, ended.jobs) == (ExperimentState.COMPLETED, {"COMPLETED": 1})
 
 
@@ -154,7 +156,7 @@ async def test_partitions_by_url_are_got_where_they_are_read_first(
     registered = await cluster.client.register_data("far", [far])
     assert registered.partitions[0].replicas == ()
     found = await cluster.client.create(experiment(tmp_path / "e", data="far", jobs=1, length=3))
-    ended = await cluster.client.wait(found, timeout=150)
+    ended = await cluster.client.wait(found, timeout=HANG_SECONDS)
     assert ended.jobs == {"COMPLETED": 1}
     shown = await cluster.client.data_set("far")
     assert [replica.path for replica in shown.partitions[0].replicas] == [f"file://{files}/3.npz"]
@@ -173,7 +175,7 @@ async def test_in_another_cluster_it_goes_on_once_the_same_data_are_registered_t
     parts = [partition("train/0", a=files / "0.npz")]
     await cluster.client.register_data("numbers", parts)
     found = await cluster.client.create(experiment(tmp_path / "e", jobs=1, length=2))
-    await cluster.client.wait(found, timeout=150)
+    await cluster.client.wait(found, timeout=HANG_SECONDS)
     await cluster.client.export_experiment(found, tmp_path / "it.hopyard")
     other = Cluster(tmp_path / "other")
     await other.start()
@@ -187,7 +189,7 @@ async def test_in_another_cluster_it_goes_on_once_the_same_data_are_registered_t
         assert (await other.client.data_set("numbers")).experiments == ()
         await other.client.drop_data("numbers")
         await other.client.register_data("numbers", parts)
-        ended = await other.client.wait(found, timeout=150)
+        ended = await other.client.wait(found, timeout=HANG_SECONDS)
         rows = await other.client.statistics(found, "1")
     finally:
         await other.stop()

@@ -20,6 +20,7 @@ from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.commands.replay import replay
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.touring import PROGRAM
+from tests.timing import HANG_SECONDS, scaled
 
 NODES = ("a", "b")
 
@@ -129,7 +130,7 @@ async def test_models_hop_directly_and_are_evaluated_by_parts(
     assert await replay(created.id, None, nodes.scheduler, None, False)
 
 
-@pytest.mark.parametrize("nodes", [4], indirect=True)
+@pytest.mark.parametrize("nodes", [pytest.param(scaled(4.0), id="short lease")], indirect=True)
 async def test_a_node_that_dies_costs_each_model_its_last_unit_at_most(
     nodes: Nodes, client: AsyncClient, tmp_path: Path
 ) -> None:
@@ -138,13 +139,13 @@ async def test_a_node_that_dies_costs_each_model_its_last_unit_at_most(
         await asyncio.sleep(0.05)
     before = {job.id: job.position for job in await client.jobs(created)}
     await nodes.stop("b")
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while any(node.id == "b" and node.state.value == "UP" for node in await client.nodes()):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     for job in await client.jobs(created):
         assert job.position >= before[job.id] - 1
     (tmp_path / "b").rename(tmp_path / "lost")
     await nodes.start("b")
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert [(job.state, job.position) for job in await client.jobs(created)] == [(JobState.COMPLETED, 5)] * 2
     assert ended.hops.fetched == 0

@@ -19,6 +19,7 @@ from hopyard_scheduler.core.values import Settings
 from hopyard_scheduler.program import settings_of
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_recovery import Pieces, pieces
+from tests.timing import HANG_SECONDS, scaled
 
 __all__ = ["pieces"]
 
@@ -42,7 +43,7 @@ class Counter(Trainer):
 
     def train(self):
         time.sleep(self.pace)
-        end = time.monotonic() + 1.0
+        end = time.monotonic() + {slow}
         while time.monotonic() < end and not GATE.exists():
             time.sleep(0.02)
         self.count += 1
@@ -90,13 +91,13 @@ def file(folder: Path, weight: float, policy: str = "{name: default}", **terms: 
     """An experiment's file; its jobs take a second for each iteration until `let_go`, however long others take to be there."""
     more = f"weight: {weight}\npolicy: {policy}"
     made = experiment(folder, more=more, **terms)  # type: ignore[arg-type]
-    (folder / "train.py").write_text(TRAINER.format(gate=str(folder / "gate")))
+    (folder / "train.py").write_text(TRAINER.format(gate=str(folder / "gate"), slow=scaled(1.0)))
     return made
 
 
 async def until(client: AsyncClient, found: Experiment, holds: Callable[[Experiment, list[Job]], bool]) -> list[Job]:
     """Waits until an experiment and its jobs are as wanted; answers the jobs."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while True:
             present, jobs = await client.get(found.id), list(await client.jobs(found.id))
             if holds(present, jobs):
@@ -147,12 +148,12 @@ async def stretches(client: AsyncClient, found: Experiment) -> Mapping[str, list
     return result
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(scaled(240))
 @pytest.mark.usefixtures("grace")
 @pytest.mark.parametrize(
     ("policy", "grace"),
     [
-        pytest.param("{name: default}", 0.5, id="at the deadline"),
+        pytest.param("{name: default}", scaled(0.5), id="at the deadline"),
         pytest.param("{name: 'tests.integration.scheduler.policies:Yielding'}", 600.0, id="by the policy"),
     ],
     indirect=["grace"],
@@ -171,11 +172,11 @@ async def test_weights_1_and_3_share_four_machines_1_to_3_and_back(
     await until(client, heavy, running(3))
     assert running(1)(await client.get(light.id), list(await client.jobs(light.id)))
     let_go(heavy_file)
-    assert (await client.wait(heavy.id, timeout=150)).state is ExperimentState.COMPLETED
+    assert (await client.wait(heavy.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     assert [len(runs) for runs in (await stretches(client, heavy)).values()] == [1, 1, 1]
     await until(client, light, running(4))
     let_go(light_file)
-    ended = await client.wait(light.id, timeout=150)
+    ended = await client.wait(light.id, timeout=HANG_SECONDS)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
     runs = await stretches(client, light)
     assert sorted(map(len, runs.values())) == [1, 1, 2, 2, 2]
@@ -183,7 +184,7 @@ async def test_weights_1_and_3_share_four_machines_1_to_3_and_back(
 
 
 @pytest.mark.usefixtures("grace")
-@pytest.mark.parametrize("grace", [0.5], indirect=True)
+@pytest.mark.parametrize("grace", [pytest.param(scaled(0.5), id="short grace")], indirect=True)
 async def test_a_run_that_may_not_be_preempted_trains_to_its_until_whatever_the_deadline(
     client: AsyncClient, tmp_path: Path
 ) -> None:
@@ -197,7 +198,7 @@ async def test_a_run_that_may_not_be_preempted_trains_to_its_until_whatever_the_
     await until(client, light, running(1))
     let_go(heavy_file)
     for found in (heavy, light):
-        assert (await client.wait(found.id, timeout=150)).state is ExperimentState.COMPLETED
+        assert (await client.wait(found.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     for runs in (await stretches(client, light)).values():
         assert runs == [(1, 15), (16, 30), (31, 45)]
 
@@ -214,5 +215,5 @@ async def test_who_can_use_one_machine_leaves_the_others_whatever_its_weight(
     for each in files:
         let_go(each)
     for found in (heavy, light):
-        assert (await client.wait(found.id, timeout=150)).state is ExperimentState.COMPLETED
+        assert (await client.wait(found.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
         await stretches(client, found)

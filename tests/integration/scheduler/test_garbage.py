@@ -27,6 +27,7 @@ from hopyard_scheduler import garbage
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS, scaled
 
 
 class Pieces:
@@ -88,12 +89,12 @@ async def pieces(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
 @pytest.fixture
 async def client(pieces: Pieces) -> AsyncIterator[AsyncClient]:
     assert pieces.scheduler is not None
-    async with AsyncClient(server=pieces.scheduler.address, patience=30) as found:
+    async with AsyncClient(server=pieces.scheduler.address, patience=HANG_SECONDS) as found:
         yield found
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while True:
             found = holds()
             if found if isinstance(found, bool) else await found:
@@ -124,12 +125,17 @@ def counts(got: Garbage) -> dict[tuple[str, str], tuple[int, int]]:
     return {(one.kind, one.place): (one.count, one.size_bytes) for one in got.found}
 
 
+async def trained(client: AsyncClient, name: str) -> int:
+    """Units that an experiment's jobs have trained."""
+    return sum(job.position for job in await client.jobs(name))
+
+
 async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
     pieces: Pieces, client: AsyncClient, tmp_path: Path
 ) -> None:
     await pieces.start_agent()
     more = "snapshot: {keep_latest: 2, keep_best: 2}"
-    file = experiment(tmp_path / "e", jobs=2, length=150, pace=0.02, more=more, free=20, slow=0.2)
+    file = experiment(tmp_path / "e", jobs=2, length=60, more=more, free=6, slow=0.5)
     created = await client.create(file)
     await until(lambda: len(pieces.stored()) > 3)
 
@@ -172,9 +178,11 @@ async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
     assert not upload.exists()
     assert not packing.exists()
     assert (await client.get(created.id)).state is ExperimentState.RUNNING
-    for _ in range(5):  # Again and again, while snapshots come and go.
-        await client.collect_garbage(older_than=0)
-        await asyncio.sleep(0.1)
+    # Again and again, while snapshots come and go. What was put just now stays: the scheduler may not have heard of it yet.
+    since = await trained(client, created.id)
+    while await trained(client, created.id) < since + 4:
+        await client.collect_garbage(older_than=scaled(0.2))
+        await asyncio.sleep(0.05)
 
     await client.pause(created.id)
 
@@ -189,11 +197,11 @@ async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
     assert held <= set(pieces.stored())
     let_go(file)
     await client.resume(created.id)
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     for job in await client.jobs(created.id):
         positions = [s.report.position for s in await client.statistics(created.id, job.id)]
-        assert positions == list(range(1, 151))
+        assert positions == list(range(1, 61))
         assert job.failures == 0
 
 
@@ -202,7 +210,7 @@ async def test_what_a_finished_experiment_has_stays_when_no_scheduler_remembers_
 ) -> None:
     await pieces.start_agent()
     created = await client.create(experiment(tmp_path / "e", jobs=2, length=3))
-    await client.wait(created.id, timeout=150)
+    await client.wait(created.id, timeout=HANG_SECONDS)
     assert pieces.scheduler is not None
     await pieces.scheduler.stop(1)
     await pieces.start_scheduler()
@@ -224,7 +232,7 @@ async def test_a_finished_experiments_only_copy_outlives_a_restart_of_the_schedu
     monkeypatch.setattr(shipping, "REFUSALS", 1)
     await pieces.start_agent()
     created = await client.create(experiment(tmp_path / "e", jobs=1, length=2))
-    await client.wait(created.id, timeout=150)
+    await client.wait(created.id, timeout=HANG_SECONDS)
     (snapshot,) = (await client.jobs(created.id))[0].snapshots
     assert not snapshot.stored
     stranger = old(tmp_path / "agent" / "snapshots" / ("ab" * 32), b"nobody's")
@@ -244,7 +252,7 @@ async def test_copies_that_made_room_are_fetched_again_by_the_next_run(
 ) -> None:
     monkeypatch.setattr(snapshots, "SETTLE_SECONDS", 0.0)
     await pieces.start_agent(quota=1)
-    file = experiment(tmp_path / "e", jobs=1, length=200, pace=0.02, free=5)
+    file = experiment(tmp_path / "e", jobs=1, length=60, free=5)
     created = await client.create(file)
     await until(lambda: len(pieces.stored()) > 1)
     await client.pause(created.id)
@@ -264,11 +272,11 @@ async def test_copies_that_made_room_are_fetched_again_by_the_next_run(
     assert all(snapshot.stored for snapshot in job.snapshots)
     let_go(file)
     await client.resume(created.id)
-    assert (await client.wait(created.id, timeout=150)).state is ExperimentState.COMPLETED
+    assert (await client.wait(created.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     job = (await client.jobs(created.id))[0]
     assert (job.attempt, job.failures) == (2, 0)
     positions = [s.report.position for s in await client.statistics(created.id, job.id)]
-    assert positions == list(range(1, 201))
+    assert positions == list(range(1, 61))
 
 
 async def test_an_experiment_above_its_quota_says_so_and_ends_with_its_result(
@@ -277,7 +285,7 @@ async def test_an_experiment_above_its_quota_says_so_and_ends_with_its_result(
     await pieces.start_agent()
     more = "snapshot: {keep_latest: 3, quota: 1B}"
     created = await client.create(experiment(tmp_path / "e", jobs=3, length=6, more=more))
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     assert ended.warning.endswith("more than snapshot.quota; all of them are still needed, so none is dropped")
     kept = [(job.id, one.position) for job in await client.jobs(created.id) for one in job.snapshots]
@@ -300,7 +308,7 @@ async def test_experiments_that_are_over_make_room_for_all_and_the_quota_is_reme
     made = []
     for name, pace in (("dear", 0.3), ("cheap", 0.01)):
         created = await client.create(experiment(tmp_path / name, jobs=2, length=4, pace=pace, more=more))
-        assert (await client.wait(created.id, timeout=150)).state is ExperimentState.COMPLETED
+        assert (await client.wait(created.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
         made.append(created.id)
     dear, cheap = made
 

@@ -22,6 +22,7 @@ from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.service import SchedulerService
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 
 pytest.importorskip("optuna", reason="the extra optuna is not installed: pip install 'hopyard[optuna]'")
 
@@ -100,7 +101,7 @@ async def test_tpe_finds_the_minimum_of_a_bowl_though_services_die(tmp_path: Pat
     agent = NodeAgent(AgentSettings(node="n", scheduler=address, data=tmp_path / "agent", machines=machines))
     await agent.start()
     try:
-        async with AsyncClient(server=address, patience=30) as client:
+        async with AsyncClient(server=address, patience=HANG_SECONDS) as client:
             (folder / "none.yaml").write_text(EXPERIMENT.replace("model.x + model.y < 6", "model.x > 9"))
             with pytest.raises(InvalidInput, match=r"constraints: 0 of 1000 configurations fitted \(model.x > 9 let 0"):
                 await client.create(folder / "none.yaml")
@@ -113,7 +114,7 @@ async def test_tpe_finds_the_minimum_of_a_bowl_though_services_die(tmp_path: Pat
             await scheduler.stop(0)
             scheduler = SchedulerService(appstat=appstat.address, hpgen=hpgen.address, port=int(address.split(":")[1]))
             await scheduler.start()
-            ended = await client.wait(created.id, timeout=150)
+            ended = await client.wait(created.id, timeout=HANG_SECONDS)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
             proposed = [job.hyperparameters for job in await client.jobs(created.id)]
     finally:

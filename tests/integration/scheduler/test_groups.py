@@ -15,6 +15,7 @@ from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_recovery import Pieces, pieces
+from tests.timing import HANG_SECONDS
 
 __all__ = ["pieces"]
 
@@ -32,13 +33,17 @@ async def _curves(client: AsyncClient, found: Experiment) -> dict[str, list[int]
 
 
 async def test_a_second_experiment_joins_and_each_ends_by_its_own_terms(client: AsyncClient, tmp_path: Path) -> None:
-    first = await client.create(grouped(tmp_path / "a", jobs=8, length=20, pace=0.05))
-    second = await client.create(grouped(tmp_path / "b", jobs=2, length=5, pace=0.05, more="weight: 3"))
+    file = grouped(tmp_path / "a", jobs=8, length=20, free=3)
+    first = await client.create(file)
+    second = await client.create(grouped(tmp_path / "b", jobs=2, length=5, more="weight: 3"))
     assert (first.group, second.group) == (first.id, first.id)
-    ended = await client.wait(second.id, timeout=150)
+    await client.pause_job(first, "1")  # So the first experiment cannot end before the second.
+    let_go(file)
+    ended = await client.wait(second.id, timeout=HANG_SECONDS)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
     assert (await client.get(first.id)).state is ExperimentState.RUNNING
-    last = await client.wait(first.id, timeout=150)
+    await client.resume_job(first, "1")
+    last = await client.wait(first.id, timeout=HANG_SECONDS)
     assert last.state is ExperimentState.COMPLETED
     ones, others = await _curves(client, first), await _curves(client, second)
     assert sorted(ones.values()) == [list(range(1, 21))] * 8
@@ -52,7 +57,7 @@ async def test_a_machine_names_the_experiment_whose_job_runs_on_it(client: Async
     first = await client.create(grouped(tmp_path / "a", jobs=1, length=5000, pace=0.05))
     second = await client.create(grouped(tmp_path / "b", jobs=1, length=5000, pace=0.05))
     busy: list[Machine] = []
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while len(busy) < 2:
             busy = [machine for node in await client.nodes() for machine in node.machines if machine.job]
     assert {machine.experiment for machine in busy} == {first.id, second.id}
@@ -67,25 +72,25 @@ async def test_who_does_not_agree_may_not_join(client: AsyncClient, tmp_path: Pa
     with pytest.raises(InvalidInput, match=r"share: .*policy: found \{'barrier': True\}, the group has \{\}.*another"):
         await client.create(grouped(tmp_path / "b", more="policy: {name: default, barrier: true}"))
     await client.stop(first.id)
-    await client.wait(first.id, timeout=150)
+    await client.wait(first.id, timeout=HANG_SECONDS)
     alone = await client.create(grouped(tmp_path / "c", more="policy: {name: default, barrier: true}"))
     assert alone.group == alone.id  # A group that is over is no group any more.
-    await client.wait(alone.id, timeout=150)
+    await client.wait(alone.id, timeout=HANG_SECONDS)
 
 
 async def test_acting_on_one_leaves_the_other_alone(client: AsyncClient, tmp_path: Path) -> None:
     files = [grouped(tmp_path / name, jobs=2, length=60, pace=0.02, free=5) for name in ("a", "b")]
     first, second = [await client.create(file) for file in files]
     await client.pause(first.id)
-    await client.wait(first.id, until=(ExperimentState.PAUSED,), timeout=150)
+    await client.wait(first.id, until=(ExperimentState.PAUSED,), timeout=HANG_SECONDS)
     for file in files:
         let_go(file)
-    assert (await client.wait(second.id, timeout=150)).state is ExperimentState.COMPLETED
+    assert (await client.wait(second.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     assert not await client.jobs(first.id, JobState.RUNNING)
     await client.extend(second.id, jobs=1)
     await client.resume(first.id)
     for name, jobs in ((first.id, 2), (second.id, 3)):
-        assert (await client.wait(name, timeout=150)).state is ExperimentState.COMPLETED
+        assert (await client.wait(name, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
         assert [job.position for job in await client.jobs(name)] == [60] * jobs
     with pytest.raises(Conflict, match="is COMPLETED"):
         await client.pause(second.id)
@@ -98,17 +103,19 @@ async def test_a_group_goes_on_after_its_scheduler_and_the_founder_are_gone(piec
     agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", machines=machines))
     await agent.start()
     try:
-        async with AsyncClient(server=scheduler.address, patience=30) as client:
+        async with AsyncClient(server=scheduler.address, patience=HANG_SECONDS) as client:
             first = await client.create(grouped(tmp_path / "a", jobs=1, length=5, pace=0.02))
-            second = await client.create(grouped(tmp_path / "b", jobs=3, length=200, pace=0.02))
-            await client.wait(first.id, timeout=150)
+            file = grouped(tmp_path / "b", jobs=3, length=100, free=20)
+            second = await client.create(file)
+            await client.wait(first.id, timeout=HANG_SECONDS)
             await scheduler.stop(0)
             await pieces.scheduler(port)
             assert (await client.get(first.id)).state is ExperimentState.COMPLETED
             third = await client.create(grouped(tmp_path / "c", jobs=1, length=5))
             assert third.group == first.id
-            for found, jobs, length in ((second, 3, 200), (third, 1, 5)):
-                ended = await client.wait(found.id, timeout=150)
+            let_go(file)
+            for found, jobs, length in ((second, 3, 100), (third, 1, 5)):
+                ended = await client.wait(found.id, timeout=HANG_SECONDS)
                 assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
                 assert list((await _curves(client, found)).values()) == [list(range(1, length + 1))] * jobs
     finally:

@@ -19,6 +19,7 @@ from hopyard_scheduler.core.events import Amended, Ended, Event, RunMessage, Sna
 from hopyard_scheduler.replaying import Until
 from tests.asha_checker import Bracket, Judge
 from tests.integration.scheduler.conftest import experiment
+from tests.timing import HANG_SECONDS
 
 ASHA = "policy: {name: asha, eta: 2, brackets: [0]}\ngenerator: {name: random, seed: 11}"
 
@@ -35,7 +36,7 @@ async def test_promoted_jobs_go_on_and_an_extended_search_wakes_who_waits(
     client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     created = await client.create(experiment(tmp_path / "e", jobs=6, length=4, more=ASHA))
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     before = await positions(client, created.id)
     assert {len(reached) for reached in before.values()} == {1, 2, 4}
@@ -43,7 +44,7 @@ async def test_promoted_jobs_go_on_and_an_extended_search_wakes_who_waits(
     assert {jobs[job].state for job, reached in before.items() if len(reached) < 4} == {JobState.SUSPENDED}
 
     await client.extend(created.id, jobs=6)
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     after = await positions(client, created.id)
     assert len(after) == 12
@@ -128,6 +129,6 @@ async def test_bohb_brings_its_generator(client: AsyncClient, tmp_path: Path) ->
     pytest.importorskip("optuna", reason="the generator tpe needs the extra hopyard[optuna]")
     created = await client.create(experiment(tmp_path / "e", jobs=6, length=2, more="policy: {name: bohb, eta: 2}"))
     assert (await client.get(created.id)).spec["generator"]["name"] == "tpe"
-    assert (await client.wait(created.id, timeout=150)).state is ExperimentState.COMPLETED
+    assert (await client.wait(created.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     states = {job.state for job in await client.jobs(created.id)}
     assert states == {JobState.COMPLETED, JobState.TERMINATED}

@@ -10,6 +10,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState
 from hopyard_scheduler.core import commands
 from tests.integration.scheduler.conftest import experiment
+from tests.timing import HANG_SECONDS
 
 WRONG = "policy: {{name: 'tests.integration.scheduler.policies:Wrong', what: {what}}}"
 
@@ -28,13 +29,13 @@ async def test_a_wrong_policy_pauses_its_experiment_and_no_other(
     client: AsyncClient, tmp_path: Path, what: str, says: str
 ) -> None:
     wrong = await client.create(experiment(tmp_path / "wrong", jobs=1, more=WRONG.format(what=what)))
-    paused = await client.wait(wrong.id, timeout=150, until=[ExperimentState.PAUSED])
+    paused = await client.wait(wrong.id, timeout=HANG_SECONDS, until=[ExperimentState.PAUSED])
     assert "policy error: Wrong on up-call" in paused.reason
     assert says in paused.reason
     other = await client.create(experiment(tmp_path / "other"))
-    assert (await client.wait(other.id, timeout=150)).state is ExperimentState.COMPLETED
+    assert (await client.wait(other.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     await client.stop(wrong.id)
-    assert (await client.wait(wrong.id, timeout=150)).state is ExperimentState.STOPPED
+    assert (await client.wait(wrong.id, timeout=HANG_SECONDS)).state is ExperimentState.STOPPED
 
 
 async def test_a_mistake_in_the_core_fails_one_experiment_and_no_other(
@@ -51,8 +52,8 @@ async def test_a_mistake_in_the_core_fails_one_experiment_and_no_other(
     struck: list[object] = []
     monkeypatch.setattr(commands, "carry_out", broken)
     first = await client.create(experiment(tmp_path / "e"))
-    failed = await client.wait(first.id, timeout=150)
+    failed = await client.wait(first.id, timeout=HANG_SECONDS)
     assert failed.state is ExperimentState.FAILED
     assert "mistake in Hopyard's core on PolicyAnswered: KeyError" in failed.reason
     second = await client.create(experiment(tmp_path / "e"))
-    assert (await client.wait(second.id, timeout=150)).state is ExperimentState.COMPLETED
+    assert (await client.wait(second.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED

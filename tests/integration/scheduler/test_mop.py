@@ -11,6 +11,7 @@ import pytest
 from hopyard.client.types import ExperimentState
 from tests.e2e.units import Unit, check_apart, histories, journal, units_of
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
+from tests.timing import HANG_SECONDS
 
 NODES = ("n1", "n2", "n3", "n4")
 EPOCHS, MODELS, NUMBERS = 3, 4, 250_000
@@ -69,7 +70,7 @@ async def test_each_unit_moves_its_model_once_and_the_store_gets_the_results(tmp
             partitions.append(partition(f"train/{number}", **{node: tmp_path / f"{number}.npy"}))
         await cluster.client.register_data("numbers", partitions)
         created = await cluster.client.create(spec, code)
-        ended = await cluster.client.wait(created.id, timeout=150)
+        ended = await cluster.client.wait(created.id, timeout=HANG_SECONDS)
         units = units_of(await journal(cluster.address, created.id))
     finally:
         await cluster.stop()

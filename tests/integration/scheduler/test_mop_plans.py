@@ -15,8 +15,9 @@ from hopyard_policies.mop import exact
 from hopyard_scheduler.commands.source import opened
 from hopyard_scheduler.core.events import Answered, Event, PolicyAnswered, Reports, RunMessage
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
+from tests.timing import HANG_SECONDS, scaled
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(scaled(300))
 
 PROGRAM = """
 import time
@@ -93,7 +94,7 @@ async def trained(cluster: Cluster, folder: Path, policy: str, *, pace: float, j
     created = await cluster.client.create(
         written(folder, SPEC.format(policy=policy, pace=pace, jobs=jobs, resources=resources))
     )
-    ended = await cluster.client.wait(created.id, timeout=240)
+    ended = await cluster.client.wait(created.id, timeout=HANG_SECONDS)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
     for job in await cluster.client.jobs(created.id):
         # Each epoch has seen each of the partitions once.

@@ -16,6 +16,7 @@ from hopyard.plots.data.hops import Hops
 from hopyard.plots.experiments import read_experiment
 from hopyard_scheduler.commands.replay import replay
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
+from tests.timing import HANG_SECONDS, scaled
 
 TRAINER = '''
 import json
@@ -94,7 +95,7 @@ async def searched(cluster: Cluster, folder: Path, policy: Mapping[str, Any], jo
         "unit": "units",
     }
     created = await cluster.client.create(spec, folder)
-    ended = await cluster.client.wait(created, timeout=240)
+    ended = await cluster.client.wait(created, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     await whole_epochs(cluster, ended)
     assert await replay(ended.id, None, cluster.address, None, False)
@@ -121,7 +122,7 @@ async def whole_epochs(cluster: Cluster, found: Experiment) -> None:
     assert shown.storage.copies == 2 * shown.storage.held
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(scaled(600))
 async def test_tuners_end_promote_and_copy_models_that_hop(cluster: Cluster, code: Path) -> None:
     asha = {"tuner": {"name": "asha", "eta": 2, "r": 1, "brackets": [0]}, "configurations": 2}
     found = await searched(cluster, code, asha, jobs=4, epochs=4)

@@ -11,6 +11,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState
 from hopyard.errors import Conflict, InvalidInput
 from tests.integration.scheduler.conftest import experiment
+from tests.timing import HANG_SECONDS
 
 STUDY = "policy: stage_tree"
 
@@ -25,7 +26,7 @@ def study(folder: Path, idle: str, more: str = STUDY) -> Path:
 async def test_it_stays_open_without_a_machine_until_it_is_closed(client: AsyncClient, tmp_path: Path) -> None:
     created = await client.create(study(tmp_path / "e", "10m"))
     first = await client.request(created.id, {"x": 0.5, "pace": 0.0}, 3)
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while True:
             open_still, job = await client.get(created.id), await client.job(created.id, first.id)
             rests = open_still.reason.startswith("is open for requests and has none: ends in ")
@@ -35,12 +36,14 @@ async def test_it_stays_open_without_a_machine_until_it_is_closed(client: AsyncC
     assert open_still.state is ExperimentState.RUNNING
     await client.keep_experiment(created.id)
     again = await client.request(created.id, {"x": 0.5, "pace": 0.0}, 2)
-    async with asyncio.timeout(150):  # The policy may take its time, and statistics are there a little after the state.
+    async with asyncio.timeout(
+        HANG_SECONDS
+    ):  # The policy may take its time, and statistics are there a little after the state.
         while len(curve := await client.curve(created.id, again.id)) < 2:  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.02)
     assert [point.value for point in curve] == [0.5, 1.0]
     await client.close_experiment(created.id)
-    closed = await client.wait(created.id, timeout=150)
+    closed = await client.wait(created.id, timeout=HANG_SECONDS)
     assert (closed.state, closed.reason) == (ExperimentState.COMPLETED, "closed by its client")
     assert (await client.close_experiment(created.id)).state is ExperimentState.COMPLETED
     with pytest.raises(Conflict, match="closed by its client"):
@@ -49,7 +52,7 @@ async def test_it_stays_open_without_a_machine_until_it_is_closed(client: AsyncC
 
 async def test_it_ends_by_itself_when_nobody_keeps_it_open(client: AsyncClient, tmp_path: Path) -> None:
     created = await client.create(study(tmp_path / "e", "0.3s"))
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "nothing was asked of it for 0.3 s")
     with pytest.raises(InvalidInput, match=r"stop.idle: found 10 s, but policy default serves no requests"):
         await client.create(study(tmp_path / "f", "10s", ""))

@@ -10,16 +10,18 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard_scheduler.commands.replay import replay
 from tests.integration.scheduler.conftest import TRAINER, experiment
+from tests.timing import HANG_SECONDS, scaled
 
 ASHA = "policy: {name: asha, eta: 2, brackets: [0]}\ngenerator: {name: random, seed: 11}"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(scaled(240))
 async def test_an_extension_in_time_wakes_the_jobs_that_the_end_of_the_time_stopped(
     client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    file = experiment(tmp_path / "e", jobs=8, length=64, pace=0.2, more=ASHA)
-    file.write_text(file.read_text().replace("stop: {", "stop: {max_time: 3s, "))
+    seconds = scaled(1.5)
+    file = experiment(tmp_path / "e", jobs=8, length=64, pace=0.05, more=ASHA)
+    file.write_text(file.read_text().replace("stop: {", f"stop: {{max_time: {seconds:g}s, "))
     loaded = tmp_path / "loaded"
     (tmp_path / "e" / "train.py").write_text(
         TRAINER.replace('{"x": self.x}', '{"x": self.x, "position": self.position}').replace(
@@ -29,17 +31,17 @@ async def test_an_extension_in_time_wakes_the_jobs_that_the_end_of_the_time_stop
         )
     )
     created = await client.create(file)
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     while not any(job.state is JobState.SUSPENDED and job.position % 4 for job in await client.jobs(ended)):
-        await client.extend(ended, seconds=3)  # It had no time to train, or stood at rungs.
-        ended = await client.wait(created.id, timeout=150)
+        await client.extend(ended, seconds=seconds)  # It had no time to train, or stood at rungs.
+        ended = await client.wait(created.id, timeout=HANG_SECONDS)
         assert ended.reason.endswith("s is over")
     stopped = {job.id: job for job in await client.jobs(ended) if job.state is JobState.SUSPENDED and job.position % 4}
     for job in await client.jobs(ended):
         assert job.state is not JobState.TERMINATED or not job.hyperparameters, "but who had no configuration yet"
 
     await client.extend(ended, seconds=600)
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "the policy has nothing left to do")
     everybody = await client.jobs(ended)
     assert len(everybody) == 8

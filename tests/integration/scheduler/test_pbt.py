@@ -14,6 +14,7 @@ from hopyard.spec import configuration_seed
 from hopyard_scheduler.commands.replay import replay
 from tests.e2e import failing
 from tests.integration.scheduler.conftest import experiment
+from tests.timing import HANG_SECONDS
 
 SEED = 11
 
@@ -44,7 +45,7 @@ async def test_a_copy_goes_on_from_its_parents_snapshot_bit_for_bit(
         resources={"slots": 2},
     )
     created = await client.create(file)
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     jobs = {job.id: job for job in await client.jobs(created.id)}
     complete = [job for job in jobs.values() if job.state is JobState.COMPLETED]

@@ -13,6 +13,7 @@ from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.v1 import experiment_pb2
 from tests.integration.scheduler.conftest import Stubs, experiment, let_go
 from tests.integration.scheduler.test_waiting import seen
+from tests.timing import HANG_SECONDS
 
 ONLY_PAUSED = "nothing is left to train but job 1, which is paused by a person: resume or stop it"
 
@@ -42,7 +43,7 @@ async def test_a_paused_job_stays_where_it_is_and_its_experiment_goes_on(
     assert (present.state, job.state, job.reason) == (ExperimentState.RUNNING, JobState.HELD, "paused by a person")
     assert 0 < job.position < 30
     assert (await client.resume_job(found, "1")).state in (JobState.SUSPENDED, JobState.STARTING)
-    ended = await client.wait(found, timeout=150)
+    ended = await client.wait(found, timeout=HANG_SECONDS)
     again = await client.job(found, "1")
     assert (ended.state, again.state, again.position) == (ExperimentState.COMPLETED, JobState.COMPLETED, 30)
     assert again.attempt > job.attempt
@@ -86,7 +87,7 @@ async def test_terms_are_set_while_it_runs_and_taken_away_again(
     await seen(client.watch(found), reports("1"))
     ended = await client.update(found, target=1e-12)
     assert ended.state in (ExperimentState.ENDING, ExperimentState.COMPLETED)
-    ended = await client.wait(found, timeout=150)
+    ended = await client.wait(found, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     assert (await client.update(found, clear=["target"])).state is ExperimentState.COMPLETED
 

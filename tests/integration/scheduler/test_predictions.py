@@ -15,6 +15,7 @@ from hopyard.policy.vocabulary import Predict
 from hopyard_scheduler.commands.source import opened
 from hopyard_scheduler.core.events import Answered, Event, PolicyAnswered
 from tests.integration.scheduler.conftest import experiment
+from tests.timing import HANG_SECONDS
 
 MORE = """
 policy: "tests.integration.scheduler.predicting:{policy}"
@@ -47,7 +48,7 @@ def answered(events: list[Event]) -> list[Answered]:
 
 async def test_a_policy_gets_predictions(client: AsyncClient, address: str, tmp_path: Path) -> None:
     created = await client.create(file(tmp_path / "e", "Toy", "spread: 0.25", jobs=2, length=6))
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     events = await journal(address, created)
     answers = answered(events)
@@ -62,14 +63,14 @@ async def test_a_predictor_that_reads_curves_gets_those_of_the_other_jobs(
     client: AsyncClient, address: str, tmp_path: Path
 ) -> None:
     created = await client.create(file(tmp_path / "e", "Social", jobs=2, length=4))
-    await client.wait(created.id, timeout=150)
+    await client.wait(created.id, timeout=HANG_SECONDS)
     expected = [answer.result["mean"][-1] for answer in answered(await journal(address, created)) if answer.result]
     assert any(value > 0 for value in expected), expected
 
 
 async def test_failures_are_told_and_cost_nothing_else(client: AsyncClient, address: str, tmp_path: Path) -> None:
     created = await client.create(file(tmp_path / "e", "Bad", "how: sleep, time_limit: 0.2", jobs=1, length=4))
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     answers = answered(await journal(address, created))
     said = "predictor tests.integration.predictors:Bad took longer than 0.2 s over one prediction"
@@ -80,7 +81,7 @@ async def test_the_end_of_a_job_ends_its_predictions(client: AsyncClient, addres
     created = await client.create(
         file(tmp_path / "e", "Bad", "how: sleep, time_limit: 600", policy="Forecast", jobs=2, length=4)
     )
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     events = await journal(address, created)
     assert len(asked(events)) == 6
@@ -115,6 +116,6 @@ async def test_without_an_installed_default_a_policy_hears_what_there_is(
     found = experiment(tmp_path / "e", jobs=1, length=2)
     found.write_text(found.read_text() + 'policy: "tests.integration.scheduler.predicting:Patient"\n')
     created = await client.create(found)
-    await client.wait(created.id, timeout=150)
+    await client.wait(created.id, timeout=HANG_SECONDS)
     (answer,) = answered(await journal(address, created))
     assert "no plugin is called 'pooled'" in answer.error

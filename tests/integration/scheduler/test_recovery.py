@@ -21,6 +21,7 @@ from hopyard_scheduler import outside
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 
 
 class Pieces:
@@ -56,7 +57,7 @@ async def pieces(tmp_path: Path) -> AsyncIterator[Pieces]:
 
 async def _trained_on(agent: NodeAgent) -> None:
     """Until the agent holds reports that nobody has acknowledged: training goes on while the scheduler is away."""
-    async with channel(agent.address) as opened, asyncio.timeout(150):
+    async with channel(agent.address) as opened, asyncio.timeout(HANG_SECONDS):
         stub: node_agent_pb2_grpc.NodeAgentServiceAsyncStub = node_agent_pb2_grpc.NodeAgentServiceStub(opened)
         status = await stub.GetStatus(node_agent_pb2.GetStatusRequest())
         while status.connected or status.unacknowledged < 10:
@@ -74,8 +75,8 @@ async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_p
     )
     await agent.start()
     try:
-        async with AsyncClient(server=first.address, patience=30) as client:
-            file = experiment(tmp_path / "e", jobs=2, length=300, pace=0.01, free=20, slow=0.1)
+        async with AsyncClient(server=first.address, patience=HANG_SECONDS) as client:
+            file = experiment(tmp_path / "e", jobs=2, length=60, free=20)
             created = await client.create(file)
             async for _ in client.watch(created.id):
                 if await client.jobs(created.id, JobState.RUNNING):
@@ -84,13 +85,13 @@ async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_p
             await _trained_on(agent)
             await pieces.scheduler(port)
             let_go(file)
-            ended = await client.wait(created.id, timeout=150)
+            ended = await client.wait(created.id, timeout=HANG_SECONDS)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
             jobs = await client.jobs(created.id)
             assert [job.attempt for job in jobs] == [1, 1]
             for job in jobs:
                 positions = [s.report.position for s in await client.statistics(created.id, job.id)]
-                assert positions == list(range(1, 301))
+                assert positions == list(range(1, 61))
     finally:
         await agent.stop()
 
@@ -102,7 +103,7 @@ async def test_of_two_schedulers_on_one_appstat_the_newer_writes(pieces: Pieces,
         created = await client.create(experiment(tmp_path / "e", jobs=1))
         await client.stop(created.id)
     outvoted = asyncio.create_task(first.wait(asyncio.Event()))
-    async with AsyncClient(server=first.address, patience=1, timeout=150) as client:
+    async with AsyncClient(server=first.address, patience=1, timeout=HANG_SECONDS) as client:
         creating = asyncio.create_task(client.create(experiment(tmp_path / "e", jobs=1)))
         with pytest.raises(StaleEpoch, match="epoch"):
             await outvoted
@@ -148,7 +149,7 @@ async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_whic
     await agent.start()
     more = "generator: tests.integration.scheduler.generators:Learning\npolicy: {name: default, ahead: 4}"
     try:
-        async with AsyncClient(server=scheduler.address, patience=30) as client:
+        async with AsyncClient(server=scheduler.address, patience=HANG_SECONDS) as client:
             created = await client.create(experiment(tmp_path / "e", jobs=40, length=2, pace=0.01, more=more))
             for wanted in (8, 16, 24):
                 async for _ in client.watch(created.id):
@@ -157,7 +158,7 @@ async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_whic
                 await pieces.hpgen.stop(0)
                 pieces.hpgen = HpgenService(port=port)
                 await pieces.hpgen.start()
-            ended = await client.wait(created.id, timeout=150)
+            ended = await client.wait(created.id, timeout=HANG_SECONDS)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
             jobs = await client.jobs(created.id)
             assert len(jobs) == 40

@@ -15,6 +15,7 @@ from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc
 from hopyard_scheduler.commands.replay import replay
 from tests.integration.scheduler.conftest import TRAINER
+from tests.timing import HANG_SECONDS
 
 FILE = """
 name: shared
@@ -41,7 +42,7 @@ def shared(folder: Path, steps: Sequence[tuple[int, int]], policy: str = "stage_
 async def run(client: AsyncClient, file: Path) -> Experiment:
     """An experiment, from its beginning to its end; with the note that it began with."""
     created = await client.create(file)
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     return replace(ended, note=created.note)
 

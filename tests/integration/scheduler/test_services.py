@@ -15,11 +15,12 @@ from hopyard.v1 import experiment_pb2 as e
 from hopyard.v1 import job_manager_pb2 as j
 from hopyard.v1 import resource_manager_pb2 as r
 from tests.integration.scheduler.conftest import Stubs, experiment
+from tests.timing import HANG_SECONDS
 
 
 async def test_an_experiment_from_end_to_end(client: AsyncClient, tmp_path: Path) -> None:
     created = await client.create(experiment(tmp_path / "e"))
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
     jobs = await client.jobs(created.id)
     assert [(job.state, job.position) for job in jobs] == [(JobState.COMPLETED, 4)] * 3
@@ -60,7 +61,7 @@ async def test_what_the_policy_says_of_the_terms_is_told_to_whoever_creates_the_
 async def test_one_request_id_is_for_one_experiment(
     stubs: Stubs, tmp_path: Path, change: dict[str, str], says: str
 ) -> None:
-    text = experiment(tmp_path / "e", jobs=2, length=500, pace=0.05).read_text()
+    text = experiment(tmp_path / "e", jobs=2, length=5000, pace=0.05).read_text()
     request = e.CreateExperimentRequest(spec=text, request_id="one")
     first = (await stubs.experiments.CreateExperiment(request)).experiment.id
     # Once it is over it is not in the scheduler's hands any more, and still nobody else's.
@@ -101,14 +102,14 @@ async def test_what_is_wrong_with_an_experiment_is_said_before_it_exists(
 
 
 async def test_pause_resume_and_stop(client: AsyncClient, tmp_path: Path) -> None:
-    created = await client.create(experiment(tmp_path / "e", length=500, pace=0.05))
+    created = await client.create(experiment(tmp_path / "e", length=5000, pace=0.05))
     await client.pause(created.id)
-    paused = await client.wait(created.id, timeout=150, until=[ExperimentState.PAUSED])
+    paused = await client.wait(created.id, timeout=HANG_SECONDS, until=[ExperimentState.PAUSED])
     assert paused.machines <= 2
     assert not any(job.machines for job in await client.jobs(created.id))
     await client.resume(created.id)
     await client.stop(created.id)
-    ended = await client.wait(created.id, timeout=150)
+    ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.STOPPED
     assert {job.state for job in await client.jobs(created.id)} == {JobState.TERMINATED}
     with pytest.raises(Conflict, match="hopyard extend"):
@@ -117,11 +118,11 @@ async def test_pause_resume_and_stop(client: AsyncClient, tmp_path: Path) -> Non
 
 async def test_an_extended_experiment_goes_on(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
     created = await client.create(experiment(tmp_path / "e", jobs=1))
-    await client.wait(created.id, timeout=150)
+    await client.wait(created.id, timeout=HANG_SECONDS)
     request = e.ExtendExperimentRequest(experiment=created.id, jobs=1, max_iterations=6, request_id="more")
     await stubs.experiments.ExtendExperiment(request)
     await stubs.experiments.ExtendExperiment(request)
-    extended = await client.wait(created.id, timeout=150)
+    extended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert (extended.spec["stop"]["jobs"], extended.spec["stop"]["max_iterations"]) == (2, 6)
     jobs = await client.jobs(created.id)
     assert [(job.state, job.position) for job in jobs] == [(JobState.COMPLETED, 6)] * 2
@@ -152,12 +153,12 @@ async def test_a_search_over_every_kind_of_parameter_is_extended(
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(EVERY_KIND if line.startswith("space:") else line for line in lines))
     created = await client.create(file)
-    before = await client.wait(created.id, timeout=150)
+    before = await client.wait(created.id, timeout=HANG_SECONDS)
     assert before.state is ExperimentState.COMPLETED
     told = {job.id: job.hyperparameters for job in await client.jobs(created.id)}
     request = e.ExtendExperimentRequest(experiment=created.id, jobs=2, max_iterations=6, request_id="more")
     await stubs.experiments.ExtendExperiment(request)
-    extended = await client.wait(created.id, timeout=150)
+    extended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert extended.state is ExperimentState.COMPLETED
     jobs = await client.jobs(created.id)
     assert len(jobs) == 4
@@ -167,7 +168,7 @@ async def test_a_search_over_every_kind_of_parameter_is_extended(
 
 
 async def test_acts_on_single_jobs(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
-    created = await client.create(experiment(tmp_path / "e", jobs=4, length=500, pace=0.05))
+    created = await client.create(experiment(tmp_path / "e", jobs=4, length=5000, pace=0.05))
     name = created.id
     async for _ in client.watch(name):
         if len(await client.jobs(name, JobState.RUNNING)) == 2:
@@ -187,7 +188,7 @@ async def test_acts_on_single_jobs(client: AsyncClient, stubs: Stubs, tmp_path: 
     labelled = await stubs.jobs.LabelJob(j.LabelJobRequest(experiment=name, job=other.id, priority=2.5))
     assert labelled.job.priority == 2.5
     await client.stop(name)
-    await client.wait(name, timeout=150)
+    await client.wait(name, timeout=HANG_SECONDS)
 
 
 async def test_machines_and_nodes(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ async def test_machines_and_nodes(client: AsyncClient, stubs: Stubs, tmp_path: P
     machines = await stubs.machines.ListMachines(r.ListMachinesRequest(page_size=1))
     rest = await stubs.machines.ListMachines(r.ListMachinesRequest(page_token=machines.next_page_token))
     assert [m.id for m in [*machines.machines, *rest.machines]] == ["n/0", "n/1"]
-    created = await client.create(experiment(tmp_path / "e", jobs=2, length=500, pace=0.05))
+    created = await client.create(experiment(tmp_path / "e", jobs=2, length=5000, pace=0.05))
     async for _ in client.watch(created.id):
         if len(await client.jobs(created.id, JobState.RUNNING)) == 2:
             break
@@ -205,7 +206,7 @@ async def test_machines_and_nodes(client: AsyncClient, stubs: Stubs, tmp_path: P
     with pytest.raises(NotFound, match="no machine 'x'"):
         await stubs.machines.ReleaseMachine(r.ReleaseMachineRequest(machine="x"))
     await client.stop(created.id)
-    await client.wait(created.id, timeout=150)
+    await client.wait(created.id, timeout=HANG_SECONDS)
 
 
 async def test_terms_are_finite_numbers(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
@@ -215,4 +216,4 @@ async def test_terms_are_finite_numbers(client: AsyncClient, stubs: Stubs, tmp_p
             await stubs.experiments.UpdateExperiment(e.UpdateExperimentRequest(experiment=created.id, weight=value))
         with pytest.raises(InvalidInput, match="target must be a finite number"):
             await stubs.experiments.UpdateExperiment(e.UpdateExperimentRequest(experiment=created.id, target=value))
-    await client.wait(created.id, timeout=150)
+    await client.wait(created.id, timeout=HANG_SECONDS)

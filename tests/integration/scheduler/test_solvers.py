@@ -23,6 +23,7 @@ from tests.integration.children import running
 from tests.integration.replay.test_commands import Commands
 from tests.integration.scheduler.conftest import experiment
 from tests.integration.scheduler.test_recovery import Pieces, pieces
+from tests.timing import HANG_SECONDS, scaled
 
 __all__ = ["pieces"]
 
@@ -52,7 +53,7 @@ def asked(folder: Path) -> list[int]:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while not holds():  # noqa: ASYNC110 - other processes
             await asyncio.sleep(0.02)
 
@@ -65,7 +66,7 @@ async def test_a_policy_gets_answers_which_people_see_and_a_replay_needs_no_solv
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     created = await client.create(file(tmp_path / "e", "Adding", [[1, 2, 3], [4]], 7.0))
-    assert (await client.wait(created.id, timeout=150)).state is ExperimentState.COMPLETED
+    assert (await client.wait(created.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     found = await answers(address, created.id)
     assert [(a.result["sum"], a.error) for a in found] == [(6, ""), (4, "")]
     assert processes() == []
@@ -79,16 +80,16 @@ async def test_a_policy_gets_answers_which_people_see_and_a_replay_needs_no_solv
     assert replayed.equal, replayed
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(scaled(240))
 async def test_whatever_becomes_of_a_solver_the_policy_hears_it_and_goes_on(
     client: AsyncClient, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(solvers, "GRACE", 0.5)
+    monkeypatch.setattr(solvers, "GRACE", scaled(0.5))
     what = ["raise", "refuse", "exit", "killed", "set", "large", "print"]
     created = await client.create(file(tmp_path / "e", "Bad", what, 100.0))
-    sleeps = await client.create(file(tmp_path / "f", "Bad", ["sleep"], 1.0))
+    sleeps = await client.create(file(tmp_path / "f", "Bad", ["sleep"], scaled(1.0)))
     for each in (created, sleeps):
-        assert (await client.wait(each.id, timeout=100)).state is ExperimentState.COMPLETED
+        assert (await client.wait(each.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     found = await answers(address, created.id)
     (late,) = await answers(address, sleeps.id)
     name = "solver tests.integration.solvers:Bad"
@@ -100,13 +101,13 @@ async def test_whatever_becomes_of_a_solver_the_policy_hears_it_and_goes_on(
     assert said[4].startswith(f"{name}: TypeError: Object of type set is not JSON serializable")
     assert said[5] == f"{name}: its answer has 2000002 bytes, at most 1000000 are allowed"
     assert [a.result for a in found] == [None] * 6 + ["print"]
-    assert (late.result, late.error) == (None, f"{name} took longer than 2 s to answer")
+    assert (late.result, late.error) == (None, f"{name} took longer than {scaled(2.0):g} s to answer")
     assert processes() == []
 
 
 async def test_who_is_not_there_is_said(client: AsyncClient, address: str, tmp_path: Path) -> None:
     created = await client.create(file(tmp_path / "e", "nobody", [1]))
-    assert (await client.wait(created.id, timeout=150)).state is ExperimentState.COMPLETED
+    assert (await client.wait(created.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     (found,) = await answers(address, created.id)
     assert found.error.startswith("hopyard.solvers: no plugin is called 'nobody'; there are: ")
 
@@ -117,18 +118,18 @@ async def test_a_killed_solver_is_an_error_and_the_end_of_an_experiment_ends_its
     kills = await client.create(file(tmp_path / "e", "Waiting", [str(tmp_path)], 600.0))
     await until(lambda: asked(tmp_path))
     os.kill(asked(tmp_path)[0], signal.SIGKILL)
-    assert (await client.wait(kills.id, timeout=150)).state is ExperimentState.COMPLETED
+    assert (await client.wait(kills.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     (found,) = await answers(address, kills.id)
     assert found.error.endswith("its process was killed by signal 9 while it thought")
     stops = await client.create(file(tmp_path / "f", "Waiting", [str(tmp_path)] * 3, 600.0))
     await until(lambda: len(asked(tmp_path)) == 2)
     await client.stop(stops.id)
-    assert (await client.wait(stops.id, timeout=150)).state is ExperimentState.STOPPED
+    assert (await client.wait(stops.id, timeout=HANG_SECONDS)).state is ExperimentState.STOPPED
     await until(lambda: not processes())
     assert await answers(address, stops.id) == []
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(scaled(240))
 async def test_what_is_not_answered_when_the_scheduler_goes_is_asked_again(pieces: Pieces, tmp_path: Path) -> None:
     first = await pieces.scheduler()
     port = int(first.address.split(":")[1])
@@ -136,7 +137,7 @@ async def test_what_is_not_answered_when_the_scheduler_goes_is_asked_again(piece
     agent = NodeAgent(AgentSettings(node="n", scheduler=first.address, data=tmp_path / "agent", machines=machines))
     await agent.start()
     try:
-        async with AsyncClient(server=first.address, patience=30) as client:
+        async with AsyncClient(server=first.address, patience=HANG_SECONDS) as client:
             created = await client.create(file(tmp_path / "e", "Waiting", [str(tmp_path)], 600.0))
             await until(lambda: asked(tmp_path))
             await first.stop(0)
@@ -144,7 +145,7 @@ async def test_what_is_not_answered_when_the_scheduler_goes_is_asked_again(piece
             second = await pieces.scheduler(port)
             await until(lambda: len(asked(tmp_path)) == 2)
             (tmp_path / "go").touch()
-            ended = await client.wait(created.id, timeout=150)
+            ended = await client.wait(created.id, timeout=HANG_SECONDS)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
             assert [a.result for a in await answers(second.address, created.id)] == ["answered"]
     finally:

@@ -15,6 +15,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, Job, JobState
 from hopyard.sequences import values_at
 from hopyard_scheduler.commands.replay import replay
+from tests.timing import HANG_SECONDS
 
 TRAINER = '''
 import json, math, os
@@ -108,7 +109,7 @@ async def test_a_tuners_trials_are_trained_once(
         "stop": {"max_iterations": LENGTH, **({"jobs": 4} if copies else {})},
     }
     file.write_text(yaml.safe_dump(spec))
-    ended = await client.wait(await client.create(file), timeout=150)
+    ended = await client.wait(await client.create(file), timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     jobs = {job.id: job for job in await client.jobs(ended.id)}
     trained = Counter[tuple[float, ...]]()

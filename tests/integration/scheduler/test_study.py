@@ -20,6 +20,7 @@ from hopyard.client.types import JobState
 from hopyard.local import fit
 from hopyard.study import AsyncStudy, Evaluation, EvaluationFailed, Study
 from tests.integration.scheduler.conftest import TRAINER
+from tests.timing import HANG_SECONDS
 
 FOLDER = Path(__file__).parents[3] / "examples" / "tuners"
 SPACE = {"x": {"uniform": [0.0, 1.0]}}
@@ -87,7 +88,7 @@ async def test_tuners_share_one_study_at_once(client: AsyncClient, tuned: AsyncS
 
 def test_the_tuner_on_optuna_runs_as_a_command() -> None:
     command = [sys.executable, str(FOLDER / "optuna_study.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     best, cost = done.stdout.splitlines()
     # What Optuna proposes depends on the order in which the trials end: in 150 random orders the worst best was 0.0033.
@@ -141,7 +142,7 @@ async def test_threads_of_a_synchronous_study_share_calls_and_another_process_ta
     assert values == [2 * n / 8 for n in range(8)]
     assert len(set(again)) == 9
     async with AsyncClient(address) as client:
-        ended = await client.wait(name, timeout=150)
+        ended = await client.wait(name, timeout=HANG_SECONDS)
         assert (ended.state.value, ended.reason) == ("COMPLETED", "closed by its client")
         # A later study of the same code knows what this one has trained.
         async with await AsyncStudy(client).create(**counting(tmp_path / "e")) as study:

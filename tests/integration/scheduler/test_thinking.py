@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,35 +13,45 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.core.events import PolicyFailed
+from hopyard_scheduler.core.events import Event, NodeLost, PolicyFailed
 from hopyard_scheduler.journal import Journal
 from tests.integration.replay.test_commands import Commands
 from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.policies import Thinks, Unmakeable
+from tests.timing import HANG_SECONDS, scaled
 from tests.unit.hpgen.slow import Hangs
 
 THINKS = "policy: {{name: 'tests.integration.scheduler.policies:Thinks', how: {how}}}\nresources: {{slots: 1}}"
 OTHER = "resources: {slots: 1}"
-LEASE = 3.0
+LEASE = scaled(3.0)
+GENERATOR_LIMIT = scaled(2.0)
+NEVER = 2 * HANG_SECONDS
+"""A limit that no policy may reach: whatever waited for a policy would wait until the test is over."""
 
 
 class Cluster(Restartable):
     """One whose schedulers have each another limit."""
 
     async def begin(self, policy_seconds: float, lease_seconds: float = LEASE) -> None:
-        await self.start(lease_seconds=lease_seconds, heartbeat_seconds=0.3, policy_seconds=policy_seconds)
+        await self.start(lease_seconds=lease_seconds, heartbeat_seconds=LEASE / 10, policy_seconds=policy_seconds)
+
+    async def events(self, name: str) -> list[Event]:
+        assert self.scheduler is not None
+        return [event async for event in Journal(self.scheduler._appstat_stub).read(name)]
 
     async def failures(self, name: str) -> list[PolicyFailed]:
-        assert self.scheduler is not None
-        journal = Journal(self.scheduler._appstat_stub)
-        return [event async for event in journal.read(name) if isinstance(event, PolicyFailed)]
+        return [event for event in await self.events(name) if isinstance(event, PolicyFailed)]
+
+    def be_patient(self) -> None:
+        """From now on policies may take any time."""
+        self.live.patience = replace(self.live.patience, seconds=NEVER)
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     Thinks.thinking.clear()
-    async with Cluster.on(tmp_path, machines=3, generator_seconds=2.0) as found:
+    async with Cluster.on(tmp_path, machines=3, generator_seconds=GENERATOR_LIMIT) as found:
         yield found
 
 
@@ -52,62 +63,74 @@ def behaves() -> Iterator[threading.Event]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while not holds():  # noqa: ASYNC110 - other threads and processes
             await asyncio.sleep(0.02)
 
 
 async def paused(client: AsyncClient, name: str) -> Experiment:
-    return await client.wait(name, 150, until={ExperimentState.PAUSED})
+    return await client.wait(name, HANG_SECONDS, until={ExperimentState.PAUSED})
 
 
-@pytest.mark.timeout(240)
+async def hung(client: AsyncClient, name: str, how: str) -> Experiment:
+    """Until an experiment is paused since its policy thinks for ever. A busy computer may take too long over an earlier answer."""
+    shown = await paused(client, name)
+    while how not in Thinks.thinking:
+        await client.resume(name)
+        shown = await paused(client, name)
+    return shown
+
+
+@pytest.mark.timeout(scaled(240))
 async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: Path, behaves: threading.Event) -> None:
-    # Whatever waited for a policy would wait until the test is over.
-    await cluster.begin(policy_seconds=200.0, lease_seconds=20.0)
-    async with AsyncClient(server=cluster.address, patience=30) as client:
+    await cluster.begin(policy_seconds=NEVER, lease_seconds=20.0)
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         loops = await client.create(experiment(tmp_path / "loop", jobs=2, more=THINKS.format(how="loop")))
         waits = await client.create(experiment(tmp_path / "wait", jobs=2, more=THINKS.format(how="wait")))
         await until(lambda: {"loop", "wait"} == Thinks.thinking)
         core = cluster.live.core
         other = await client.create(experiment(tmp_path / "other", jobs=3, length=10, pace=0.01, more=OTHER))
         while not core.experiments[other.id].phase.over:
-            async with asyncio.timeout(150):
+            async with asyncio.timeout(HANG_SECONDS):
                 assert len(await client.jobs(loops.id)) == 2
                 assert (await client.get(waits.id)).state is ExperimentState.RUNNING
             await asyncio.sleep(0.05)
         assert core.thinks(loops.id)
         assert core.thinks(waits.id)  # So the other trained from its beginning to its end meanwhile.
-        assert (await client.wait(other.id, 150)).state is ExperimentState.COMPLETED
+        assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
         assert [job.attempt for job in await client.jobs(other.id)] == [1, 1, 1]
         behaves.set()
         for name in (loops.id, waits.id):
-            assert (await client.wait(name, 150)).state is ExperimentState.COMPLETED
+            assert (await client.wait(name, HANG_SECONDS)).state is ExperimentState.COMPLETED
             assert await cluster.failures(name) == []
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(scaled(240))
 async def test_policies_that_think_too_long_are_paused_and_go_on_when_they_behave(
     cluster: Cluster, tmp_path: Path, behaves: threading.Event, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    await cluster.begin(policy_seconds=2.0)
-    async with AsyncClient(server=cluster.address, patience=30) as client:
+    limit = scaled(2.0)
+    await cluster.begin(policy_seconds=limit)
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         loops = await client.create(experiment(tmp_path / "loop", jobs=2, more=THINKS.format(how="loop")))
         waits = await client.create(experiment(tmp_path / "wait", jobs=2, more=THINKS.format(how="wait")))
         for name, how in ((loops.id, "loop"), (waits.id, "wait")):
-            shown = await paused(client, name)
+            shown = await hung(client, name, how)
             policy = "policy tests.integration.scheduler.policies:Thinks"
-            assert shown.reason.startswith(f"policy error: {policy} took longer than 2 s on up-call "), how
+            assert shown.reason.startswith(f"policy error: {policy} took longer than {limit:g} s on up-call "), how
             assert shown.reason.endswith(" IterationFinish")
-            assert [failed.unheard for failed in await cluster.failures(name)] == [True]
-        (node,) = await client.nodes()
-        assert node.silent_seconds < LEASE
+            assert {failed.unheard for failed in await cluster.failures(name)} == {True}
+            assert not any(isinstance(event, NodeLost) for event in await cluster.events(name))
+        async with asyncio.timeout(HANG_SECONDS):
+            while (await client.nodes())[0].silent_seconds > LEASE / 2:  # noqa: ASYNC110 - until the agent is heard again
+                await asyncio.sleep(0.02)
 
+        cluster.be_patient()
         behaves.set()
         for name in (loops.id, waits.id):
             await client.resume(name)
         for name in (loops.id, waits.id):
-            ended = await client.wait(name, 150)
+            ended = await client.wait(name, HANG_SECONDS)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
             assert [job.position for job in await client.jobs(name)] == [4, 4]
     commands = Commands(cluster.address, capfd)
@@ -117,21 +140,18 @@ async def test_policies_that_think_too_long_are_paused_and_go_on_when_they_behav
 
 async def test_a_loop_in_python_is_ended(cluster: Cluster, tmp_path: Path) -> None:
     before = set(threading.enumerate())
-    await cluster.begin(policy_seconds=1.0)
-    async with AsyncClient(server=cluster.address, patience=30) as client:
+    await cluster.begin(policy_seconds=scaled(1.0))
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         loops = await client.create(experiment(tmp_path / "loop", jobs=1, more=THINKS.format(how="loop")))
-        await paused(client, loops.id)
-        while "loop" not in Thinks.thinking:  # On a busy computer an earlier answer may have taken too long.
-            await client.resume(loops.id)
-            await paused(client, loops.id)
+        await hung(client, loops.id, "loop")
         await until(lambda: all(t.name != "policy" or t in before for t in threading.enumerate()))
 
 
 async def test_what_comes_while_a_policy_thinks_is_taken_afterwards(
     cluster: Cluster, tmp_path: Path, behaves: threading.Event
 ) -> None:
-    await cluster.begin(policy_seconds=60.0)
-    async with AsyncClient(server=cluster.address, patience=60, timeout=60) as client:
+    await cluster.begin(policy_seconds=NEVER)
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS, timeout=HANG_SECONDS) as client:
         waits = await client.create(experiment(tmp_path / "wait", jobs=1, more=THINKS.format(how="wait")))
         await until(lambda: "wait" in Thinks.thinking)
         stopping = asyncio.create_task(client.stop(waits.id))
@@ -139,7 +159,7 @@ async def test_what_comes_while_a_policy_thinks_is_taken_afterwards(
         assert (await client.get(waits.id)).state is ExperimentState.RUNNING
         behaves.set()
         await stopping
-        assert (await client.wait(waits.id, 150)).state is ExperimentState.STOPPED
+        assert (await client.wait(waits.id, HANG_SECONDS)).state is ExperimentState.STOPPED
         assert await cluster.failures(waits.id) == []
 
 
@@ -147,36 +167,43 @@ async def test_a_policy_that_hangs_in_a_recovery_is_paused_and_the_others_come_u
     cluster: Cluster, tmp_path: Path, behaves: threading.Event
 ) -> None:
     behaves.set()
-    await cluster.begin(policy_seconds=30.0)
-    async with AsyncClient(server=cluster.address, patience=60) as client:
+    await cluster.begin(policy_seconds=NEVER)
+    limit = scaled(1.0)
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         file = experiment(tmp_path / "hang", jobs=1, length=40, pace=0.02, more=THINKS.format(how="loop"), free=4)
         hangs = await client.create(file)
         other = await client.create(experiment(tmp_path / "other", jobs=1, length=60, pace=0.02, more=OTHER))
-        core = cluster.live.core
-        await until(lambda: any(job.high_water > 3 for job in core.experiments[hangs.id].jobs.values()))
+        async with asyncio.timeout(
+            HANG_SECONDS
+        ):  # What is written with the journal: the up-call at which it hangs is in it.
+            while len(await client.statistics(hangs.id)) < 4:  # noqa: ASYNC110 - another process trains
+                await asyncio.sleep(0.02)
         await cluster.halt()
         behaves.clear()
-        await cluster.begin(policy_seconds=1.0)
+        await cluster.begin(policy_seconds=limit)
         shown = await paused(client, hangs.id)
-        assert "took longer than 1 s on up-call " in shown.reason
+        assert f"took longer than {limit:g} s on up-call " in shown.reason
         assert shown.reason.endswith(" IterationFinish, made again from the journal")
-        assert (await client.wait(other.id, 150)).state is ExperimentState.COMPLETED
+        assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
         await client.resume(hangs.id)  # It is made again, hangs again, and says so again.
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             while len(await cluster.failures(hangs.id)) < 2:  # noqa: ASYNC110 - nobody tells us
                 await asyncio.sleep(0.02)
         assert (await paused(client, hangs.id)).reason == shown.reason
+        cluster.be_patient()
         behaves.set()
         let_go(file)
         await client.resume(hangs.id)
-        assert (await client.wait(hangs.id, 150)).state is ExperimentState.COMPLETED
+        assert (await client.wait(hangs.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
 
 
 async def test_a_policy_that_takes_too_long_to_be_made_is_refused(cluster: Cluster, tmp_path: Path) -> None:
-    await cluster.begin(policy_seconds=0.5)
+    Unmakeable.behaves.clear()
+    limit = scaled(0.5)
+    await cluster.begin(policy_seconds=limit)
     more = "policy: tests.integration.scheduler.policies:Unmakeable"
-    async with AsyncClient(server=cluster.address, patience=30) as client:
-        with pytest.raises(InvalidInput, match=r"policies:Unmakeable took longer than 0\.5 s to be made"):
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
+        with pytest.raises(InvalidInput, match=rf"policies:Unmakeable took longer than {limit:g} s to be made"):
             await client.create(experiment(tmp_path / "e", more=more))
     Unmakeable.behaves.set()
 
@@ -185,16 +212,17 @@ async def test_a_generator_that_hangs_fails_its_experiment_with_the_reason_and_n
     cluster: Cluster, tmp_path: Path
 ) -> None:
     Hangs.behaves.clear()
-    await cluster.begin(policy_seconds=30.0)
+    await cluster.begin(policy_seconds=NEVER)
     more = "generator: tests.unit.hpgen.slow:Hangs"
-    async with AsyncClient(server=cluster.address, patience=30) as client:
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         hangs = await client.create(experiment(tmp_path / "hang", jobs=3, length=3, more=more))
         other = await client.create(experiment(tmp_path / "other", jobs=2, length=3))
-        assert (await client.wait(other.id, 150)).state is ExperimentState.COMPLETED
-        failed = await client.wait(hangs.id, 150)
+        assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
+        failed = await client.wait(hangs.id, HANG_SECONDS)
         assert failed.state is ExperimentState.FAILED
         assert "Hangs broke its promises" in failed.reason
-        assert "took longer than 2 s" in failed.reason
+        said = f"took longer than {GENERATOR_LIMIT:g} s"
+        assert said in failed.reason
         jobs = await client.jobs(hangs.id)
-        assert [job.id for job in jobs if job.state.name == "FAILED" and "took longer than 2 s" in job.reason]
+        assert [job.id for job in jobs if job.state.name == "FAILED" and said in job.reason]
     Hangs.behaves.set()

@@ -13,6 +13,7 @@ from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from tests.integration.scheduler.conftest import experiment
 from tests.integration.scheduler.test_recovery import Pieces, pieces
+from tests.timing import HANG_SECONDS
 
 __all__ = ["pieces"]
 
@@ -20,7 +21,7 @@ __all__ = ["pieces"]
 async def seen(changes: AsyncIterator[Change], wanted: Callable[[Change], bool]) -> None:
     """Until a watch has brought a change."""
     last: Change | None = None
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         async for change in changes:
             if wanted(change):
                 return
@@ -42,7 +43,7 @@ async def until(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
     """Until a question has this answer. Between two reasons a job may wait for its policy for a moment."""
     answer: object = None
     try:
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             while (answer := await ask()) != wanted:  # noqa: ASYNC110 - nobody tells us
                 await asyncio.sleep(0.02)
     except TimeoutError as error:
@@ -81,11 +82,11 @@ async def test_reasons_follow_the_cluster_without_the_jobs_doing(pieces: Pieces,
                 await until(lambda: reasons(client, found, "2", "3"), {"2": busy, "3": busy})
                 await client.pause(found.id)
                 paused = "waits: the experiment is paused (paused by a person)"
-                await client.wait(found.id, until=[ExperimentState.PAUSED], timeout=150)
+                await client.wait(found.id, until=[ExperimentState.PAUSED], timeout=HANG_SECONDS)
                 await seen(changes, says("2", paused))
                 await until(lambda: reasons(client, found, "1", "2", "3"), dict.fromkeys("123", paused))
             await client.stop(found.id)
-            ended = await client.wait(found.id, timeout=150)
+            ended = await client.wait(found.id, timeout=HANG_SECONDS)
             assert (ended.state, ended.reason) == (ExperimentState.STOPPED, "stopped by a person")
             assert {job.reason for job in await client.jobs(found.id)} == {"stopped by a person"}
     finally:

@@ -17,6 +17,7 @@ from hopyard.plots import read
 from hopyard.traces import Trace, write_traces
 from hopyard_policies.bandit import BanditPolicy
 from hopyard_scheduler.simulator import Costs, Faults, Fleet, TraceWorkload, simulate
+from tests.timing import HANG_SECONDS
 
 POLICIES = "tests.unit.simulator.policies"
 CURVES = [
@@ -151,7 +152,7 @@ def test_the_same_bytes(traces: str) -> None:
     command = [sys.executable, "-m", "hopyard.cli.main", "simulate", traces, *arguments.split()]
     found = [
         subprocess.run(
-            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=150
+            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=HANG_SECONDS
         ).stdout
         for seed in ("0", "1", "1")
     ]

@@ -19,6 +19,7 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_scheduler.journal import Journal
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.travel.conftest import Cluster
+from tests.timing import HANG_SECONDS
 
 PAUSED = {ExperimentState.PAUSED}
 
@@ -43,7 +44,7 @@ async def told(client: AsyncClient, name: str) -> dict[str, Any]:
 
 
 async def run_to_the_end(client: AsyncClient, file: Path) -> Experiment:
-    return await client.wait(await client.create(file), 150)
+    return await client.wait(await client.create(file), HANG_SECONDS)
 
 
 async def test_a_finished_experiment_is_there_as_it_was_and_can_be_extended(cluster: Cluster, tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ async def test_a_finished_experiment_is_there_as_it_was_and_can_be_extended(clus
         got = await client.download(made.id, to=tmp_path / "best")
         assert (got.folder / "state.json").exists() or any(got.folder.rglob("state.json"))
         await client.extend(made.id, jobs=1, max_iterations=5)
-        after = await client.wait(made.id, 150)
+        after = await client.wait(made.id, HANG_SECONDS)
         jobs = await client.jobs(made.id)
     assert after.state is ExperimentState.COMPLETED
     assert [(j.state, j.position) for j in jobs] == [(JobState.COMPLETED, 5)] * 3
@@ -81,7 +82,7 @@ async def test_a_paused_experiment_goes_on_in_another_cluster_and_survives_its_r
             if getattr(change, "position", 0) > 3:
                 break
         await client.pause(made)
-        await client.wait(made, 150, until=PAUSED)
+        await client.wait(made, HANG_SECONDS, until=PAUSED)
         before = await told(client, made.id)
         await client.export_experiment(made, file)
     let_go(code)
@@ -92,7 +93,7 @@ async def test_a_paused_experiment_goes_on_in_another_cluster_and_survives_its_r
     async with cluster("new") as client:
         assert await told(client, made.id) == before
         await client.resume(made.id)
-        after = await client.wait(made.id, 150)
+        after = await client.wait(made.id, HANG_SECONDS)
         statistics = await client.statistics(made.id)
     assert after.state is ExperimentState.COMPLETED
     assert [s.report.position for s in statistics] == [*range(1, 31)] * 2
@@ -117,7 +118,7 @@ async def test_an_export_waits_for_the_journal_of_what_has_just_come_to_rest(
                 break
         monkeypatch.setattr(Journal, "append", slowly)
         await client.pause(made)
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             while (await client.get(made)).state is not ExperimentState.PAUSED:  # noqa: ASYNC110 - a watch is too late for this
                 await asyncio.sleep(0.01)
         await client.export_experiment(made, tmp_path / "it.hopyard")
@@ -127,7 +128,7 @@ async def test_an_export_waits_for_the_journal_of_what_has_just_come_to_rest(
         imported = await client.import_experiment(tmp_path / "it.hopyard")
         assert imported.experiment.state is ExperimentState.PAUSED
         await client.resume(made.id)
-        assert (await client.wait(made.id, 150)).state is ExperimentState.COMPLETED
+        assert (await client.wait(made.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
 
 
 async def test_another_id_beside_the_original_trains_on_its_own(cluster: Cluster, tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ async def test_another_id_beside_the_original_trains_on_its_own(cluster: Cluster
         one, two = await told(client, made.id), await told(client, "again-2")
         assert one == two
         await client.extend("again-2", max_iterations=6)
-        await client.wait("again-2", 150)
+        await client.wait("again-2", HANG_SECONDS)
         assert await told(client, made.id) == one
         assert [j.position for j in await client.jobs("again-2")] == [6, 6]
 
@@ -157,7 +158,7 @@ async def test_without_snapshots_results_are_there_and_jobs_begin_anew(cluster: 
         assert imported.snapshots == 0
         assert await told(client, made.id) == {**before, "snapshots": []}
         await client.extend(made.id, max_iterations=4)
-        await client.wait(made.id, 150)
+        await client.wait(made.id, HANG_SECONDS)
         assert [s.report.position for s in await client.statistics(made.id)] == [1, 2, 3, 4]
 
 
@@ -276,7 +277,7 @@ async def test_a_group_travels_as_one_and_keeps_its_ids(cluster: Cluster, tmp_pa
         two = await client.create(experiment(tmp_path / "b", jobs=1, length=2, more=more))
         assert two.group in (one.id, two.id)
         for each in (one, two):
-            await client.wait(each, 150)
+            await client.wait(each, HANG_SECONDS)
         before = [await told(client, each.id) for each in (one, two)]
         group = {e.id for e in await client.experiments() if e.group == two.group}
         exported = await client.export_experiment(two, file)
@@ -291,5 +292,5 @@ async def test_a_group_travels_as_one_and_keeps_its_ids(cluster: Cluster, tmp_pa
             b for b, each in zip(before, (one, two), strict=True) if each.id in group
         ]
         await client.extend(names[-1].id, jobs=1)
-        after = await client.wait(names[-1].id, 150)
+        after = await client.wait(names[-1].id, HANG_SECONDS)
         assert after.jobs == {"COMPLETED": 2}

@@ -6,6 +6,7 @@ from typing import Any
 
 from hopyard.generator import Result
 from hopyard.space import Configuration, Space
+from tests.timing import HANG_SECONDS
 from tests.unit.hpgen.broken import Wrapped
 
 
@@ -15,7 +16,7 @@ class Slow(Wrapped):
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
         Slow.started.set()
-        assert Slow.may_go_on.wait(150)
+        assert Slow.may_go_on.wait(HANG_SECONDS)
         return super().create(job, ordinal)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.spec import load_spec
+from tests.timing import HANG_SECONDS
 
 _BLOCK = re.compile(r"^`(\w+\.py)`:.*?^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _PAGE = Path(__file__).parents[3] / "docs" / "generators.md"
@@ -23,7 +24,7 @@ def test_the_generator_in_the_documentation_passes_its_test(tmp_path: Path) -> N
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_near_the_best.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=150)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

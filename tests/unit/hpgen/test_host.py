@@ -13,6 +13,7 @@ from hopyard_hpgen import host as host_module
 from hopyard_hpgen.domain import GeneratorFailed
 from hopyard_hpgen.host import GeneratorHost
 from hopyard_hpgen.records import Call, CreateCall, ReportCall, ReportFinalCall
+from tests.timing import HANG_SECONDS
 from tests.unit.hpgen.slow import Hangs, Slow
 from tests.unit.hpgen.test_domain import spec
 
@@ -101,7 +102,7 @@ async def test_a_slow_generator_holds_up_only_its_experiment(host: GeneratorHost
     await host.open("slow", SLOW)
     await host.open("quick", spec("random"))
     waiting = [asyncio.ensure_future(host.create_job("slow", job)) for job in "ab"]
-    await asyncio.to_thread(Slow.started.wait, 150)
+    await asyncio.to_thread(Slow.started.wait, HANG_SECONDS)
     assert await host.create_job("quick", "a") is not None
     Slow.may_go_on.set()
     one, two = await asyncio.gather(*waiting)
@@ -111,7 +112,7 @@ async def test_a_slow_generator_holds_up_only_its_experiment(host: GeneratorHost
 async def test_a_caller_that_leaves_changes_nothing(host: GeneratorHost) -> None:
     await host.open("slow", SLOW)
     left = asyncio.ensure_future(host.create_job("slow", "a"))
-    await asyncio.to_thread(Slow.started.wait, 150)
+    await asyncio.to_thread(Slow.started.wait, HANG_SECONDS)
     left.cancel()
     with pytest.raises(asyncio.CancelledError):
         await left
@@ -123,7 +124,7 @@ async def test_a_caller_that_leaves_changes_nothing(host: GeneratorHost) -> None
 async def test_calls_that_wait_for_a_generator_that_goes_are_told(host: GeneratorHost) -> None:
     await host.open("slow", SLOW)
     under_way = asyncio.ensure_future(host.create_job("slow", "a"))
-    await asyncio.to_thread(Slow.started.wait, 150)
+    await asyncio.to_thread(Slow.started.wait, HANG_SECONDS)
     waiting = asyncio.ensure_future(host.create_job("slow", "b"))
     await asyncio.sleep(0)
     await host.forget("slow")
@@ -208,7 +209,7 @@ async def test_closing_waits_for_nobody_that_hangs() -> None:
     await made.open("e", HANGS)
     hanging = asyncio.ensure_future(made.report_final_performance("e", "a", Result({})))
     await asyncio.sleep(0)
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         await made.close()
         with pytest.raises(Unavailable, match="closed meanwhile"):
             await hanging

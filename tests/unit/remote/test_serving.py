@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from hopyard.errors import Unavailable
 from hopyard.remote.serving import PolicyServer
+from tests.timing import HANG_SECONDS
 
 _RUN: Final = PolicyServer.run.__code__
 
@@ -43,7 +44,7 @@ def lines_of(stop_at: int | None) -> list[bool]:
         server.stop()
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(150)
+    thread.join(HANG_SECONDS)
     assert not thread.is_alive(), f"stopped at line {stop_at} it does not end"
     return seen
 

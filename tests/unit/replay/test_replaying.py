@@ -45,6 +45,7 @@ from hopyard_scheduler.replaying import (
     same,
     state_of,
 )
+from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 
 
@@ -427,13 +428,13 @@ def test_a_policy_that_hangs_on_a_replay_is_left_behind() -> None:
 
     thread = threading.Thread(target=take, daemon=True)
     thread.start()
-    assert reached.wait(150)
+    assert reached.wait(HANG_SECONDS)
     doing = driven.doing
     assert isinstance(doing, UpCall)
     assert not driven.give_up(object(), "another step")
     assert driven.give_up(doing, "it hangs")
     may_go_on.set()
-    thread.join(150)
+    thread.join(HANG_SECONDS)
     assert len(ended) == 1  # It came back, and was told that nobody waits.
     taken = driven.number
     driven.apply(of_experiment(live.journal[taken - 1], taken))

@@ -29,6 +29,7 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.values import MachineSpec
 from hopyard_scheduler.driving import MAX_BATCH_EVENTS, Batch, Item
 from hopyard_scheduler.policyhost import Host, LatePolicy, PolicyHost
+from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 
 
@@ -115,7 +116,7 @@ def test_a_policy_that_thinks_holds_up_its_own_experiment_only(shell: Shell) -> 
     assert [type(event) for event in records(batch, "y")] == [Requested, PolicyAnswered] * 2
     shell.policies["x"].gate.set()
     assert isinstance(parked.work, Work)
-    assert parked.work.wait(150)
+    assert parked.work.wait(HANG_SECONDS)
     answer = parked.work.result()
     assert isinstance(answer, PolicyAnswered)
     assert not records(batch, "x")[1:]  # The thread that was left did nothing but answer.
@@ -131,7 +132,7 @@ def test_two_policies_that_think_are_both_left_to_it(shell: Shell) -> None:
     for parked in batch.parked:
         shell.policies[parked.call.experiment].gate.set()
         assert isinstance(parked.work, Work)
-        assert parked.work.wait(150)
+        assert parked.work.wait(HANG_SECONDS)
         answer = parked.work.result()
         assert isinstance(answer, PolicyAnswered)
         assert answer.experiment == parked.call.experiment
@@ -145,7 +146,7 @@ def test_a_node_is_lost_while_a_policy_thinks(shell: Shell) -> None:
     assert records(batch, "y") != []
     shell.policies["x"].gate.set()
     assert isinstance(parked.work, Work)
-    assert parked.work.wait(150)
+    assert parked.work.wait(HANG_SECONDS)
     answer = parked.work.result()
     assert answer is not None
     assert [type(e).__name__ for e in records(shell.drive(answer), "x")][:2] == ["PolicyAnswered", "NodeLost"]

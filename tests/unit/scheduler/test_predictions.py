@@ -26,6 +26,7 @@ from hopyard_scheduler.histories import Histories
 from hopyard_scheduler.predictions import Predictions
 from hopyard_scheduler.predictors import Predictors
 from hopyard_scheduler.sessions import Session, Sessions
+from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import Rig
 
 WIRE = prediction_to_wire(Prediction((10,), (0.5,), (0.1,)))
@@ -108,7 +109,7 @@ class Shell:
         self.predictions.answered(pb.NodeAnswer(ticket=question.ticket, **given))
 
     async def answered(self, count: int = 1) -> list[Answered]:
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             while len(self.answers) < count:  # noqa: ASYNC110 - tasks of this loop, and a thread that imports
                 await asyncio.sleep(0.001)
         return self.answers

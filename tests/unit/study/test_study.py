@@ -17,6 +17,7 @@ from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobSt
 from hopyard.errors import Conflict, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.study import AsyncStudy, Evaluation, EvaluationFailed, Study
 from hopyard.study.terms import request_of, terms_of
+from tests.timing import HANG_SECONDS
 
 SPEC = {"space": {"x": {"uniform": [0.0, 1.0]}}, "constraints": [], "stop": {"idle": 90.0, "max_iterations": 9}}
 STUDY = Experiment("s-1", "s", ExperimentState.RUNNING, Metric("loss", "min"), spec=SPEC)
@@ -330,7 +331,7 @@ async def test_a_mistake_in_what_listens_is_told_to_those_who_wait() -> None:
     task = study.start({"x": 0.5}, 3)
     await asked(client, 1)
     client.changes.put_nowait(KeyError("a state that this version does not know"))
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         with pytest.raises(KeyError, match="a state that this version does not know"):
             await task
     await study.close()
@@ -384,7 +385,7 @@ async def test_a_try_to_keep_it_open_that_takes_too_long_gives_way_to_the_next(m
     monkeypatch.setattr(client, "create", create)
     monkeypatch.setattr(client, "keep_experiment", keep)
     study = await AsyncStudy(client, sleep=lambda seconds: asyncio.sleep(0)).create({})
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         assert await client.kept.get() == "kept"
     await study.close()
 
@@ -436,7 +437,7 @@ async def test_what_can_no_longer_be_heard_is_listened_for_again_before_anybody_
     task = study.start({"x": 0.5}, 3)
     await asked(client, 1)
     client.becomes("1", JobState.COMPLETED, position=3)
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         assert (await task).job == "1"
     await study.close()
 

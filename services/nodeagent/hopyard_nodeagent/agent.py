@@ -130,7 +130,7 @@ class NodeAgent:
         """Listen, then dial the scheduler; answers the address of NodeAgentService."""
         self._machines.application_address = await self._application_server.start()
         address = await self._server.start()
-        self._outlet.start(self._background)
+        self._outlet.start()
         self._shipper.start(self._background)
         self._background.start(self._keep_tidy(), name="janitor")
         self._background.start(self._session.serve(self._runs), name="session")

@@ -11,18 +11,18 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from hopyard.errors import Unavailable
 from hopyard.hashed import in_turns
-from hopyard.serving import Background
 from hopyard.snapshotfolder import Member
-from hopyard_nodeagent.transfers import Writer
+from hopyard_nodeagent.transfers import Writer, ended
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class Outlet:
         self._listener: socket.socket | None = None
         self._threads = ThreadPoolExecutor(_AT_ONCE, "giving")
         self._open: set[socket.socket] = set()
+        self._again: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
@@ -69,8 +70,8 @@ class Outlet:
         full = len(self._offers) + len(self._open) >= _AT_ONCE
         return 0 if self._listener is None or full else self._listener.getsockname()[1]
 
-    def start(self, background: Background) -> None:
-        """Listen from now on; where that cannot be, contents go with the calls."""
+    def start(self) -> None:
+        """Listen from now on, in the running event loop; where that cannot be, contents go with the calls."""
         host = self._host.strip("[]")
         try:
             family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
@@ -81,17 +82,23 @@ class Outlet:
             )
             return
         self._listener.setblocking(False)
-        background.start(self._accept(self._listener), name="outlet")
+        self._listen(asyncio.get_running_loop(), self._listener)
 
     def stop(self) -> None:
-        """Listen no more; safe to call twice."""
+        """Listen no more, and hang up on everybody. Safe to call twice, and before `start`.
+
+        A connection that a thread serves is closed by that thread, which ends now; all others are closed here.
+        """
         listener, self._listener = self._listener, None
         if listener is not None:
+            asyncio.get_running_loop().remove_reader(listener)
             listener.close()
+        if self._again is not None:
+            self._again.cancel()
         for connection in tuple(self._open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        self._threads.shutdown(wait=False)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     @asynccontextmanager
     async def offer(self, folder: Path, found: Sequence[Member]) -> AsyncIterator[Offer]:
@@ -105,32 +112,41 @@ class Outlet:
             self._offers.pop(offer.ticket, None)
             offer.given.cancel()
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(listener)
-            except OSError as error:  # too many open files, or a caller who has left already
-                _log.warning("nobody can fetch contents of snapshots just now: %s", error)
-                await asyncio.sleep(_AGAIN_SECONDS)
-                continue
-            if len(self._open) >= _CALLERS:
-                connection.close()
-                continue
-            self._open.add(connection)
-            loop.run_in_executor(self._threads, self._give, loop, connection)
+    def _listen(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+        loop.add_reader(listener, self._accept, loop, listener)
 
-    @contextmanager
-    def _held(self, connection: socket.socket) -> Iterator[None]:
+    def _accept(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+        """Accept one connection and hand it to a thread.
+
+        This is one callback of the event loop and no task: a task that is cancelled after the loop has accepted for it leaves an
+        open connection to nobody.
+        """
         try:
-            with connection:
-                yield
-        finally:
-            self._open.discard(connection)
+            connection, _ = listener.accept()
+        except BlockingIOError:  # the caller has left already
+            return
+        except OSError as error:  # too many open files, for instance
+            _log.warning("nobody can fetch contents of snapshots just now: %s", error)
+            loop.remove_reader(listener)
+            self._again = loop.call_later(_AGAIN_SECONDS, self._listen, loop, listener)
+            return
+        if len(self._open) >= _CALLERS:
+            connection.close()
+            return
+        self._open.add(connection)
+        giving = self._threads.submit(self._give, loop, connection)
+        giving.add_done_callback(partial(self._over, connection))
+
+    def _over(self, connection: socket.socket, giving: Future[None]) -> None:
+        """Close a connection: on the thread that served it, or where its turn was cancelled."""
+        connection.close()
+        self._open.discard(connection)
+        if not giving.cancelled() and (error := giving.exception()) is not None:
+            _log.error("contents of a snapshot could not be given", exc_info=error)
 
     def _give(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
         """Serve one connection, on a thread."""
-        with self._held(connection), suppress(OSError):
+        with suppress(OSError):
             offer = self._offers.pop(_exactly(connection, _TICKET_BYTES, _TICKET_SECONDS), None)
             if offer is None:
                 return
@@ -151,32 +167,39 @@ class Unreachable(Exception):
 
 
 async def take(
-    threads: Executor | None, place: tuple[str, int], ticket: bytes, size: int, idle_seconds: float, writer: Writer
+    threads: Executor, place: tuple[str, int], ticket: bytes, size: int, idle_seconds: float, writer: Writer
 ) -> None:
-    """Write the `size` bytes that are offered at HOST, PORT for a ticket, on one of `threads` (None: the event loop's).
+    """Write the `size` bytes that are offered at HOST, PORT for a ticket, on one of `threads`.
+
+    When it returns or raises, nothing writes any more. The connection is closed on the thread that used it, so also when the
+    event loop has ended by then.
 
     Raises:
         Unreachable: nobody answers there.
         Unavailable: the other side hung up, or was silent for `idle_seconds`.
         SnapshotFileError, OSError: they cannot be written.
     """
-    loop = asyncio.get_running_loop()
-    connecting = loop.run_in_executor(threads, socket.create_connection, place, _CONNECT_SECONDS)
+    connecting = threads.submit(socket.create_connection, place, _CONNECT_SECONDS)
     try:
-        connection = await asyncio.shield(connecting)
+        connection = await asyncio.wrap_future(connecting)
     except asyncio.CancelledError:
         connecting.add_done_callback(_hang_up)
         raise
     except OSError as error:
         raise Unreachable(f"port {place[1]} of {place[0]} cannot be reached: {error}") from error
-    taking = loop.run_in_executor(threads, _take, connection, ticket, writer, size, idle_seconds)
     try:
-        await asyncio.shield(taking)
+        taking = threads.submit(_take, connection, ticket, writer, size, idle_seconds)
+    except BaseException:  # the agent has stopped
+        connection.close()
+        raise
+    taking.add_done_callback(lambda _: connection.close())
+    taken = asyncio.wrap_future(taking)
+    try:
+        await asyncio.shield(taken)
     finally:
         with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)  # The thread ends now if it has not; nobody closes what it writes to.
-        await asyncio.shield(asyncio.gather(taking, return_exceptions=True))
-        connection.close()
+            connection.shutdown(socket.SHUT_RDWR)  # The thread ends now if it has not.
+        await ended(taken)
 
 
 def _take(connection: socket.socket, ticket: bytes, writer: Writer, size: int, idle_seconds: float) -> None:
@@ -207,7 +230,7 @@ def _fill(block: memoryview, connection: socket.socket, left: int) -> None:
         filled += count
 
 
-def _hang_up(connecting: asyncio.Future[socket.socket]) -> None:
+def _hang_up(connecting: Future[socket.socket]) -> None:
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result().close()
 

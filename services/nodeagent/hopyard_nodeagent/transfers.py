@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import BinaryIO, Final, Protocol, TypeVar
+from typing import Any, BinaryIO, Final, Protocol, TypeVar
 
 from hopyard.errors import DataLoss, InvalidInput, TimedOut
 from hopyard.hashed import Hashed
@@ -220,7 +220,7 @@ class _Behind:
         self._loop = asyncio.get_running_loop()
         self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
         self._room = asyncio.Event()
-        self._ended = asyncio.Event()
+        self._ended = self._loop.create_future()
         self._error: BaseException | None = None
         self._full = False
         threading.Thread(target=self._work, name="arriving", daemon=True).start()
@@ -242,7 +242,7 @@ class _Behind:
     async def end(self) -> None:
         """Wait until everything is written, also when the caller is cancelled."""
         self._waiting.put(None)
-        await asyncio.shield(self._ended.wait())
+        await ended(self._ended)
 
     def check(self) -> None:
         """Raise what made a chunk fail."""
@@ -259,7 +259,24 @@ class _Behind:
             if self._full and self._waiting.qsize() <= _AHEAD // 2:
                 self._full = False
                 self._loop.call_soon_threadsafe(self._room.set)
-        self._loop.call_soon_threadsafe(self._ended.set)
+        self._loop.call_soon_threadsafe(self._ended.set_result, None)
+
+
+async def ended(work: asyncio.Future[Any]) -> None:
+    """Wait until `work` is done, however often the caller is cancelled meanwhile; then raise the cancellation.
+
+    What `work` raises does not rise here.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if not work.cancelled():
+        work.exception()  # It counts as retrieved.
+    if cancelled is not None:
+        raise cancelled
 
 
 async def in_time(chunks: AsyncIterator[T], seconds: float, source: str) -> AsyncIterator[T]:

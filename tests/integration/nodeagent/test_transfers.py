@@ -14,7 +14,7 @@ import pytest
 
 from hopyard.errors import DataLoss, Exhausted, TimedOut, Unavailable
 from hopyard.rpc import Backoff, retry
-from hopyard.serving import Background, Server
+from hopyard.serving import Server
 from hopyard.snapshotfolder import hash_folder
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard_nodeagent import peers, servicer
@@ -197,18 +197,17 @@ async def test_a_folder_hops_as_a_folder_over_one_connection(
     servers.started.append(server)
     address = await server.start()
     snapshots = Snapshots(folder, Store("127.0.0.1:9", ""))
-    async with Background("test") as background:
-        if outlet is not None:
-            outlet.start(background)
-        for content in (b"one", b"two"):
-            (saved / "state" / "number").write_bytes(content)
-            info = hash_folder(saved)
-            assert await snapshots.fetch(info.sha256, [address]) == Fetched(info.size)
-            assert hash_folder(folder / info.sha256) == info
-            assert (folder / info.sha256 / "state" / "number").read_bytes() == content
-        assert len(holder.callers) == 1
-        with pytest.raises(Unavailable, match=f"sent [0-9]+ bytes with the hash [0-9a-f]+; expected {SHA256}"):
-            await snapshots.fetch(SHA256, [address])
+    if outlet is not None:
+        outlet.start()
+    for content in (b"one", b"two"):
+        (saved / "state" / "number").write_bytes(content)
+        info = hash_folder(saved)
+        assert await snapshots.fetch(info.sha256, [address]) == Fetched(info.size)
+        assert hash_folder(folder / info.sha256) == info
+        assert (folder / info.sha256 / "state" / "number").read_bytes() == content
+    assert len(holder.callers) == 1
+    with pytest.raises(Unavailable, match=f"sent [0-9]+ bytes with the hash [0-9a-f]+; expected {SHA256}"):
+        await snapshots.fetch(SHA256, [address])
     assert len(os.listdir(folder)) == 2
     assert holder.asked == asked
     await snapshots.close()

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from hopyard.errors import NotFound, Unavailable
-from hopyard.serving import Background
-from hopyard.snapshotfile import hash_file
+from hopyard.snapshotfile import SnapshotInfo, hash_file
 from hopyard.snapshotfolder import FolderWriter, hash_folder, members
 from hopyard.v1 import node_agent_pb2 as wire
 from hopyard_nodeagent.aside import Outlet, Unreachable, take
 from hopyard_nodeagent.peers import responses
+from tests.timing import HANG_SECONDS
 
 UNPACKED = wire.FetchSnapshotRequest(unpacked=True)
 ASIDE = wire.FetchSnapshotRequest(unpacked=True, aside=True)
@@ -34,11 +37,38 @@ def snapshot(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def outlet() -> AsyncIterator[Outlet]:
-    outlet = Outlet("127.0.0.1", idle_seconds=30)
-    async with Background("test") as background:
-        outlet.start(background)
-        yield outlet
+    outlet = Outlet("127.0.0.1", idle_seconds=HANG_SECONDS)
+    outlet.start()
+    yield outlet
     outlet.stop()
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
+
+
+@pytest.fixture
+def accepted(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """Connections that this process has accepted."""
+    found: list[socket.socket] = []
+    accept = socket.socket.accept
+
+    def noted(listener: socket.socket) -> tuple[socket.socket, object]:
+        connection, address = accept(listener)
+        found.append(connection)
+        return connection, address
+
+    monkeypatch.setattr(socket.socket, "accept", noted)
+    return found
+
+
+async def closed(connection: socket.socket) -> None:
+    """Wait until a thread has closed a connection."""
+    async with asyncio.timeout(HANG_SECONDS):
+        while connection.fileno() != -1:  # noqa: ASYNC110 (a thread closes it)
+            await asyncio.sleep(0.01)
 
 
 async def test_a_folder_goes_unpacked_to_whoever_takes_it_so(snapshot: Path) -> None:
@@ -65,30 +95,33 @@ async def test_what_is_not_here_is_said_to_be_not_here(tmp_path: Path) -> None:
 class Taking:
     """Takes contents into a folder."""
 
-    def __init__(self, snapshot: Path, target: Path) -> None:
+    def __init__(self, threads: ThreadPoolExecutor, snapshot: Path, target: Path) -> None:
         target.mkdir()
+        self.threads = threads
         self.writer = FolderWriter(target, members(snapshot))
 
     async def take(self, port: int, ticket: bytes, size: int = SIZE) -> None:
         try:
-            await take(None, ("127.0.0.1", port), ticket, size, 30.0, self.writer)
+            await take(self.threads, ("127.0.0.1", port), ticket, size, HANG_SECONDS, self.writer)
         finally:
             self.writer.close()
 
 
-async def test_contents_are_given_aside_once_for_their_ticket(snapshot: Path, tmp_path: Path, outlet: Outlet) -> None:
+async def test_contents_are_given_aside_once_for_their_ticket(
+    snapshot: Path, tmp_path: Path, outlet: Outlet, threads: ThreadPoolExecutor
+) -> None:
     sent = responses(snapshot, ASIDE, outlet)
     offer = await anext(aiter(sent))
     assert len(offer.members) == 3
     for number, ticket in enumerate((bytes(32), b"")):
         with pytest.raises(Unavailable, match=f"hung up {SIZE} bytes before the end"):
-            await Taking(snapshot, tmp_path / str(number)).take(offer.port, ticket or offer.ticket[:31] + b"!")
-    taking = Taking(snapshot, tmp_path / "taken")
+            await Taking(threads, snapshot, tmp_path / str(number)).take(offer.port, ticket or offer.ticket[:31] + b"!")
+    taking = Taking(threads, snapshot, tmp_path / "taken")
     await taking.take(offer.port, offer.ticket)
     assert taking.writer.finish() == hash_folder(snapshot)
     assert [response async for response in sent] == []
     with pytest.raises(Unavailable, match="hung up"):
-        await Taking(snapshot, tmp_path / "again").take(offer.port, offer.ticket)
+        await Taking(threads, snapshot, tmp_path / "again").take(offer.port, offer.ticket)
 
 
 async def test_contents_go_with_the_call_when_as_many_take_as_may(snapshot: Path, outlet: Outlet) -> None:
@@ -103,34 +136,38 @@ async def test_contents_go_with_the_call_when_as_many_take_as_may(snapshot: Path
 
 
 async def test_where_no_port_can_be_opened_contents_go_with_the_call(snapshot: Path) -> None:
-    outlet = Outlet("no.such.host.invalid", idle_seconds=30)
-    async with Background("test") as background:
-        outlet.start(background)
-        found = [response async for response in responses(snapshot, ASIDE, outlet)]
+    outlet = Outlet("no.such.host.invalid", idle_seconds=HANG_SECONDS)
+    outlet.start()
+    found = [response async for response in responses(snapshot, ASIDE, outlet)]
+    outlet.stop()
     assert found[0].port == 0
     assert sum(len(response.data) for response in found) == SIZE
 
 
-async def test_an_offer_is_good_while_the_call_is_open(snapshot: Path, tmp_path: Path, outlet: Outlet) -> None:
+async def test_an_offer_is_good_while_the_call_is_open(
+    snapshot: Path, tmp_path: Path, outlet: Outlet, threads: ThreadPoolExecutor
+) -> None:
     sent = responses(snapshot, ASIDE, outlet)
     offer = await anext(aiter(sent))
     await sent.aclose()
     with pytest.raises(Unavailable, match="hung up"):
-        await Taking(snapshot, tmp_path / "taken").take(offer.port, offer.ticket)
+        await Taking(threads, snapshot, tmp_path / "taken").take(offer.port, offer.ticket)
 
 
 async def test_a_file_that_has_become_shorter_is_not_given_whole(
-    snapshot: Path, tmp_path: Path, outlet: Outlet
+    snapshot: Path, tmp_path: Path, outlet: Outlet, threads: ThreadPoolExecutor
 ) -> None:
     offer = await anext(aiter(responses(snapshot, ASIDE, outlet)))
     (snapshot / "state" / "weights").write_bytes(b"short")
     with pytest.raises(Unavailable, match="before the end"):
-        await Taking(snapshot, tmp_path / "taken").take(offer.port, offer.ticket)
+        await Taking(threads, snapshot, tmp_path / "taken").take(offer.port, offer.ticket)
 
 
-async def test_a_transfer_that_is_cancelled_writes_no_more(snapshot: Path, tmp_path: Path) -> None:
+async def test_a_transfer_that_is_cancelled_writes_no_more(
+    snapshot: Path, tmp_path: Path, threads: ThreadPoolExecutor
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        taking = Taking(snapshot, tmp_path / "taken")
+        taking = Taking(threads, snapshot, tmp_path / "taken")
         transfer = asyncio.create_task(taking.take(silent.getsockname()[1], bytes(32)))
         silent.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -145,3 +182,134 @@ async def test_a_transfer_that_is_cancelled_writes_no_more(snapshot: Path, tmp_p
         held.bind(("127.0.0.1", 0))  # Nobody listens there, nor is anybody else given the port.
         with pytest.raises(Unreachable, match="cannot be reached"):
             await taking.take(held.getsockname()[1], bytes(32))
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_every_accepted_connection_is_closed_when_the_outlet_stops(
+    outlet: Outlet, accepted: list[socket.socket], turns: int
+) -> None:
+    """The outlet stops so many turns of the event loop after a caller has connected: before, while and after it accepts."""
+    with socket.create_connection(("127.0.0.1", outlet.port)):
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        outlet.stop()
+        await asyncio.sleep(0)
+        for connection in accepted:
+            await closed(connection)
+    assert len(accepted) == (turns > 1)
+
+
+async def test_connections_that_wait_for_a_thread_are_closed_when_the_outlet_stops(
+    outlet: Outlet, accepted: list[socket.socket]
+) -> None:
+    with ExitStack() as callers:
+        for _ in range(8 + 3):  # No caller shows a ticket, so that the first eight take all threads.
+            callers.enter_context(socket.create_connection(("127.0.0.1", outlet.port)))
+        while len(accepted) < 8 + 3:  # noqa: ASYNC110 (the event loop accepts them)
+            await asyncio.sleep(0)
+        outlet.stop()
+        for connection in accepted:
+            await closed(connection)
+    outlet.stop()
+
+
+async def test_the_outlet_accepts_again_after_it_could_not(
+    outlet: Outlet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("hopyard_nodeagent.aside._AGAIN_SECONDS", 0.01)
+    accept, failures = socket.socket.accept, [OSError("too many open files"), BlockingIOError()]
+
+    def failing(listener: socket.socket) -> object:
+        if failures:
+            raise failures.pop(0)
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", failing)
+    loop = asyncio.get_running_loop()
+    with socket.create_connection(("127.0.0.1", outlet.port)) as caller:
+        caller.setblocking(False)
+        await loop.sock_sendall(caller, bytes(32))
+        async with asyncio.timeout(HANG_SECONDS):
+            assert await loop.sock_recv(caller, 1) == b""
+    assert caplog.text.count("too many open files") == 1
+
+
+class Gated:
+    """A connection to nowhere, which `connect` returns when the test opens the gate."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.near, self.far = socket.socketpair()
+        self.asked, self.gate = threading.Event(), threading.Event()
+        monkeypatch.setattr(socket, "create_connection", self.connect)
+
+    def connect(self, *_: object) -> socket.socket:
+        self.asked.set()
+        assert self.gate.wait(HANG_SECONDS)
+        return self.near
+
+
+class Silent:
+    """Writes nothing; the first call returns when the test opens the gate."""
+
+    def __init__(self) -> None:
+        self.begun, self.gate = threading.Event(), threading.Event()
+
+    def write(self, _: bytes | memoryview, /) -> None:
+        self.begun.set()
+        assert self.gate.wait(HANG_SECONDS)
+
+    def finish(self) -> SnapshotInfo:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def test_a_connection_that_is_made_after_the_event_loop_has_ended_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    gated = Gated(monkeypatch)
+
+    async def cancelled(threads: ThreadPoolExecutor) -> None:
+        taking = asyncio.create_task(take(threads, ("", 1), bytes(32), 1, HANG_SECONDS, Silent()))
+        await asyncio.to_thread(gated.asked.wait, HANG_SECONDS)
+        taking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+
+    with gated.far, ThreadPoolExecutor(1) as threads:
+        asyncio.run(cancelled(threads))
+        gated.gate.set()
+    assert gated.near.fileno() == -1
+
+
+async def test_a_connection_that_is_made_after_the_threads_were_shut_down_is_closed(
+    monkeypatch: pytest.MonkeyPatch, threads: ThreadPoolExecutor
+) -> None:
+    gated = Gated(monkeypatch)
+    taking = asyncio.create_task(take(threads, ("", 1), bytes(32), 1, HANG_SECONDS, Silent()))
+    await asyncio.to_thread(gated.asked.wait, HANG_SECONDS)
+    threads.shutdown(wait=False)
+    gated.gate.set()
+    with gated.far, pytest.raises(RuntimeError, match="after shutdown"):
+        await taking
+    assert gated.near.fileno() == -1
+
+
+async def test_a_transfer_that_is_cancelled_twice_waits_for_its_writer(
+    monkeypatch: pytest.MonkeyPatch, threads: ThreadPoolExecutor
+) -> None:
+    gated, writer = Gated(monkeypatch), Silent()
+    gated.gate.set()
+    with gated.far:
+        gated.far.sendall(b"!")
+        taking = asyncio.create_task(take(threads, ("", 1), bytes(32), 1, HANG_SECONDS, writer))
+        await asyncio.to_thread(writer.begun.wait, HANG_SECONDS)
+        for _ in range(2):
+            taking.cancel()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert not taking.done()
+        assert gated.near.fileno() != -1
+        writer.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+    assert gated.near.fileno() == -1

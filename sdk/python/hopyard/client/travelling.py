@@ -227,7 +227,8 @@ def _finite(value: object) -> object:
 
 async def read(client: AsyncClient, connection: Connection, path: Path, name: str | None) -> Imported:
     """See `AsyncClient.import_experiment`."""
-    with await asyncio.to_thread(ArchiveReader, path) as archive:
+    # Not opened on a thread: a caller that is cancelled meanwhile would leave an open file to nobody.
+    with ArchiveReader(path) as archive:
         await asyncio.to_thread(archive.verify)
         journal = archive.manifest.members.get(JOURNAL)
         if journal is None:

@@ -1,0 +1,44 @@
+"""An import that is cancelled leaves no open file."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard.client import travelling
+from hopyard.client.archive import ArchiveReader, ArchiveWriter
+from tests.timing import HANG_SECONDS
+
+
+async def test_an_import_that_is_cancelled_as_its_file_is_opened_closes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, closed = threading.Event(), threading.Event()
+
+    class Noted(ArchiveReader):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            opened.set()
+
+        def __exit__(self, *raised: Any) -> None:
+            super().__exit__(*raised)
+            closed.set()
+
+    path = tmp_path / "e1.hopyard"
+    with ArchiveWriter(path) as archive:
+        archive.finish({})
+    monkeypatch.setattr(travelling, "ArchiveReader", Noted)
+    client: Any = None  # It comes later.
+    reading = asyncio.create_task(travelling.read(client, client, path, None))
+    await asyncio.sleep(0)
+    assert opened.wait(
+        HANG_SECONDS
+    )  # The event loop does nothing meanwhile: nobody can have taken over the file from a thread.
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert closed.is_set()

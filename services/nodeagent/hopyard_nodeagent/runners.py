@@ -28,7 +28,10 @@ from hopyard_nodeagent.programs import Program
 
 _log = logging.getLogger(__name__)
 
-_LAST_WORDS_SECONDS: Final = 2.0
+_LAST_WORDS_SECONDS: Final = 10.0
+"""How long the last messages of a process that has ended may take: its connection has ended too, so they are here or arrive soon."""
+_EXIT_SECONDS: Final = 2.0
+"""How long a process that has hung up may take to end by itself."""
 _LEAVE_SECONDS: Final = 2.0
 _TIDY_SECONDS: Final = 10.0
 """How long a script may take to clean up when its run is over."""
@@ -180,7 +183,7 @@ class Runner:
                 await self._wait_until_told(ended, detached)
             if ended.done():
                 return ended.result()
-            if self._process.returncode is None:  # Not whether all that it left behind is gone, too.
+            if await self._was_alive():
                 raise RunnerDied("the runner lost its attachment and was killed", None)
             if self.program.once and self._process.returncode == 0:
                 return resource_manager_pb2.RunEnded(reason=common_pb2.RUN_END_REASON_UNTIL, finished=True)
@@ -204,7 +207,18 @@ class Runner:
             # Its last messages may still be on their way when the process is gone already, and the other way round.
             await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
         if not ended.done():
-            await asyncio.wait({self._exit}, timeout=_LAST_WORDS_SECONDS)
+            await asyncio.wait({self._exit}, timeout=_EXIT_SECONDS)
+
+    async def _was_alive(self) -> bool:
+        """Whether the process had not ended until it was killed here.
+
+        What it left behind does not count. Its exit code tells the difference: this agent may hear of an exit late, and a process
+        that has ended keeps its own code when it is killed.
+        """
+        if self._process.returncode is not None:
+            return False
+        self._kill_group()
+        return await self._process.wait() == -signal.SIGKILL
 
     async def _wait_until_over(
         self, ended: asyncio.Future[resource_manager_pb2.RunEnded], detached: asyncio.Task[bool]

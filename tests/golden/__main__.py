@@ -1,0 +1,116 @@
+"""`python -m tests.golden`: compares what the code does with the golden record, or writes the record anew."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.golden import journals
+from tests.golden.archive import RECORD, Archive
+from tests.golden.difference import Difference
+from tests.golden.runner import PARTS, Outcome, Task, run
+
+ACTIONS: Final = ("verify", "update", "dump", "record")
+
+EPILOG: Final = """\
+actions
+  verify [PART...]    run the code and compare it with the record; exit code 1 on a difference (the default)
+  update [PART...]    write what the code does now into the record; the commit says what changed and why
+  dump DIR [PART...]  write what the code does now into DIR with the full text of every step, for --against
+  record [POLICY...]  run a live cluster for each policy and keep its journal; then update the part `live`
+
+parts
+{parts}
+
+examples
+  python -m tests.golden                          everything, as `make golden` does
+  python -m tests.golden simulation               one part
+  python -m tests.golden dump /tmp/before         on the commit before a change
+  python -m tests.golden --against /tmp/before    on the change: every difference is shown field by field
+  python -m tests.golden update live              accept an intended change of one part
+
+A rename is no difference: add it to tests/golden/names.toml. docs/golden.md explains the record."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line. Returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    action = given.pop(0) if given and given[0] in ACTIONS else "verify"
+    parser = _parser()
+    options = parser.parse_args(given)
+    names: list[str] = options.names
+    if action == "record":
+        for name in journals.record(names):
+            _say(f"recorded {name}")
+        return 0
+    if action == "dump":
+        if not names:
+            parser.error("dump: name the folder to write into")
+        task = Task("write", Archive(Path(names.pop(0)), whole=True))
+    elif action == "update":
+        task = Task("write", Archive(RECORD))
+    else:
+        older = Archive(options.against, whole=True) if options.against is not None else None
+        task = Task("compare", Archive(RECORD), older)
+    if strange := set(names) - PARTS.keys():
+        parser.error(f"there is no part {', '.join(sorted(strange))}; there are {', '.join(PARTS)}")
+    begun = time.monotonic()
+    outcomes = run([name for name in PARTS if name in names or not names], task, options.processes)
+    seconds = time.monotonic() - begun
+    differences = [difference for outcome in outcomes.values() for difference in outcome.differences]
+    if options.json:
+        _say(json.dumps({"action": action, "seconds": seconds, "parts": _plain(outcomes)}, indent=2))
+    else:
+        _tell(outcomes, differences, seconds, options.all)
+    return 1 if differences else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parts = "\n".join(f"  {part.name:12}        {part.about}" for part in PARTS.values())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.golden",
+        usage="python -m tests.golden [verify | update | dump DIR | record] [PART...] [options]",
+        description=__doc__,
+        epilog=EPILOG.format(parts=parts),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="PART", help="parts; without any: all of them")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="a dump of the code before the change")
+    parser.add_argument("--all", action="store_true", help="show every case that differs, not only some of each part")
+    parser.add_argument("--processes", type=int, default=2, help="run so many units at a time [default: 2]")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
+
+
+def _tell(outcomes: Mapping[str, Outcome], differences: Sequence[Difference], seconds: float, whole: bool) -> None:
+    for name, outcome in outcomes.items():
+        shown = outcome.differences if whole else outcome.differences[:3]
+        for difference in shown:
+            _say(f"{difference}\n")
+        if left := len(outcome.differences) - len(shown):
+            _say(f"{name}: {left} more cases differ (--all shows them)\n")
+    _say(f"{'part':12} {'cases':>6} {'steps':>8} {'seconds':>8} {'differ':>7}")
+    for name, outcome in outcomes.items():
+        count = len(outcome.differences)
+        _say(f"{name:12} {outcome.cases:6} {outcome.steps:8} {outcome.seconds:8.1f} {count:7}")
+    verdict = f"{len(differences)} cases differ" if differences else "no difference"
+    _say(f"{verdict}; {seconds:.0f} seconds")
+
+
+def _plain(outcomes: Mapping[str, Outcome]) -> dict[str, object]:
+    return {name: dataclasses.asdict(outcome) for name, outcome in outcomes.items()}
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

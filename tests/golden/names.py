@@ -1,0 +1,131 @@
+"""The map between the product's present names and the canonical names of the record."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+REPOSITORY: Final = Path(__file__).parents[2]
+NAMES: Final = Path(__file__).with_name("names.toml")
+
+
+class MissingPlaceError(LookupError):
+    """None of the places that names.toml lists for a role exists."""
+
+
+class Names:
+    """Translates present names to canonical ones, and finds code and files by their role.
+
+    Args:
+        tables: The contents of names.toml.
+    """
+
+    def __init__(self, tables: Mapping[str, Any]) -> None:
+        self._places: Mapping[str, list[str]] = tables.get("places", {})
+        self._paths: Mapping[str, list[str]] = tables.get("paths", {})
+        self._classes: Mapping[str, str] = tables.get("classes", {})
+        self._fields: Mapping[str, Mapping[str, str]] = tables.get("fields", {})
+        self._members: Mapping[str, Mapping[str, str]] = tables.get("members", {})
+        self._keys: Mapping[str, str] = tables.get("keys", {})
+        self._values: Mapping[str, Mapping[str, str]] = tables.get("values", {})
+        ignored = tables.get("ignored", {})
+        self._ignored_fields = frozenset(ignored.get("fields", ()))
+        self._ignored_keys = frozenset(ignored.get("keys", ()))
+
+    @classmethod
+    def load(cls, path: Path = NAMES) -> Names:
+        """Reads names.toml."""
+        return cls(tomllib.loads(path.read_text(encoding="utf-8")))
+
+    def owner(self, role: str) -> tuple[Any, str]:
+        """Finds the object that holds a role's code, and the attribute of it that is the code.
+
+        Raises:
+            MissingPlaceError: No candidate exists.
+        """
+        for place in self._places[role]:
+            module, _, path = place.partition(":")
+            *outer, last = path.split(".")
+            try:
+                found = functools.reduce(getattr, outer, importlib.import_module(module))
+            except (ModuleNotFoundError, AttributeError) as error:
+                if isinstance(error, ModuleNotFoundError) and not _part_of(error.name, module):
+                    raise
+                continue
+            if hasattr(found, last):
+                return found, last
+        raise MissingPlaceError(
+            f"{role}: none of {', '.join(self._places[role])} exists; add its new place to [places] in names.toml"
+        )
+
+    def find(self, role: str) -> Any:
+        """The code of a role; raises like `owner`."""
+        return getattr(*self.owner(role))
+
+    def path(self, role: str) -> Path:
+        """A folder or file of the repository by its role.
+
+        Raises:
+            MissingPlaceError: No candidate exists.
+        """
+        for candidate in self._paths[role]:
+            if (REPOSITORY / candidate).exists():
+                return REPOSITORY / candidate
+        raise MissingPlaceError(f"{role}: none of {', '.join(self._paths[role])} exists; add its new place to [paths]")
+
+    def class_name(self, cls: type) -> str:
+        """The canonical name of a class. An entry with the module wins over one without."""
+        plain = self._classes.get(cls.__name__, cls.__name__)
+        return self._classes.get(f"{cls.__module__}:{cls.__name__}", plain)
+
+    def fields(self, class_name: str, fields: Collection[str]) -> dict[str, str | None]:
+        """The canonical names of a class's fields; None for a field that is ignored.
+
+        Args:
+            class_name: The canonical name of the class.
+            fields: The present names of its fields.
+        """
+        renamed = applicable(self._fields.get(class_name, {}), fields)
+        canonical = {field: renamed.get(field, field) for field in fields}
+        return {
+            field: None if f"{class_name}.{name}" in self._ignored_fields else name for field, name in canonical.items()
+        }
+
+    def member(self, class_name: str, member: str) -> str:
+        """The canonical name of an enumeration's member."""
+        return self._members.get(class_name, {}).get(member, member)
+
+    def value(self, place: str, text: str) -> str:
+        """The canonical text of a field (`Class.field`) or of a JSON key."""
+        return self._values.get(place, {}).get(text, text)
+
+    def keys(self, keys: Collection[str]) -> dict[str, str]:
+        """The canonical names of a JSON document's keys, without those that are ignored."""
+        renamed = applicable(self._keys, keys) if self._keys else {}
+        canonical = {key: renamed.get(key, key) for key in keys}
+        return {key: name for key, name in canonical.items() if name not in self._ignored_keys}
+
+
+def applicable(renames: Mapping[str, str], present: Collection[str]) -> dict[str, str]:
+    """The renames (new to canonical) that have taken place in an object with these names.
+
+    Code from before a rename still has the canonical name, so there the rename does not apply. That also holds for a name that
+    moves to another meaning: of `stream = "experiment"` and `experiment = "member"` neither applies to an object with the fields
+    `experiment` and `member`, and both apply to one with `stream` and `experiment`.
+    """
+
+    def applies(new: str, seen: frozenset[str]) -> bool:
+        canonical = renames[new]
+        if canonical not in present or canonical in seen:
+            return True
+        return canonical in renames and applies(canonical, seen | {new})
+
+    return {new: old for new, old in renames.items() if new in present and applies(new, frozenset())}
+
+
+def _part_of(missing: str | None, module: str) -> bool:
+    return missing is not None and (module == missing or module.startswith(f"{missing}."))

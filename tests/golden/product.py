@@ -1,0 +1,122 @@
+"""The only module that touches the product's Python code: everything is found by its role in names.toml."""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from tests.golden.canonical import Canon
+from tests.golden.names import Names
+
+NAMES: Final = Names.load()
+CANON: Final = Canon(NAMES)
+
+_POLICIES: Final = "hopyard.policies"
+"""The entry-point group of policies, which is part of the product's interface."""
+
+Observer = Callable[[Any, list[Any]], None]
+
+
+def policies() -> dict[str, type]:
+    """The classes of the built-in policies, by the names that experiment files use."""
+    found = {entry.name: entry for entry in entry_points(group=_POLICIES) if entry.value.startswith("hopyard_")}
+    return {name: found[name].load() for name in sorted(found)}
+
+
+@contextmanager
+def patched(role: str, made: Callable[[Any], Any]) -> Iterator[None]:
+    """Replaces the code of a role by what `made` makes of it, for as long as the context is open."""
+    owner, name = NAMES.owner(role)
+    original = getattr(owner, name)
+    setattr(owner, name, made(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Tells `observer` of every event that any core takes, with the effects that follow from it."""
+
+    def made(handle: Callable[[Any, Any], list[Any]]) -> Callable[[Any, Any], list[Any]]:
+        @functools.wraps(handle)
+        def observing(core: Any, event: Any) -> list[Any]:
+            effects = handle(core, event)
+            observer(event, effects)
+            return effects
+
+        return observing
+
+    with patched("core_handle", made):
+        yield
+
+
+@contextmanager
+def probe(name: str, cls: type, parameters: Mapping[str, Any]) -> Iterator[None]:
+    """Registers a policy as a probe of the fault simulation, for as long as the context is open."""
+    probes: dict[str, type] = NAMES.find("schedule_probes")
+
+    def begin(self: Any) -> None:
+        cls.__init__(self, **parameters)  # type: ignore[misc]
+
+    probes[name] = type(cls.__name__, (cls,), {"__init__": begin})
+    try:
+        yield
+    finally:
+        del probes[name]
+
+
+def probes() -> dict[str, type]:
+    """The probe policies of the fault simulation."""
+    found: dict[str, type] = NAMES.find("schedule_probes")
+    return dict(found)
+
+
+def schedule(name: str, seed: int, events: int) -> Any:
+    """Runs one seeded schedule of the fault simulation; answers its outcome."""
+    return NAMES.find("schedule_run")(name, seed, events)
+
+
+def search(seed: str, policy: str) -> tuple[Any, Callable[[], str]]:
+    """Draws a random search of a policy; answers its case, and the function that runs it and answers what is wrong."""
+    folder = str(NAMES.path("benchmarks"))
+    if folder not in sys.path:
+        sys.path.append(folder)
+    case = NAMES.find("search_draw")(seed, [policy])
+    return case, functools.partial(NAMES.find("search_verdict"), case)
+
+
+@contextmanager
+def results(found: list[Any]) -> Iterator[None]:
+    """Appends the result of every simulation that a random search runs."""
+
+    def made(simulate: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(simulate)
+        def keeping(*arguments: Any, **named: Any) -> Any:
+            found.append(simulate(*arguments, **named))
+            return found[-1]
+
+        return keeping
+
+    with patched("search_simulate", made):
+        yield
+
+
+def command(*arguments: str) -> tuple[int, str, str]:
+    """Runs a `hopyard` command in this process; answers its exit code, its output and its messages."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code: int = NAMES.find("command_line")(list(arguments))
+    return code, out.getvalue(), err.getvalue()
+
+
+def command_module() -> str:
+    """The module that `python -m` runs as the `hopyard` command."""
+    module: str = NAMES.find("command_line").__module__
+    return module

@@ -1,0 +1,106 @@
+"""Runs the parts of the record on several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from tests.golden import hand_worked, live, searches, simulation
+from tests.golden.archive import Archive, Unit
+from tests.golden.case import Part
+from tests.golden.difference import Difference, compare
+
+PARTS: Final[dict[str, Part]] = {
+    part.name: part for part in (live.PART, hand_worked.PART, simulation.PART, searches.PART)
+}
+"""All parts, those with the longest units first."""
+
+
+@dataclass
+class Outcome:
+    """What one unit, or a whole part, came to.
+
+    Attributes:
+        cases: How many cases ran.
+        steps: How many steps they had.
+        seconds: How long they took, added up over processes.
+        differences: What differs from the record.
+    """
+
+    cases: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    differences: list[Difference] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        """Adds the outcome of another unit to this one."""
+        self.cases += other.cases
+        self.steps += other.steps
+        self.seconds += other.seconds
+        self.differences += other.differences
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to do with the cases of a unit.
+
+    Attributes:
+        action: Compare them with the record, or write them.
+        archive: The record, or where to write.
+        older: With "compare": a dump with the lines that the record lacks; None: there is none.
+    """
+
+    action: Literal["compare", "write"]
+    archive: Archive
+    older: Archive | None = None
+
+    def perform(self, part: str, unit: str) -> Outcome:
+        """Runs a unit."""
+        begun = time.monotonic()
+        try:
+            cases = list(PARTS[part].cases(unit))
+        except Exception as error:
+            if self.action == "write":
+                raise
+            where = "".join(traceback.format_exception(error, limit=-3))
+            failed = Difference(f"{part}/{unit}", f"could not run: {where}")
+            return Outcome(seconds=time.monotonic() - begun, differences=[failed])
+        outcome = Outcome(len(cases), sum(len(case.lines) for case in cases))
+        if self.action == "write":
+            self.archive.write(part, unit, cases)
+        else:
+            older = self.older.read(part, unit) if self.older is not None else Unit()
+            outcome.differences = compare(part, cases, self.archive.read(part, unit), older)
+        outcome.seconds = time.monotonic() - begun
+        return outcome
+
+
+def run(parts: Sequence[str], task: Task, processes: int) -> dict[str, Outcome]:
+    """Runs all units of some parts, and answers what came of each part."""
+    found: defaultdict[str, Outcome] = defaultdict(Outcome)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        waiting: list[tuple[str, Future[Outcome]]] = [
+            (part, pool.submit(task.perform, part, unit)) for part in parts for unit in PARTS[part].units()
+        ]
+        for part, future in waiting:
+            found[part].add(future.result())
+    for part in parts:
+        for difference in _leftover(part, task):
+            found[part].differences.append(difference)
+    return dict(found)
+
+
+def _leftover(part: str, task: Task) -> Iterator[Difference]:
+    """Units that are in the record and do not exist any more; they are deleted where the record is written."""
+    for unit in sorted(task.archive.units(part) - set(PARTS[part].units())):
+        if task.action == "write":
+            task.archive.drop(part, unit)
+        else:
+            yield Difference(f"{part}/{unit}", "in the record, but there is nothing of this name to run any more")

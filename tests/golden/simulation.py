@@ -1,0 +1,104 @@
+"""Seeded schedules of the fault simulation: each event with the effects that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from tests.golden import product
+from tests.golden.canonical import dump
+from tests.golden.case import Case, Part
+
+SEEDS: Final = 20
+"""Schedules of each probe and of each policy."""
+
+KEPT: Final = 3
+"""Of these, how many the record has in full."""
+
+EVENTS: Final = 200
+
+PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "asha": {"eta": 2, "brackets": [0, 1]},
+    "async_hyperband": {"eta": 2},
+    "bandit": {"evaluation_boundary": 2, "epsilon": 0.2},
+    "bohb": {"eta": 2},
+    "default": {},
+    "earlyterm": {"evaluation_boundary": 2},
+    "hyperband": {"eta": 2},
+    "median": {"evaluation_boundary": 2, "least_jobs": 1},
+    "mop": {"barrier": True},
+    "pbt": {"population": 3, "interval": 2, "truncation": 0.5},
+    "pop": {"evaluation_boundary": 2},
+    "pop_plus": {"first_look": 2},
+    "sha": {"eta": 2, "brackets": [0, 1], "width": 3},
+    "stage_tree": {"save_every": 2},
+}
+"""Parameters with which policies decide often enough in these short jobs."""
+
+_PROBE: Final = "probe_"
+_POLICY: Final = "policy_"
+
+
+def units() -> list[str]:
+    """Each probe and each built-in policy."""
+    return [f"{_PROBE}{name}" for name in product.probes()] + [f"{_POLICY}{name}" for name in product.policies()]
+
+
+def cases(unit: str) -> Iterator[Case]:
+    """The schedules of a probe or a policy."""
+    for seed in range(SEEDS):
+        yield Case(f"{unit}:{seed}", schedule(unit, seed), kept=seed < KEPT)
+
+
+def schedule(unit: str, seed: int, events: int = EVENTS, most: int | None = None) -> Sequence[str]:
+    """Runs one schedule.
+
+    Args:
+        unit: Which probe or policy.
+        seed: Of the schedule.
+        events: How many events strike it from outside, at least.
+        most: Stop after so many steps; None: run it to its end.
+
+    Returns:
+        A line for each event that a core took, and one for the outcome if it came to its end.
+    """
+    lines: list[str] = []
+
+    def observer(event: Any, effects: list[Any]) -> None:
+        lines.append(dump(step(event, effects)))
+        if len(lines) == most:
+            raise EnoughError
+
+    with _registered(unit) as name, product.observed(observer), suppress(EnoughError):
+        outcome = product.schedule(name, seed, events)
+        lines.append(dump({"name": "the outcome", "outcome": product.CANON.plain(outcome)}))
+    return lines
+
+
+class EnoughError(BaseException):
+    """As many steps as were asked for are there. No handler of exceptions in the simulation catches it."""
+
+
+@contextmanager
+def _registered(unit: str) -> Iterator[str]:
+    """The name by which the simulation knows a unit, for as long as the context is open."""
+    if not unit.startswith(_POLICY):
+        yield unit.removeprefix(_PROBE)
+        return
+    policy = unit.removeprefix(_POLICY)
+    with product.probe(unit, product.policies()[policy], PARAMETERS.get(policy, {})):
+        yield unit
+
+
+def step(event: Any, effects: Sequence[Any]) -> dict[str, Any]:
+    """An event with its effects. Where an effect repeats the event, such as its record in the journal, it says so."""
+    taken = product.CANON.plain(event)
+    return {"event": taken, "effects": [_without(taken, product.CANON.plain(effect)) for effect in effects]}
+
+
+def _without(event: Any, effect: dict[str, Any]) -> dict[str, Any]:
+    return {key: "(this event)" if value == event else value for key, value in effect.items()}
+
+
+PART: Final = Part("simulation", "events and effects of seeded schedules under faults", units, cases)

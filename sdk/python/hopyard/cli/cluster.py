@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -49,8 +50,34 @@ class Crashes:
         return len(self._times) >= self._limit
 
 
+def reserved_port(host: str, port: int = 0) -> socket.socket | None:
+    """Bind a port without listening on it, so that the kernel gives it to nobody else while its service is down.
+
+    Whoever sets SO_REUSEADDR, as gRPC's servers do, may listen there.
+
+    Args:
+        host: Where the service will listen.
+        port: The port; 0 takes a free one.
+
+    Returns:
+        The bound socket; None: the port cannot be bound, as the service will say.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError:
+        return None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        return None
+    return bound
+
+
 class Supervisor:
-    """Keeps one service running, on the port it got first.
+    """Keeps one service running, on the port it got first. The port stays reserved while the service is down.
 
     Args:
         process: The service's process.
@@ -73,19 +100,29 @@ class Supervisor:
         self._backoff = backoff or Backoff(first=0.5, most=10.0)
         self._crashes = crashes or Crashes()
         self._port: str | None = None
+        self._reserved: socket.socket | None = None
 
     @property
     def name(self) -> str:
         """The service's name."""
         return self.process.service.name
 
-    async def start(self, port: int = 0) -> str:
+    async def start(self, port: int = 0, host: str = "127.0.0.1") -> str:
         """Start it, and wait until it serves; answers its address."""
+        self._reserved = reserved_port(host, port)
+        if self._reserved is not None:
+            port = self._reserved.getsockname()[1]
         await self.process.start(["--port", str(port)])
         address = await self.process.ready()
         # Others know it by this address, so it comes back there.
         self._port = address.rpartition(":")[2]
         return address
+
+    def close(self) -> None:
+        """Give the port back; the service has been stopped."""
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     async def keep(self) -> None:
         """Restart it whenever it dies.
@@ -156,18 +193,18 @@ class Cluster:
         self._lock = await acquire_when_free(self.data, "hopyard up", patience=LOCK_SECONDS, note=self._note)
         where = ["--host", host, *(["--insecure"] if insecure else [])]
         data = ["--data", str(self.data)]
-        appstat = await self._start(self._service("appstat", [*data, *where]))
+        appstat = await self._start(self._service("appstat", [*data, *where]), host=host)
         hpgen = await self._start(self._service("hpgen", data))
         quota = ["--store-quota", self._store_quota] if self._store_quota is not None else []
         scheduler = await self._start(
-            self._service("scheduler", [*data, *where, "--appstat", appstat, "--hpgen", hpgen, *quota]), port
+            self._service("scheduler", [*data, *where, "--appstat", appstat, "--hpgen", hpgen, *quota]), port, host
         )
         for number in range(1, self._agents + 1):
             node = f"node{number}"
             folder = self.data / f"agent-{node}"
             agent = agent_service(folder, scheduler, self._slots, node, snapshot_quota=self._snapshot_quota)
             # Agents of other computers fetch snapshots from these, and clients their logs.
-            await self._start(replace(agent, arguments=(*agent.arguments, *where)))
+            await self._start(replace(agent, arguments=(*agent.arguments, *where)), host=host)
         return scheduler
 
     async def keep(self) -> None:
@@ -191,6 +228,8 @@ class Cluster:
             else:
                 for one in chosen:
                     await one.process.stop()
+        for one in supervisors:
+            one.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -210,13 +249,13 @@ class Cluster:
     def _service(self, name: str, arguments: list[str]) -> Service:
         return Service(name, f"hopyard_{name}", tuple(arguments), self.data, name)
 
-    async def _start(self, service: Service, port: int = 0) -> str:
+    async def _start(self, service: Service, port: int = 0, host: str = "127.0.0.1") -> str:
         if self._lock is None:
             raise RuntimeError("not started")
         process = ServiceProcess(service, self.data / "logs", [self._lock.descriptor])
         supervisor = Supervisor(process, self._note)
         self.supervisors.append(supervisor)
-        return await supervisor.start(port)
+        return await supervisor.start(port, host)
 
 
 def run_cluster(

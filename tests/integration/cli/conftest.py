@@ -7,6 +7,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from tests.integration.cli.fake import FakeCluster
+from tests.timing import HANG_SECONDS
 
 SPEC = """
 name: small
@@ -38,5 +39,5 @@ async def fake() -> AsyncIterator[FakeCluster]:
 
 @pytest.fixture
 async def client(fake: FakeCluster) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(fake.server.address, patience=2.0) as opened:
+    async with AsyncClient(fake.server.address, patience=HANG_SECONDS) as opened:
         yield opened

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from hopyard.cli.commands.files import _beside_best
 from hopyard.client import AsyncClient
-from hopyard.client.types import Experiment, ExperimentState, Job, JobReport, JobState
+from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobReport, JobState
 from hopyard.errors import AlreadyExists, DataLoss, NotFound, TimedOut, Unavailable
 from hopyard.spec import SpecError
 from tests.integration.cli.conftest import SPEC
 from tests.integration.cli.fake import FakeCluster
+from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 
 
 async def test_an_experiment_from_its_file_to_its_best_state(
@@ -24,7 +28,7 @@ async def test_an_experiment_from_its_file_to_its_best_state(
     assert created.spec["stop"]["jobs"] == 3
     assert created.bundle in fake.blobs
 
-    ended = await client.wait(created, timeout=150)
+    ended = await client.wait(created, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     best = await client.best(ended)
     assert best is not None
@@ -44,7 +48,7 @@ async def test_an_experiment_from_its_file_to_its_best_state(
 async def test_a_snapshot_that_is_not_the_best_says_so(
     fake: FakeCluster, client: AsyncClient, experiment_file: Path, tmp_path: Path
 ) -> None:
-    ended = await client.wait(await client.create(experiment_file), timeout=150)
+    ended = await client.wait(await client.create(experiment_file), timeout=HANG_SECONDS)
     at_best = await client.download(ended, to=tmp_path / "best")
     assert (at_best.metric, at_best.value, at_best.best_missing) == ("accuracy", at_best.best_value, False)
     job = fake.search(ended.id).jobs["3"]
@@ -74,13 +78,20 @@ async def test_watch_brings_the_present_state_then_every_change_and_ends(
     assert len(again) == 4
 
 
-async def test_pause_and_resume(client: AsyncClient, experiment_file: Path) -> None:
+async def test_pause_and_resume(client: AsyncClient, experiment_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     created = await client.create(SPEC.replace("name: small", "name: endless"), folder=experiment_file.parent)
     await client.pause(created)
-    paused = await client.wait(created, timeout=150, until={ExperimentState.PAUSED})
+    paused = await client.wait(created, timeout=HANG_SECONDS, until={ExperimentState.PAUSED})
     assert paused.state is ExperimentState.PAUSED
-    with pytest.raises(TimedOut, match=r"still PAUSED after 2 s"):  # Its state was known by then.
-        await client.wait(created, timeout=2.0)
+
+    async def nothing_new(experiment: str | Experiment) -> AsyncGenerator[Change]:
+        yield paused
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "watch", nothing_new)
+        with pytest.raises(TimedOut, match=r"still PAUSED after 0.01 s"):
+            await client.wait(created, timeout=0.01)
     assert (await client.resume(created)).state is ExperimentState.RUNNING
     assert (await client.stop(created)).state is ExperimentState.STOPPED
 
@@ -100,7 +111,7 @@ async def test_a_wrong_file_is_told_before_anything_is_sent(fake: FakeCluster, c
 
 
 async def test_jobs_by_state(client: AsyncClient, experiment_file: Path) -> None:
-    ended = await client.wait(await client.create(experiment_file), timeout=150)
+    ended = await client.wait(await client.create(experiment_file), timeout=HANG_SECONDS)
     assert [job.id for job in await client.jobs(ended, JobState.COMPLETED)] == ["1", "2", "3"]
     assert await client.jobs(ended, JobState.RUNNING) == []
 
@@ -113,7 +124,7 @@ async def test_nodes_and_cluster(fake: FakeCluster, client: AsyncClient) -> None
 
 @pytest.mark.parametrize("follow", [False, True])
 async def test_logs(client: AsyncClient, experiment_file: Path, follow: bool) -> None:
-    ended = await client.wait(await client.create(experiment_file), timeout=150)
+    ended = await client.wait(await client.create(experiment_file), timeout=HANG_SECONDS)
     chunks = [chunk async for chunk in client.logs(ended, "2", follow=follow)]
     assert b"".join(chunk.data for chunk in chunks) == b"job 2 line 0\njob 2 line 1\njob 2 line 2\n"
     assert {chunk.node for chunk in chunks} == {"local"}
@@ -130,7 +141,7 @@ async def test_what_is_not_there(client: AsyncClient, experiment_file: Path) -> 
 async def test_a_damaged_snapshot_is_not_unpacked(
     fake: FakeCluster, client: AsyncClient, experiment_file: Path, tmp_path: Path
 ) -> None:
-    ended = await client.wait(await client.create(experiment_file), timeout=150)
+    ended = await client.wait(await client.create(experiment_file), timeout=HANG_SECONDS)
     best = await client.best(ended)
     assert best is not None
     fake.blobs[best.snapshots[0].sha256] += b"!"
@@ -140,16 +151,17 @@ async def test_a_damaged_snapshot_is_not_unpacked(
 
 
 async def test_a_cluster_that_is_away_for_a_moment_is_waited_for(experiment_file: Path, tmp_path: Path) -> None:
-    first = FakeCluster(data=tmp_path)
-    address = await first.start()
-    async with AsyncClient(data=tmp_path, patience=150.0) as client:
+    port = free_port()  # Reserved: nobody takes it while the cluster is away.
+    first = FakeCluster(data=tmp_path, port=port)
+    await first.start()
+    async with AsyncClient(data=tmp_path, patience=HANG_SECONDS) as client:
         assert await client.experiments() == []
         await first.stop()
-        second = FakeCluster(data=tmp_path, port=int(address.rpartition(":")[2]))
+        second = FakeCluster(data=tmp_path, port=port)
         await second.start()
         try:
             created = await client.create(experiment_file)
-            assert (await client.wait(created, timeout=150)).state is ExperimentState.COMPLETED
+            assert (await client.wait(created, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
         finally:
             await second.stop()
 

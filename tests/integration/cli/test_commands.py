@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -386,10 +387,11 @@ def test_what_is_paused_is_not_waited_for_and_the_newest_is_resumed(
         capsys.readouterr()
         assert run(["wait", *where]) == 1
         assert capsys.readouterr().err == f"small (e2) is PAUSED: hopyard resume e2 --data {data}\n"
-        assert run(["wait", "--timeout", "2", *where]) == 1
+        assert run(["wait", "--timeout", "1", *where]) == 1
         err = capsys.readouterr().err
         assert err.count("is PAUSED") == 1
-        assert "error: experiment e2: still PAUSED after" in err
+        # A busy machine may not have told its state within that time.
+        assert re.search(r"error: experiment e2: still (PAUSED|not known) after 1 s", err)
         assert run(["resume", *where]) == 0
         err = capsys.readouterr().err
         assert "going on with small (e2); not with small (e1, PAUSED): hopyard resume ID" in err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hopyard import Client
-from hopyard.cli.cluster import Cluster
+from hopyard.cli.cluster import Cluster, reserved_port
 from hopyard.client import embedded
 from hopyard.client.embedded import EmbeddedCluster
 from hopyard.client.lock import is_locked
@@ -22,6 +23,7 @@ from hopyard.client.types import ExperimentState, JobReport
 from hopyard.errors import Conflict, TimedOut, Unavailable
 from tests.integration.cli.conftest import SPEC
 from tests.integration.cli.test_commands import ROOT, _service
+from tests.timing import HANG_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +69,7 @@ def test_the_synchronous_client_has_all_of_the_asynchronous_one(experiment_file:
         client.resume(second)
         assert client.stop(second).state is ExperimentState.STOPPED
         assert client.extend(created, jobs=1).state is ExperimentState.RUNNING
-        assert len(client.jobs(client.wait(created, timeout=150))) == 4
+        assert len(client.jobs(client.wait(created, timeout=HANG_SECONDS))) == 4
         client.pause(third := client.create(endless, folder=experiment_file.parent))
         with pytest.raises(TimedOut):
             client.wait(third, timeout=0.1)
@@ -86,7 +88,7 @@ async def test_an_embedded_cluster_says_who_died(tmp_path: Path) -> None:
     cluster = EmbeddedCluster(tmp_path, slots=1)
     try:
         address = await cluster.start()
-        assert await is_serving(address, within=150)
+        assert await is_serving(address, within=HANG_SECONDS)
         with pytest.raises(Conflict, match=f"process {os.getpid()}"):
             await EmbeddedCluster(tmp_path).start()
         agent = next(process for process in cluster._processes if process.service.name == "agent")
@@ -100,16 +102,16 @@ async def test_an_embedded_cluster_says_who_died(tmp_path: Path) -> None:
 
 async def test_a_service_that_never_serves_is_given_up(tmp_path: Path) -> None:
     sleeper = tmp_path / "sleeper.py"
-    sleeper.write_text("import sys, time\nsys.stderr.write('thinking\\n')\nsys.stderr.flush()\ntime.sleep(60)\n")
+    sleeper.write_text("import sys, time\nsys.stderr.write('thinking\\n')\nsys.stderr.flush()\ntime.sleep(3600)\n")
     service = Service("sleeper", "sleeper", (), tmp_path, "sleeper", {"PYTHONPATH": str(tmp_path)})
     process = ServiceProcess(service, tmp_path / "logs")
     await process.start()
-    for _ in _until(150.0):
+    for _ in _until(HANG_SECONDS):
         if "thinking" in process.log.read_text():
             break
     with pytest.raises(TimedOut, match=r"sleeper did not serve within 0.5 s; the end of .*\n  thinking"):
         await process.ready(limit=0.5)
-    await process.stop(grace=5.0)
+    await process.stop(grace=HANG_SECONDS)
     assert not process.running
 
 
@@ -131,12 +133,12 @@ def test_a_killed_parent_leaves_no_services_behind(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     child = int(done.stdout)
-    for _ in _until(150.0):
+    for _ in _until(HANG_SECONDS):
         try:
             # A zombie that nobody collects counts as ended.
             if "Z" in Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]:
@@ -169,11 +171,14 @@ async def test_up_restarts_what_dies_on_its_port(tmp_path: Path, monkeypatch: py
         scheduler = cluster.supervisors[2]
         first = scheduler.process.pid
         scheduler.process.kill()
-        async with asyncio.timeout(150):
+        # While it is down the system gives its port to nobody else.
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port_of(address)))
+        async with asyncio.timeout(HANG_SECONDS):
             await again.wait()
         assert scheduler.process.pid != first
         assert scheduler.process.address == address
-        assert await is_serving(address, within=150)
+        assert await is_serving(address, within=HANG_SECONDS)
         assert "scheduler ended (signal SIGKILL); restarting it in" in notes[0]
     finally:
         if keeping is not None:
@@ -181,6 +186,25 @@ async def test_up_restarts_what_dies_on_its_port(tmp_path: Path, monkeypatch: py
             await asyncio.gather(keeping, return_exceptions=True)
         await cluster.stop()
     assert not is_locked(tmp_path)
+
+
+def test_a_port_is_reserved_for_a_service_that_is_down() -> None:
+    reserved = reserved_port("127.0.0.1")
+    assert reserved is not None
+    with reserved:
+        port = reserved.getsockname()[1]
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        with socket.socket() as service:
+            service.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            service.bind(("127.0.0.1", port))
+            service.listen()
+            assert reserved_port("127.0.0.1", port) is None
+    assert reserved_port("no such host") is None
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 def _until(seconds: float) -> Iterator[None]:

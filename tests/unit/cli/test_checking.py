@@ -11,6 +11,8 @@ from hopyard.cli.session import run_file
 from hopyard.client.submission import Submission
 from hopyard.spec import SpecError, load_spec
 
+pytestmark = pytest.mark.quick
+
 TEXT = """name: a
 command: [train, "{lr}"]
 metric: {name: accuracy, mode: max}

@@ -13,6 +13,8 @@ from hopyard.client.embedded import agent_service
 from hopyard.client.types import StoreUse
 from hopyard.spec.sizes import size_or_none
 
+pytestmark = pytest.mark.quick
+
 
 def test_crashes_count_for_a_while() -> None:
     crashes = Crashes(limit=3, seconds=60.0)

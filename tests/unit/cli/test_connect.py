@@ -1,7 +1,11 @@
 """A cluster that is opened for the moment is used when it is complete."""
 
+import pytest
+
 from hopyard.cli.connect import joined
 from hopyard.client.types import Node, NodeState
+
+pytestmark = pytest.mark.quick
 
 
 def node(state: NodeState) -> Node:

@@ -10,6 +10,8 @@ from hopyard.cli.hints import next_step, unused_note
 from hopyard.client.types import Experiment, ExperimentState, Metric
 from hopyard.spec import load_spec
 
+pytestmark = pytest.mark.quick
+
 S = ExperimentState
 
 

@@ -16,6 +16,8 @@ from hopyard.cli.starting.reading import read_script
 from hopyard.spec import ExperimentSpec, load_spec
 from hopyard.spec.models import JobResources, MetricSpec, ResourcesSpec, SnapshotSpec, StopSpec
 
+pytestmark = pytest.mark.quick
+
 ARGPARSE = """
 import argparse
 parser = argparse.ArgumentParser()

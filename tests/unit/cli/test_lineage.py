@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from hopyard.cli.lineage import Stretch, lineage, lineage_table
 from hopyard.client.types import Job, JobState
+
+pytestmark = pytest.mark.quick
 
 JOBS = {
     job.id: job

@@ -18,6 +18,8 @@ from hopyard.cli.live.render import interesting
 from hopyard.cli.live.style import EXPERIMENT, JOB
 from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Metric, Point, Report
 
+pytestmark = pytest.mark.quick
+
 METRIC = Metric("accuracy", "max")
 
 
@@ -136,6 +138,7 @@ def test_on_partitioned_data_the_metric_is_not_missed_before_something_was_evalu
     assert made.without_best().startswith("accuracy is not reported; reported are acuracy, train_accuracy")
 
 
+@pytest.mark.merge
 @given(st.integers(min_value=1, max_value=3000))
 def test_long_curves_stay_bounded_and_keep_the_newest(length: int) -> None:
     made = model(job("1"))

@@ -22,6 +22,8 @@ from hopyard.client.types import Job, JobState
 from hopyard.errors import Conflict, Internal, InvalidInput, NotFound
 from hopyard.spec import SpecError, load_spec
 
+pytestmark = pytest.mark.quick
+
 
 def test_plain_makes_json_of_results() -> None:
     job = Job("e", "1", JobState.RUNNING, hyperparameters={"lr": math.inf, "layers": (1, 2)}, best_value=math.nan)
@@ -103,6 +105,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         load_command("agent", missing)
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["run", "--help"], ["curve", "--help"], ["up", "--help"]])
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 0
@@ -153,6 +156,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("hopyard ")
 
 
+@pytest.mark.merge
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\nfrom hopyard.cli.main import run\nrun(['--help'])\n"

@@ -17,6 +17,8 @@ from hopyard.cli.partitions import at_url, data_table, partition, partitions_tab
 from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
 from hopyard.datasets.storage import Storage
 
+pytestmark = pytest.mark.quick
+
 
 def shown(renderable: RenderableType) -> list[str]:
     file = io.StringIO()
@@ -44,6 +46,7 @@ def test_a_url_beside_paths_is_refused() -> None:
         partition("train", "0=a1:/x,file:///y")
 
 
+@pytest.mark.merge
 def test_split_prints_the_command_that_registers_what_it_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,8 @@ from hopyard.cli import planning
 from hopyard.cli.main import run
 from hopyard.plugins import load_plugin
 
+pytestmark = pytest.mark.quick
+
 SPACES = Path(__file__).parents[3] / "benchmarks" / "stage_tree"
 SPACE = """
 space:
@@ -45,6 +47,7 @@ def test_the_tables_of_the_paper(
     assert found["makespan_lower_bound"] >= max(total // trials, unique / 40)
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize(
     ("name", "trials", "rate"), [("resnet56", 448, 2.447), ("mobilenetv2", 240, 3.144), ("bert", 40, 2.045)]
 )
@@ -54,6 +57,7 @@ def test_the_enlarged_spaces(name: str, trials: int, rate: float, capsys: pytest
     assert found["merge_rate"] == pytest.approx(rate, abs=0.01)
 
 
+@pytest.mark.merge
 def test_several_files_share_what_they_have_in_common(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other, foreign = tmp_path / "one.yaml", tmp_path / "other.yaml", tmp_path / "foreign.yaml"
     one.write_text(SPACE)
@@ -83,6 +87,7 @@ def test_an_experiments_own_generator_proposes(tmp_path: Path, capsys: pytest.Ca
     assert (found["trials"], found["unique_steps"]) == (7, 35)
 
 
+@pytest.mark.merge
 def test_a_policys_own_generator_proposes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
 

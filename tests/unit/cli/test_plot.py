@@ -14,6 +14,8 @@ from hopyard.cli.main import run
 from hopyard.plots import KINDS
 from tests.unit.plots.given import result
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
@@ -26,6 +28,7 @@ def test_the_command_knows_all_kinds() -> None:
     assert set(get_args(Kind)) == set(KINDS)
 
 
+@pytest.mark.merge
 def test_a_plot_is_written_and_named(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     to = tmp_path / "capacity.svg"
     assert run(["plot", str(results), "-o", str(to)]) == 0
@@ -33,6 +36,7 @@ def test_a_plot_is_written_and_named(results: Path, tmp_path: Path, capsys: pyte
     assert to.read_text().startswith("<?xml")
 
 
+@pytest.mark.merge
 def test_json_is_what_is_shown(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plot", str(results), "--kind", "durations", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -45,6 +49,7 @@ def test_json_is_what_is_shown(results: Path, tmp_path: Path, capsys: pytest.Cap
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

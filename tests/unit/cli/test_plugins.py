@@ -14,6 +14,8 @@ from hopyard.cli.catalog import described
 from hopyard.cli.main import run
 from hopyard.plugins import COMMANDS, POLICIES
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -48,6 +50,7 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.merge
 def test_the_built_in_ones_are_listed_with_their_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins", "--json"]) == 0
     found = {(one["kind"], one["name"]): one for one in json.loads(capsys.readouterr().out)}
@@ -60,6 +63,7 @@ def test_the_built_in_ones_are_listed_with_their_parameters(capsys: pytest.Captu
     assert all(one["error"] == "" for one in found.values())
 
 
+@pytest.mark.merge
 def test_one_that_cannot_be_loaded_spoils_no_other(third_party: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins", "--json"]) == 1
     found = {(one["kind"], one["name"]): one for one in json.loads(capsys.readouterr().out)}
@@ -81,6 +85,7 @@ def test_one_that_cannot_be_loaded_spoils_no_other(third_party: Path, capsys: py
     assert found["policy", "default"]["error"] == ""
 
 
+@pytest.mark.merge
 def test_one_in_full(third_party: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins", "straight"]) == 0
     assert capsys.readouterr().out.startswith(
@@ -139,6 +144,7 @@ def test_a_plugin_whose_class_is_odd_is_an_error_of_its_own(third_party: Path, m
     assert found.error == "RuntimeError: what a metaclass"
 
 
+@pytest.mark.merge
 def test_a_reason_that_several_share_is_told_once(third_party: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = third_party / "theirs-2.1.dist-info" / "entry_points.txt"
     entries.write_text(entries.read_text().replace("none =", "broken2 = broken:Other\nnone ="))

@@ -11,6 +11,8 @@ from hopyard.cli.main import run
 from hopyard.results import Results, job_results
 from tests.unit.results.given import experiment, job
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("arguments", "told"),

@@ -22,6 +22,8 @@ from hopyard.client.types import (
     Point,
 )
 
+pytestmark = pytest.mark.quick
+
 EXPERIMENT = Experiment(
     "e1",
     "digits",

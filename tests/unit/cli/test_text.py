@@ -12,6 +12,8 @@ from hopyard.cli import text
 from hopyard.cli.live.braille import plot
 from hopyard.cli.live.spark import bar, resample, scale, sparkline
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("seconds", "told"), [(9.58e-05, "0.1ms"), (0.0451, "45.1ms"), (0.45, "0.45s"), (12.34, "12.3s"), (61.0, "1m 01s")]
@@ -66,6 +68,7 @@ def test_sparkline_heights() -> None:
     assert sparkline([0, 1, math.inf], 0, 1, ascii_only=True).isascii()
 
 
+@pytest.mark.merge
 @given(st.lists(st.floats()), st.integers(min_value=1, max_value=40))
 def test_sparklines_of_anything_fit(values: list[float], width: int) -> None:
     shown = resample(values, width)
@@ -95,6 +98,7 @@ def test_a_plot_shows_ranges_and_fits() -> None:
     assert max(map(len, lines)) <= 60
 
 
+@pytest.mark.merge
 @given(
     st.lists(st.floats(), max_size=30),
     st.integers(min_value=20, max_value=100),

@@ -11,6 +11,8 @@ from hopyard.cli.verdict import NOTHING_LEFT, nobody_trained
 from hopyard.client.types import ExperimentState, JobState
 from tests.unit.cli.test_live import experiment, job, model
 
+pytestmark = pytest.mark.quick
+
 ENDED = {"state": ExperimentState.COMPLETED, "reason": NOTHING_LEFT}
 
 

@@ -15,6 +15,8 @@ import pytest
 from hopyard.client.archive import MANIFEST, ArchiveReader, ArchiveWriter
 from hopyard.errors import AlreadyExists, DataLoss, HopyardError, InvalidInput, NotFound
 
+pytestmark = pytest.mark.quick
+
 NOISE = random.Random(1).randbytes(3_000_000)
 CONTENTS = {"journal.jsonl": b"one\ntwo\n" * 1000, "snapshots/ab": NOISE, "empty": b""}
 

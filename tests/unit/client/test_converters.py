@@ -22,6 +22,8 @@ from hopyard.errors import Internal, InvalidInput
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 
+pytestmark = pytest.mark.quick
+
 
 def wire_experiment() -> experiment_pb2.Experiment:
     return experiment_pb2.Experiment(

@@ -11,6 +11,8 @@ from hopyard.client.downloads import choose, download
 from hopyard.client.types import Job, JobState, Snapshot
 from hopyard.errors import NotFound, Unsupported
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("state", "told"),

@@ -11,6 +11,8 @@ from hopyard.client.address import find_server, read_address
 from hopyard.client.lock import DataLock, acquire_when_free, is_locked, lock_holder
 from hopyard.errors import Conflict, InvalidInput, Unavailable
 
+pytestmark = pytest.mark.quick
+
 
 def test_the_second_is_told_who_the_first_is(tmp_path: Path) -> None:
     data = tmp_path / "data"
@@ -38,6 +40,7 @@ def test_children_hold_it_until_they_have_ended(tmp_path: Path) -> None:
     assert not is_locked(tmp_path)
 
 
+@pytest.mark.merge
 async def test_what_a_killed_cluster_left_behind_is_waited_for(tmp_path: Path) -> None:
     lock = DataLock.acquire(tmp_path, "hopyard run")
     (tmp_path / "cluster.lock").write_text('{"pid": 4194305, "purpose": "hopyard run"}')

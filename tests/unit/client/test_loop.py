@@ -14,6 +14,9 @@ from hopyard.client.loop import LoopThread
 from hopyard.serving import Server
 from hopyard.v1 import experiment_pb2 as pb
 from hopyard.v1 import experiment_pb2_grpc
+from tests.timing import HANG_SECONDS
+
+pytestmark = pytest.mark.quick
 
 TWO = """
 import sys, threading
@@ -55,6 +58,7 @@ async def said_by(program: str) -> tuple[str, str]:
     return said.decode(), complaints.decode()
 
 
+@pytest.mark.merge
 async def test_two_clients_in_two_threads_say_nothing() -> None:
     assert await said_by(TWO) == ("", "")
 
@@ -87,19 +91,19 @@ def test_closing_one_cancels_what_it_runs_and_nothing_else() -> None:
 
     with ThreadPoolExecutor(2) as threads:
         kept = threads.submit(other.run, wait())
-        assert begun.wait(150)
+        assert begun.wait(HANG_SECONDS)
         begun.clear()
         lost = threads.submit(one.run, wait())
-        assert begun.wait(150)
+        assert begun.wait(HANG_SECONDS)
         one.close()
         with pytest.raises(CancelledError):
-            lost.result(30)
+            lost.result(HANG_SECONDS)
 
         async def say() -> None:
             go.set()
 
         other.run(say())
-        assert kept.result(30) == "went on"
+        assert kept.result(HANG_SECONDS) == "went on"
     other.close()
 
 
@@ -123,6 +127,7 @@ with Client(sys.argv[1]) as client, Study(client) as study:
 """
 
 
+@pytest.mark.merge
 async def test_a_process_that_was_forked_off_is_told_that_it_cannot_ask() -> None:
     said, _ = await said_by(FORK)  # gRPC itself complains of the fork.
     assert said.splitlines() == 3 * [

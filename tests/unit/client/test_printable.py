@@ -9,6 +9,8 @@ from hopyard.client import converters
 from hopyard.printable import printable
 from hopyard.v1 import common_pb2, experiment_pb2
 
+pytestmark = pytest.mark.quick
+
 
 def test_control_characters_are_written_out() -> None:
     assert printable("boom \x1b[31m\r\x07\x9b!\n\tµ") == "boom \\x1b[31m\\x0d\\x07\\x9b!\n\tµ"

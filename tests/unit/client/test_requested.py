@@ -9,6 +9,8 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.errors import InvalidInput
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("given", "position", "said"),

@@ -15,6 +15,8 @@ from hopyard.client.submission import pack, prepare
 from hopyard.errors import InvalidInput
 from hopyard.spec import SpecError, load_spec
 
+pytestmark = pytest.mark.quick
+
 SPEC = """
 name: small
 trainer: train.py:Small

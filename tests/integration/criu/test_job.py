@@ -23,6 +23,7 @@ from hopyard.criu.job import MOUNT, DumpableJob
 from hopyard.criu.rooms import Rooms
 from hopyard.criu.tool import look
 from tests.conftest import require_criu
+from tests.timing import HANG_SECONDS
 from tests.unit.criu.test_gpu import Recorder
 
 COUNT = """
@@ -60,7 +61,7 @@ def begin(job: DumpableJob, code: str, *arguments: str) -> None:
 
 def printed(job: DumpableJob, least: int) -> list[str]:
     """What a program has printed, once that is so many lines."""
-    until = time.monotonic() + 150
+    until = time.monotonic() + HANG_SECONDS
     while len(lines := (job.folder / "output").read_text().splitlines()) < least:
         assert time.monotonic() < until, f"it printed only {lines}"
         assert job.poll() is None, lines
@@ -119,7 +120,7 @@ def test_a_program_that_ends_keeps_its_exit_code_through_a_snapshot(make: Make, 
     for code in (0, 3):
         job = make()
         begin(job, f"raise SystemExit({code})")
-        until = time.monotonic() + 150
+        until = time.monotonic() + HANG_SECONDS
         while job.poll() is None:
             assert time.monotonic() < until
             time.sleep(0.01)
@@ -222,7 +223,7 @@ def test_a_connection_by_grpc_is_closed_by_a_dump_and_made_anew_by_the_program(m
         job.kill()
         again = make()
         again.restore(tmp_path / "packed", info.sha256)
-        until = time.monotonic() + 150
+        until = time.monotonic() + HANG_SECONDS
         while not (lines := printed(again, before + 1))[-1].startswith("said"):
             assert time.monotonic() < until, lines
             time.sleep(0.01)
@@ -240,7 +241,7 @@ def test_how_a_restored_program_ends_is_known(make: Make, tmp_path: Path) -> Non
     again = make()
     again.restore(tmp_path / "packed", info.sha256)
     proc.kill([again.pid()], signal.SIGKILL)
-    until = time.monotonic() + 150
+    until = time.monotonic() + HANG_SECONDS
     while again.poll() is None:
         assert time.monotonic() < until
         time.sleep(0.01)

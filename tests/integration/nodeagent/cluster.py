@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
+from asyncio.subprocess import Process
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from tests.integration.nodeagent.fakes import FakeScheduler, FakeStore
+from tests.timing import HANG_SECONDS
 
 TRAINER = textwrap.dedent(
     '''
@@ -65,8 +67,11 @@ TRAINER = textwrap.dedent(
                 if behaviour == "grow":
                     grown = os.fork()  # its children count as well
                     if not grown:
+                        while not os.path.exists(self.hyperparameters["gate"]):
+                            time.sleep(0.01)
                         memory = b"x" * (1 << 30)
-                        time.sleep(self.hyperparameters["holds"])
+                        while not os.path.exists(self.hyperparameters["holds"]):
+                            time.sleep(0.01)
                         os._exit(len(memory) >> 31)
                     os.waitpid(grown, 0)
                 if behaviour == "leak":
@@ -134,7 +139,7 @@ def alive(pid: int) -> bool:
 
 async def gone(pid: int) -> None:
     """Wait until a process is gone."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while alive(pid):  # noqa: ASYNC110 (nobody tells us: it is no child of this process)
             await asyncio.sleep(0.02)
 
@@ -151,6 +156,8 @@ class Cluster:
         self.store_address = store_address
         self.folder = folder
         self.agents: dict[str, NodeAgent] = {}
+        self.processes: list[Process] = []
+        """Agents that are processes of their own."""
         code = folder / "code"
         code.mkdir()
         (code / "train.py").write_text(TRAINER)
@@ -167,7 +174,8 @@ class Cluster:
             "data": self.folder / node,
             "machines": machines,
             "backoff": Backoff(first=0.02, most=0.1),
-            "flush_seconds": 30.0,
+            "flush_seconds": HANG_SECONDS,
+            "transfer_idle_seconds": HANG_SECONDS,
         }
         return AgentSettings(**(values | changes))
 
@@ -213,6 +221,10 @@ class Cluster:
         self.scheduler.send(node, key, start=start)
 
     async def stop(self) -> None:
-        """Stop all agents."""
+        """Stop all agents; kill those that are processes and that the test has left."""
+        for process in self.processes:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
         for agent in self.agents.values():
             await agent.stop()

@@ -17,6 +17,7 @@ from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.images import MEMORY
 from hopyard_nodeagent.keys import RunKey
 from tests.integration.nodeagent.cluster import Cluster
+from tests.timing import HANG_SECONDS
 
 SCRIPT = """
 import os, random, sys, hopyard
@@ -99,14 +100,14 @@ def left(cluster: Cluster) -> list[str]:
 
 async def nothing_left(cluster: Cluster) -> None:
     """Wait until nothing is left; what ends a run does not wait for the last of it."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while left(cluster):  # noqa: ASYNC110 (nobody tells of it)
             await asyncio.sleep(0.05)
 
 
 async def comes(condition: Callable[[], bool]) -> None:
     """Wait for something on the disk or in memory."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while not condition():  # noqa: ASYNC110 (nobody tells of it)
             await asyncio.sleep(0.02)
 

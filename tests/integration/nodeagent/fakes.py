@@ -14,6 +14,7 @@ from hopyard.errors import Conflict, Exhausted, NotFound, Unavailable
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, common_pb2, resource_manager_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
+from tests.timing import HANG_SECONDS
 
 
 class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
@@ -21,7 +22,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
 
     def __init__(self) -> None:
         self.epoch = 1
-        self.lease_seconds = 150.0
+        self.lease_seconds = HANG_SECONDS
         self.acknowledge = True
         self.unwanted: set[RunKey] = set()
         self.occupied: set[str] = set()
@@ -138,7 +139,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         """Break the present session."""
         self._sessions.pop(node).put_nowait(None)
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 150.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = HANG_SECONDS) -> None:
         """Wait until something was received."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(condition)

@@ -19,6 +19,7 @@ from hopyard_nodeagent import peers, servicer
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.runners import Runner
 from tests.integration.nodeagent.cluster import Cluster, gone
+from tests.timing import HANG_SECONDS
 
 KEY = RunKey("e1", "j1", 2, 0)
 NEXT = RunKey("e1", "j2", 1, 0)
@@ -67,7 +68,7 @@ class Hop:
 
     async def made(self) -> tuple[int, int]:
         """Wait for the model: the process that has made it, and when."""
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             while not self.mark.exists():  # noqa: ASYNC110 (nobody tells us: another process makes it)
                 await asyncio.sleep(0.02)
         pid, at = self.mark.read_text().split()

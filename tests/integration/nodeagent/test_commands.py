@@ -20,6 +20,7 @@ from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
 from tests.integration.nodeagent.cluster import Cluster, alive, gone
 from tests.integration.nodeagent.test_process import start_agent
+from tests.timing import HANG_SECONDS, scaled
 
 KEY = RunKey("e1", "j1", 1, 0)
 
@@ -217,7 +218,7 @@ async def test_metrics_are_read_from_output_and_the_program_stops_while_it_waits
     """
     begin(cluster, KEY, {"p.py": endless}, "python", "p.py", metrics={"acc": "acc=([0-9]+)"})
     await scheduler.reported(KEY, 1)
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while _states(cluster) != {"T"}:  # noqa: ASYNC110 (nobody tells of a stop)
             await asyncio.sleep(0.02)
     scheduler.decide("a", KEY, wire.DECISION_CONTINUE, 1)
@@ -288,12 +289,15 @@ async def test_a_log_program_that_fails_says_how(cluster: Cluster) -> None:
 
 async def test_a_metric_that_does_not_show_up_in_time_is_an_error(cluster: Cluster) -> None:
     await cluster.agent()
-    # A shell is up in no time; a Python may take longer than the limit, and have printed nothing.
+    # Enough for a shell to print a line; a Python takes longer to start.
+    limit = scaled(6.0)
     code = "echo warming up\nsleep 600\n"
-    begin(cluster, KEY, {"p.py": code}, "sh", "p.py", metrics=ACC, iteration_timeout=2.0)
+    begin(cluster, KEY, {"p.py": code}, "sh", "p.py", metrics=ACC, iteration_timeout=limit)
     ended = await cluster.scheduler.ended(KEY)
     assert ended.reason == common_pb2.RUN_END_REASON_FAILED
-    assert ended.message.startswith("an iteration took longer than 2 s and was ended: no line of its output matched")
+    assert ended.message.startswith(
+        f"an iteration took longer than {limit:g} s and was ended: no line of its output matched"
+    )
     assert ended.message.endswith("the last lines read:\nwarming up")
     assert _states(cluster) == set()
 
@@ -313,7 +317,7 @@ async def test_a_log_program_never_outlives_its_run(cluster: Cluster, how: str) 
     else:
         os.kill(process.pid, signal.SIGKILL)
         await process.wait()
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while _states(cluster):  # noqa: ASYNC110 (nobody tells of their end)
             await asyncio.sleep(0.02)
     if how == "kill":
@@ -325,7 +329,7 @@ async def test_a_script_that_has_not_attached_is_ended_by_the_next_agent(cluster
     process = await start_agent(cluster)
     code = "import time\ntime.sleep(600)\n"
     begin(cluster, KEY, {"p.py": code}, "python", "p.py", allowed=9)
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while not _states(cluster):  # noqa: ASYNC110 (it says nothing)
             await asyncio.sleep(0.02)
     process.kill()

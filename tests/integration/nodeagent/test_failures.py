@@ -14,10 +14,12 @@ import pytest
 from hopyard.criu import proc
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent import executor
+from hopyard_nodeagent import executor, runners
 from hopyard_nodeagent.guards import SilenceGuard
 from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runners import Runner
 from tests.integration.nodeagent.cluster import Cluster
+from tests.timing import HANG_SECONDS
 
 KEY = RunKey("e1", "j1", 1, 0)
 NEXT = RunKey("e1", "j2", 1, 0)
@@ -91,14 +93,20 @@ async def test_code_that_ends_its_own_process_fails_the_run(cluster: Cluster, fa
 async def test_code_that_ends_its_own_process_has_failed_however_long_what_it_left_takes_to_go(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end = proc.end
+    end, kill, killed = proc.end, Runner.kill, threading.Event()
 
     def slowly(find: Callable[[], Iterable[int]], seconds: float) -> list[int]:
-        threading.Event().wait(3.0)  # Longer than an agent waits for the end of a process that has hung up.
+        assert killed.wait(HANG_SECONDS)  # Until the agent waits for the process no more.
         return end(find, seconds)
+
+    async def killing(runner: Runner) -> None:
+        killed.set()
+        await kill(runner)
 
     await cluster.agent()
     monkeypatch.setattr(proc, "end", slowly)
+    monkeypatch.setattr(Runner, "kill", killing)
+    monkeypatch.setattr(runners, "_EXIT_SECONDS", 0.1)
     cluster.start(KEY, hyperparameters={"fail": "exit now"}, allowed=9)
     ended = await cluster.scheduler.ended(KEY)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
@@ -108,9 +116,14 @@ async def test_code_that_ends_its_own_process_has_failed_however_long_what_it_le
 async def test_a_run_above_its_memory_limit_fails_and_one_below_goes_on(cluster: Cluster) -> None:
     await cluster.agent(slots=2)
     limit = 1 << 30
-    cluster.start(KEY, hyperparameters={"fail": "grow", "holds": 600}, allowed=9, memory_bytes=limit)
-    cluster.start(NEXT, slot=1, hyperparameters={"fail": "grow", "holds": 2}, allowed=9)
+    gate, over = cluster.folder / "gate", cluster.folder / "over"
+    grow = {"fail": "grow", "gate": str(gate), "holds": str(over)}
+    cluster.start(KEY, hyperparameters=grow, allowed=9, memory_bytes=limit)
+    cluster.start(NEXT, slot=1, hyperparameters=grow, allowed=9)
+    await cluster.scheduler.reported(KEY, 2)
+    gate.touch()
     ended = await cluster.scheduler.ended(KEY)
+    over.touch()
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
     assert ended.position == 2
     found = re.fullmatch(
@@ -161,12 +174,14 @@ async def test_an_iteration_beyond_its_time_out_fails_the_run(cluster: Cluster) 
 async def test_an_iteration_that_lets_nobody_else_run_is_ended_too(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "SilenceGuard", functools.partial(SilenceGuard, look_seconds=0.1, margin_seconds=2.0))
+    # The guard acts long before the limit, so that the process never finds by itself that it took too long.
+    guard = functools.partial(SilenceGuard, look_seconds=0.5, margin_seconds=2.0 - HANG_SECONDS)
+    monkeypatch.setattr(executor, "SilenceGuard", guard)
     await cluster.agent()
-    cluster.start(KEY, hyperparameters={"fail": "hang alone", "at": 1}, allowed=9, iteration_timeout=0.5)
+    cluster.start(KEY, hyperparameters={"fail": "hang alone", "at": 1}, allowed=9, iteration_timeout=HANG_SECONDS)
     ended = await cluster.scheduler.ended(KEY)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
-    assert ended.message == "an iteration took longer than 0.5 s, let no other thread run, and was ended"
+    assert ended.message == f"an iteration took longer than {HANG_SECONDS:g} s, let no other thread run, and was ended"
     cluster.start(NEXT)
     await cluster.scheduler.reported(NEXT, 1)
 

@@ -20,6 +20,7 @@ from hopyard_nodeagent.memory import of_session
 from tests.integration.children import running
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.integration.nodeagent.dumping import comes
+from tests.timing import HANG_SECONDS
 
 MODULE = "tests.integration.predictors"
 QUESTION = Question(Curve((1, 2, 3), (0.1, 0.2, 0.3)), horizon=6, target=0.25)
@@ -29,7 +30,7 @@ def ask(
     cluster: Cluster,
     ticket: str,
     name: str = f"{MODULE}:Toy",
-    limit: float = 150.0,
+    limit: float = HANG_SECONDS,
     sha256: str = "",
     memory: int = 0,
     **parameters: Any,
@@ -51,7 +52,7 @@ async def answer(cluster: Cluster, ticket: str) -> wire.NodeAnswer:
     def found() -> list[wire.NodeAnswer]:
         return [one for one in cluster.scheduler.answers if one.ticket == ticket]
 
-    await cluster.scheduler.until(lambda: bool(found()), 150)
+    await cluster.scheduler.until(lambda: bool(found()))
     assert len(found()) == 1
     return found()[0]
 
@@ -140,7 +141,7 @@ async def test_what_holds_too_much_memory_is_killed(cluster: Cluster) -> None:
 async def test_what_it_has_started_ends_with_it(cluster: Cluster, tmp_path: Path, how: str) -> None:
     await cluster.agent()
     note = tmp_path / "child"
-    ask(cluster, "e/1", f"{MODULE}:Bad", 150.0, how=how, note=str(note))
+    ask(cluster, "e/1", f"{MODULE}:Bad", how=how, note=str(note))
     if how == "sleep":
         await comes(lambda: note.exists() and bool(note.read_text()))
         cluster.scheduler.say("a", withdraw_question=wire.WithdrawQuestion(ticket="e/1"))

@@ -13,6 +13,7 @@ import pytest
 from hopyard.serving import read_address
 from hopyard_nodeagent.keys import RunKey
 from tests.integration.nodeagent.cluster import Cluster, gone
+from tests.timing import scaled
 
 KEY = RunKey("e1", "j1", 1, 0)
 
@@ -27,6 +28,7 @@ async def start_agent(cluster: Cluster, *, sessions: int = 1) -> Process:
         "--slots", "2",
         "--cpus-per-slot", "1",
     )  # fmt: skip
+    cluster.processes.append(process)
     await cluster.scheduler.connected("a", sessions)
     return process
 
@@ -100,7 +102,7 @@ async def test_a_data_folder_has_one_agent_at_a_time_and_one_name_for_ever(clust
 
 
 async def test_a_runner_whose_agent_is_frozen_stops_itself(cluster: Cluster) -> None:
-    cluster.scheduler.lease_seconds = 5.0  # Of an agent that gives a sign of life each second.
+    cluster.scheduler.lease_seconds = scaled(8.0)  # Of an agent that gives a sign of life each second.
     process = await start_agent(cluster)
     cluster.start(KEY, hyperparameters={"seconds": 0.02}, allowed=100_000)
     pid = int((await cluster.scheduler.reported(KEY, 2)).metrics["pid"])

@@ -33,6 +33,7 @@ from tests.integration.nodeagent.dumping import (
     suspended,
 )
 from tests.integration.nodeagent.test_process import start_agent
+from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.usefixtures("criu")
 
@@ -100,7 +101,7 @@ async def test_an_agent_that_is_killed_meanwhile_leaves_no_process(
     if call == "restore":
         snapshot = (await cluster.scheduler.ended(key)).snapshot
         begin(cluster, last, SCRIPT, allowed=9, snapshot=snapshot)
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while "slow" not in os.listdir(tmp_path):  # noqa: ASYNC110 (CRIU tells nobody)
             await asyncio.sleep(0.02)
     home = home_of(cluster, "a")

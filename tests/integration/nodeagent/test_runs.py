@@ -9,6 +9,7 @@ from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
 from tests.integration.nodeagent.cluster import Cluster
+from tests.timing import HANG_SECONDS
 
 KEY = RunKey("e1", "j1", 1, 0)
 
@@ -97,7 +98,7 @@ async def test_an_end_is_told_before_the_model_is_taken_apart_which_waits_for_no
     cluster.start(KEY, trainer="train.py:Heavy", hyperparameters=given, until=1, allowed=1, completes=True)
     assert (await cluster.scheduler.ended(KEY)).reason == common_pb2.RUN_END_REASON_UNTIL
     gate.touch()
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while not gone.exists():  # noqa: ASYNC110 (nobody tells us: another process takes it apart)
             await asyncio.sleep(0.02)
 

@@ -23,6 +23,7 @@ from hopyard_nodeagent.snapshots import Snapshots
 from hopyard_nodeagent.store import Store
 from hopyard_nodeagent.transfers import Fetched
 from tests.integration.nodeagent.fakes import FakeStore
+from tests.timing import HANG_SECONDS
 
 DATA = b"a packed snapshot"
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -133,14 +134,14 @@ async def test_a_silent_peer_is_left_for_the_next_one(
     mute, mute_address = await servers.peer(sends=0)
     stuck, stuck_address = await servers.peer(sends=5)
     _, good_address = await servers.peer(sends=len(DATA))
-    snapshots = Snapshots(folder, Store("127.0.0.1:9", ""), idle_seconds=150)
+    snapshots = Snapshots(folder, Store("127.0.0.1:9", ""), idle_seconds=HANG_SECONDS)
     fetching = asyncio.create_task(snapshots.fetch(SHA256, [mute_address, stuck_address, good_address]))
     await mute.silent.wait()
-    pass_by(151)
+    pass_by(HANG_SECONDS + 1)
     await stuck.silent.wait()
     while not arrived(folder):  # noqa: ASYNC110 (a thread writes it)
         await asyncio.sleep(0.01)
-    pass_by(151)
+    pass_by(HANG_SECONDS + 1)
     await fetching
     assert os.listdir(folder) == [SHA256]
     assert snapshots.path(SHA256).read_bytes() == DATA
@@ -190,7 +191,7 @@ async def test_a_folder_hops_as_a_folder_over_one_connection(
     servers: Servers, folder: Path, saved: Path, kind: type[Outlet] | None, asked: list[bool]
 ) -> None:
     """Aside of the call, or, where the other port is not there or cannot be reached, with it."""
-    outlet = kind("127.0.0.1", idle_seconds=30) if kind is not None else None
+    outlet = kind("127.0.0.1", idle_seconds=HANG_SECONDS) if kind is not None else None
     holder = Holder(saved, outlet)  # type: ignore[abstract]
     server = Server("agent")
     server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, holder, servicer.SERVICE)
@@ -218,13 +219,13 @@ async def test_a_folder_hops_as_a_folder_over_one_connection(
 async def test_a_port_that_could_not_be_reached_is_tried_again_after_ten_minutes(
     servers: Servers, folder: Path, saved: Path
 ) -> None:
-    holder = Holder(saved, Elsewhere("127.0.0.1", idle_seconds=30))  # type: ignore[abstract]
+    holder = Holder(saved, Elsewhere("127.0.0.1", idle_seconds=HANG_SECONDS))  # type: ignore[abstract]
     server = Server("agent")
     server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, holder, servicer.SERVICE)
     servers.started.append(server)
     address = await server.start()
     sha256, now = hash_folder(saved).sha256, [1000.0]
-    found = peers.Peers(idle_seconds=30, clock=lambda: now[0])
+    found = peers.Peers(idle_seconds=HANG_SECONDS, clock=lambda: now[0])
     for number, later in enumerate((0.0, 599.0, 1.0)):
         now[0] += later
         await found.fetch(address, sha256, folder / str(number))
@@ -266,10 +267,10 @@ async def test_what_the_store_answers_early_is_heard(servers: Servers, tmp_path:
     file.write_bytes(bytes(size))
     for _ in range(20):
         hasty.refuses = False
-        await retry(lambda: store.put(file, SHA256, "e"), deadline=150, backoff=BACKOFF)
+        await retry(lambda: store.put(file, SHA256, "e"), deadline=HANG_SECONDS, backoff=BACKOFF)
         hasty.refuses = True
         with pytest.raises(Exhausted, match="bigger than the test's store allows"):
-            await retry(lambda: store.put(file, SHA256, "e"), deadline=150, backoff=BACKOFF)
+            await retry(lambda: store.put(file, SHA256, "e"), deadline=HANG_SECONDS, backoff=BACKOFF)
     await store.close()
 
 

@@ -11,6 +11,8 @@ import pytest
 from hopyard.criu.archive import pack, unpack
 from hopyard.snapshotfile import SnapshotCorruptError, SnapshotInfo, SnapshotRefusedError, hash_file
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> tuple[Path, SnapshotInfo]:

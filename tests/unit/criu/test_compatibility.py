@@ -12,6 +12,8 @@ import pytest
 from hopyard.criu import RestoreMismatchError
 from hopyard.criu.compatibility import check, instructions, needs
 
+pytestmark = pytest.mark.quick
+
 
 def needed(**changes: Any) -> dict[str, Any]:
     return needs([os.getpid()], "/run/hopyard/job") | changes

@@ -11,6 +11,8 @@ import pytest
 from hopyard.criu import DumpFailedError, DumpRefusedError, gpu
 from hopyard.criu.gpu import GpuLostError, GpuSuspension, driver
 
+pytestmark = pytest.mark.quick
+
 
 class Recorder:
     """A driver: each process's calls in order, and calls that fail."""

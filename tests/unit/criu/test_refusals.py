@@ -13,6 +13,8 @@ from hopyard.criu.refusals import refuse
 from hopyard.criu.rooms import Rooms
 from hopyard.criu.tool import Criu
 
+pytestmark = pytest.mark.quick
+
 NEW = Criu(Path("criu"), (4, 2, 1))
 OLD = Criu(Path("criu"), (4, 1, 1))
 
@@ -26,6 +28,7 @@ def test_a_tree_with_io_uring_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     assert refuse([1], NEW) == []
 
 
+@pytest.mark.merge
 def test_open_connections_need_a_newer_criu() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         refuse([os.getpid()], NEW)

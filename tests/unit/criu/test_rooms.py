@@ -9,6 +9,8 @@ import pytest
 
 from hopyard.criu.rooms import Rooms
 
+pytestmark = pytest.mark.quick
+
 MEGABYTE = 1_000_000
 
 

@@ -9,6 +9,8 @@ import pytest
 from hopyard.criu import CriuUnavailableError, tool
 from hopyard.criu.tool import explain, find, look, switched_off
 
+pytestmark = pytest.mark.quick
+
 
 def test_the_one_that_is_named_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_path, private = tmp_path / "bin" / "criu", tmp_path / "private" / "criu"
@@ -28,6 +30,7 @@ def test_the_one_that_is_named_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not switched_off("/named", {tool.VARIABLE: "off"})
 
 
+@pytest.mark.merge
 def test_what_is_no_criu_is_told(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("#!/bin/sh\necho 7\n")

@@ -20,6 +20,8 @@ from hopyard.trainer import TrainerContext, TrainerDriver, UserCodeError
 from tests.unit.hopping.programs import MEAN, partition
 from tests.unit.sdk_trainer.trainers import Clock
 
+pytestmark = pytest.mark.quick
+
 COUNTS = st.lists(st.integers(1, 60), min_size=1, max_size=5)
 
 
@@ -54,6 +56,7 @@ class Alone(Gang):
         pass
 
 
+@pytest.mark.merge
 @given(COUNTS, st.integers(1, 40))
 def test_parts_of_batches_are_whole_and_as_even_as_can_be(counts: list[int], size: int) -> None:
     total = sum(counts)
@@ -73,6 +76,7 @@ def test_parts_of_batches_are_whole_and_as_even_as_can_be(counts: list[int], siz
     assert sizes[-1] >= min(2 * len(counts), size, total)
 
 
+@pytest.mark.merge
 @given(COUNTS, st.integers(1, 40), st.booleans())
 def test_ranks_have_as_many_batches_and_each_example_counts_once(counts: list[int], size: int, shuffle: bool) -> None:
     taken: list[list[tuple[float, list[int]]]] = []

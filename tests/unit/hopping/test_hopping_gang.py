@@ -17,6 +17,7 @@ import torch
 
 from hopyard.torch.statefile import read_state
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 from tests.unit.hopping.gang_ranks import CONFIG, PROGRAM, SIZE, learn, model_fn
 from tests.unit.hopping.programs import partition, visit
 from tests.unit.sdk_trainer.test_torch_gang import ROOT
@@ -56,7 +57,7 @@ def test_a_gang_learns_what_one_process_learns_and_its_snapshot_hops_on(tmp_path
     port = str(free_port())
     ranks = [subprocess.Popen([*command, str(rank), port], cwd=ROOT) for rank in range(2)]
     try:
-        assert [rank.wait(timeout=150) for rank in ranks] == [0, 0]
+        assert [rank.wait(timeout=HANG_SECONDS) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()

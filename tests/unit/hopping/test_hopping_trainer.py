@@ -19,6 +19,8 @@ from hopyard.trainer import UserCodeError
 from tests.unit.hopping import programs
 from tests.unit.hopping.programs import MEAN, Arrays, Mean, partition, tour, visit
 
+pytestmark = pytest.mark.quick
+
 CONFIG = {"rate": 0.5}
 trainer_module: Any = sys.modules[hopping.HoppingTrainer.__module__]
 

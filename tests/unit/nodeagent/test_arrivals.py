@@ -13,6 +13,8 @@ from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.transfers import Fetched
 
+pytestmark = pytest.mark.quick
+
 
 class Told(Run):
     """Keeps what its process is told."""

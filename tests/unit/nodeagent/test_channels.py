@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,8 @@ from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.channels import EpochGuard, Incoming, Numbered, Outgoing
 from hopyard_nodeagent.run import merge_reports
+
+pytestmark = pytest.mark.quick
 
 
 def append(last: list[int], new: list[int]) -> bool:
@@ -103,6 +106,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.merge
 @given(EVENTS)
 def test_nothing_is_lost_doubled_or_reordered(events: list[tuple[str, int]]) -> None:
     """A receiver behind a network that drops, doubles and reorders gets exactly what was pushed, in order."""

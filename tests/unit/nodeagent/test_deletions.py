@@ -24,6 +24,8 @@ from hopyard_nodeagent.shipping import Shipper
 from hopyard_nodeagent.snapshots import Snapshots
 from tests.unit.nodeagent.scripted import ScriptedExecutor, ScriptedStore
 
+pytestmark = pytest.mark.quick
+
 KEY = RunKey("e", "j", 2, 0)
 DATA = b"state at position 5"
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -170,6 +172,7 @@ async def test_a_deletion_that_waits_for_a_user_does_not_take_what_was_taken_mea
     assert node.file.is_file()
 
 
+@pytest.mark.merge
 async def test_a_snapshot_that_nobody_needs_any_more_is_deleted_although_its_shipment_waits(node: Node) -> None:
     """The scheduler asks once: what is spared now would lie here for ever."""
     node.store.gate.clear()
@@ -185,6 +188,7 @@ async def test_a_snapshot_that_nobody_needs_any_more_is_deleted_although_its_shi
     assert node.store.blobs == {}
 
 
+@pytest.mark.merge
 async def test_a_snapshot_that_cannot_be_stored_is_given_up_with_a_word(node: Node) -> None:
     node.store.failures = [Exhausted("more than the 5 bytes that are allowed")] * 9
     await node.take()

@@ -26,6 +26,8 @@ from hopyard_nodeagent.transfers import (
     receive_snapshot,
 )
 
+pytestmark = pytest.mark.quick
+
 
 def test_what_an_earlier_agent_left_half_done_is_removed(tmp_path: Path) -> None:
     folders = Folders(tmp_path)
@@ -42,6 +44,7 @@ def test_what_an_earlier_agent_left_half_done_is_removed(tmp_path: Path) -> None
     assert not scratch.exists()
 
 
+@pytest.mark.merge
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_ids_never_lead_out_of_their_folder(
     tmp_path_factory: pytest.TempPathFactory, experiment: str, job: str

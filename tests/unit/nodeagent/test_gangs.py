@@ -13,6 +13,7 @@ from hopyard.serving import Server
 from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc, resource_manager_pb2
 from hopyard_nodeagent import gangs, servicer
 from hopyard_nodeagent.keys import RunKey
+from tests.timing import HANG_SECONDS
 
 SECOND = RunKey("e1", "j1", 1, 1)
 
@@ -49,7 +50,7 @@ async def asked(leader: Leader, seconds: float) -> str:
 async def test_an_agent_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gangs, "_ANSWER_SECONDS", 0.1)
     leader = Leader(still=2)  # type: ignore[abstract]
-    assert await asked(leader, 60.0) == "0"
+    assert await asked(leader, HANG_SECONDS) == "0"
     assert leader.calls >= 3  # A slow answer is asked for once more.
 
 

@@ -15,6 +15,8 @@ import pytest
 from hopyard_nodeagent.guards import LimitExceeded, SilenceGuard, guarded
 from hopyard_nodeagent.memory import MemoryGuard, used_bytes
 
+pytestmark = pytest.mark.quick
+
 
 class DiedError(Exception):
     """Stands for the end of a process."""
@@ -130,6 +132,7 @@ signal.pause()
 """
 
 
+@pytest.mark.merge
 def test_memory_is_that_of_the_whole_family_and_what_it_shares_counts_once() -> None:
     mebibyte = 1 << 20
     with subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True) as parent:
@@ -160,6 +163,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.merge
 def test_what_a_child_left_behind_counts_too() -> None:
     command = [sys.executable, "-c", ORPHANING]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:

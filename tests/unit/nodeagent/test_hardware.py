@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from hopyard_nodeagent import hardware
+
+pytestmark = pytest.mark.quick
 
 H200 = "NVIDIA H200"
 

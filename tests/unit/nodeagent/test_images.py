@@ -14,6 +14,8 @@ from hopyard_nodeagent import images
 from hopyard_nodeagent.images import ProcessImages
 from hopyard_nodeagent.programs import ProgramRefused
 
+pytestmark = pytest.mark.quick
+
 HOME = "home-of-no-agent"
 
 

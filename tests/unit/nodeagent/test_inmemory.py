@@ -12,6 +12,8 @@ import pytest
 
 from hopyard_nodeagent.inmemory import InMemory
 
+pytestmark = pytest.mark.quick
+
 NAME = "a" * 64
 
 

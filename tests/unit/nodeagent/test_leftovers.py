@@ -15,6 +15,7 @@ import pytest
 
 from hopyard.criu import proc
 from hopyard_nodeagent.leftovers import Leftovers
+from tests.timing import HANG_SECONDS
 
 
 def sleeper(command: str = "exec sleep 600") -> subprocess.Popen[bytes]:
@@ -27,8 +28,8 @@ def test_a_process_that_was_left_is_ended_with_its_session(tmp_path: Path) -> No
     children = [psutil.Process(int(first.stdout.readline()))]
     Leftovers(tmp_path).note(first.pid)
     Leftovers(tmp_path).end_all()
-    assert first.wait(150) == -9
-    psutil.wait_procs(children, timeout=150)
+    assert first.wait(HANG_SECONDS) == -9
+    psutil.wait_procs(children, timeout=HANG_SECONDS)
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
     assert list(tmp_path.iterdir()) == []
     first.stdout.close()
@@ -83,7 +84,7 @@ def test_a_process_whose_agent_died_before_it_knew_its_number_is_ended(tmp_path:
         killed.__enter__()  # And no more of that agent.
         assert "mine" not in str(list(tmp_path.iterdir()))
         Leftovers(tmp_path).end_all()
-        assert left.wait(150) == -9
+        assert left.wait(HANG_SECONDS) == -9
         assert other.poll() is None
         assert list(tmp_path.iterdir()) == []
     finally:

@@ -22,6 +22,8 @@ from hopyard_nodeagent.inspector import Inspector
 from hopyard_nodeagent.partitions import Partitions
 from hopyard_nodeagent.remote import Remote
 
+pytestmark = pytest.mark.quick
+
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
@@ -65,6 +67,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         content(tmp_path / "none")
 
 
+@pytest.mark.merge
 def test_examples_are_counted_where_the_format_says_them(tmp_path: Path) -> None:
     np.savez(tmp_path / "even.npz", x=np.zeros((7, 2)), y=np.zeros(7))
     np.savez(tmp_path / "uneven.npz", x=np.zeros(7), y=np.zeros(8))

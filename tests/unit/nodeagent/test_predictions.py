@@ -16,6 +16,8 @@ from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.predictions import MOST_WAITING, Predictions
 from hopyard_nodeagent.predictors import PredictorFailed, PredictorKey, Spent
 
+pytestmark = pytest.mark.quick
+
 
 class Process:
     """Answers when the test says so."""

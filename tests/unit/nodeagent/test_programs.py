@@ -21,6 +21,8 @@ from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.programs import Preparation, ProgramRefused, agent_variables, environment_of, prepared
 from hopyard_nodeagent.settings import MachineSettings
 
+pytestmark = pytest.mark.quick
+
 MACHINE = MachineSettings(id="a/0", cpus=2, gpus=(1, 3))
 
 

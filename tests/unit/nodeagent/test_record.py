@@ -12,6 +12,8 @@ from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.record import CommandRecord
 
+pytestmark = pytest.mark.quick
+
 
 def command(sequence: int) -> wire.RunCommand:
     run = common_pb2.RunRef(experiment="e", job="j", attempt=2)

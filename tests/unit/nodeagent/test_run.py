@@ -15,6 +15,8 @@ from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.run import Run
 from hopyard_nodeagent.runners import Runner
 
+pytestmark = pytest.mark.quick
+
 USER_CODE = (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
 
 

@@ -21,7 +21,10 @@ from hopyard_nodeagent import snapshots
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.shipping import REFUSALS, Shipment, Shipper
 from hopyard_nodeagent.snapshots import Snapshots
+from tests.timing import HANG_SECONDS
 from tests.unit.nodeagent.scripted import ScriptedStore
+
+pytestmark = pytest.mark.quick
 
 KEY = RunKey("e", "j", 1, 0)
 
@@ -49,10 +52,11 @@ class Node:
 @pytest.fixture
 async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     # What is used in a test is used just now, however long that takes.
-    monkeypatch.setattr(snapshots, "SETTLE_SECONDS", 150.0)
+    monkeypatch.setattr(snapshots, "SETTLE_SECONDS", HANG_SECONDS)
     return Node(tmp_path)
 
 
+@pytest.mark.merge
 async def test_shipments_arrive_whatever_the_store_does_meanwhile(node: Node) -> None:
     shipments = [node.add(data) for data in (b"a", b"bb", b"ccc")]
     node.store.failures = [Unavailable("away"), Unavailable("still away")]
@@ -93,6 +97,7 @@ async def test_deleted_and_corrupt_snapshots_are_given_up(node: Node) -> None:
     assert node.snapshots.hashes() == []
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("refusal", [Exhausted("too big"), DataLoss("damaged on its way"), OSError("too many files")])
 async def test_a_store_that_refuses_is_asked_a_few_times_only(node: Node, refusal: Exception) -> None:
     shipment, other = node.add(b"a"), node.add(b"bb")
@@ -107,6 +112,7 @@ async def test_a_store_that_refuses_is_asked_a_few_times_only(node: Node, refusa
     assert node.snapshots.hashes() == sorted([shipment.sha256, other.sha256])
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("error", [Unavailable("away"), TimedOut("silent")])
 async def test_a_store_that_is_away_is_waited_for(node: Node, error: HopyardError) -> None:
     shipment = node.add(b"a")

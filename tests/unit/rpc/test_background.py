@@ -9,6 +9,8 @@ import pytest
 from hopyard.errors import Conflict, Internal
 from hopyard.serving import Background
 
+pytestmark = pytest.mark.quick
+
 
 async def forever(log: list[str], name: str) -> None:
     try:

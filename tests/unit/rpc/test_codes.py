@@ -6,6 +6,8 @@ import pytest
 from hopyard import errors
 from hopyard.rpc import codes
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("kind", list(codes.CODES))
 def test_every_error_comes_back_as_itself(kind: type[errors.HopyardError]) -> None:

@@ -9,6 +9,8 @@ from hopyard.policy.vocabulary import DecisionKind, JobState, RunEndReason, RunM
 from hopyard.rpc import enums
 from hopyard.v1 import common_pb2
 
+pytestmark = pytest.mark.quick
+
 MAPS: list[tuple[enums.EnumMap[Any, Any], list[Any]]] = [
     (enums.JOB_STATES, list(JobState)),
     (enums.RUN_MODES, list(RunMode)),

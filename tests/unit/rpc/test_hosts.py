@@ -5,6 +5,8 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.rpc.hosts import check_host
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", ""])
 def test_all_addresses_at_once_are_refused(host: str) -> None:

@@ -15,6 +15,7 @@ from hopyard import errors
 from hopyard.rpc import channel
 from hopyard.rpc.near import nearby
 from hopyard.serving import Server
+from tests.timing import HANG_SECONDS
 
 SERVICE = "test.Near"
 
@@ -108,7 +109,7 @@ async def test_a_stop_waits_for_calls_under_way_and_takes_no_more() -> None:
         one = connection.unary_unary(f"/{SERVICE}/One")
         waiting = asyncio.ensure_future(one(b"hang"))
         await kit.entered.wait()
-        stopping = asyncio.create_task(server.stop(30))
+        stopping = asyncio.create_task(server.stop(HANG_SECONDS))
         await server.stopping.wait()
         assert not waiting.done()
         kit.let_go.set()

@@ -7,6 +7,8 @@ import pytest
 from hopyard.errors import NotFound, Unavailable
 from hopyard.rpc import Backoff, retry
 
+pytestmark = pytest.mark.quick
+
 
 class World:
     """A clock that only sleeping moves, and a call that fails so many times."""

@@ -10,6 +10,8 @@ import textwrap
 
 import pytest
 
+from tests.timing import HANG_SECONDS
+
 PROGRAM = """
 import asyncio, sys
 from hopyard.errors import Conflict, InvalidInput
@@ -55,7 +57,7 @@ def start(how: str, log_format: str = "text") -> subprocess.Popen[str]:
 )
 def test_exit_codes(how: str, code: int, said: str) -> None:
     process = start(how)
-    _, log = process.communicate()
+    _, log = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == code
     assert log.endswith(said)
 
@@ -66,7 +68,7 @@ def test_a_signal_stops_it_in_order(number: signal.Signals, code: int) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     process.send_signal(number)
-    out, log = process.communicate()
+    out, log = process.communicate(timeout=HANG_SECONDS)
     assert (out, process.returncode) == ("stopping\n", code)
     assert f"svc stops on {number.name}" in log
 
@@ -79,7 +81,7 @@ def test_a_second_signal_ends_it_at_once(how: str) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.stdout.readline() == "stopping\n"
     process.send_signal(signal.SIGTERM)
-    _, log = process.communicate(timeout=150)
+    _, log = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 130
     entries = [json.loads(line) for line in log.splitlines()]
     assert [entry["level"] for entry in entries][-2:] == ["INFO", "WARNING"]

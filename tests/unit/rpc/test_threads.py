@@ -12,6 +12,9 @@ import pytest
 
 from hopyard.serving import threads as module
 from hopyard.serving.threads import GivenUp, Threads, TooLong, give_up
+from tests.timing import HANG_SECONDS
+
+pytestmark = pytest.mark.quick
 
 
 @pytest.fixture
@@ -30,18 +33,18 @@ def gate() -> Iterator[threading.Event]:
 
 def test_work_answers_what_its_function_returns_or_raises(threads: Threads) -> None:
     work = threads.start(lambda: 6 * 7)
-    assert work.wait(150)
+    assert work.wait(HANG_SECONDS)
     assert work.result() == 42
     assert work.wait(0)
     failing = threads.start(lambda: int("nothing"))
-    assert failing.wait(150)
+    assert failing.wait(HANG_SECONDS)
     with pytest.raises(ValueError, match="nothing"):
         failing.result()
 
 
 def test_even_what_ends_a_process_is_a_result(threads: Threads) -> None:
     work = threads.start(lambda: exit(3))
-    assert work.wait(150)
+    assert work.wait(HANG_SECONDS)
     with pytest.raises(SystemExit):
         work.result()
 
@@ -50,7 +53,7 @@ def test_one_thread_does_all_work_that_comes_one_after_the_other(threads: Thread
     seen = set()
     for _ in range(20):
         work = threads.start(threading.current_thread)
-        assert work.wait(150)
+        assert work.wait(HANG_SECONDS)
         seen.add(work.result())
     assert len(seen) == 1
 
@@ -61,9 +64,9 @@ def test_work_under_way_keeps_its_thread_and_other_work_gets_another(threads: Th
     with pytest.raises(RuntimeError, match="not done"):
         slow.result()
     quick = threads.start(lambda: 1)
-    assert quick.wait(150)
+    assert quick.wait(HANG_SECONDS)
     gate.set()
-    assert slow.wait(150)
+    assert slow.wait(HANG_SECONDS)
 
 
 async def test_a_loop_in_python_is_given_up_and_its_thread_ends(threads: Threads) -> None:
@@ -75,11 +78,12 @@ async def test_a_loop_in_python_is_given_up_and_its_thread_ends(threads: Threads
     with pytest.raises(TooLong, match=r"longer than 0\.1 s"):
         await threads.finish(work, 0.1)
     assert work.thread is not None
-    await asyncio.to_thread(work.thread.join, 150)
+    await asyncio.to_thread(work.thread.join, HANG_SECONDS)
     assert not work.thread.is_alive()
     assert not work.done
 
 
+@pytest.mark.merge
 async def test_handlers_of_exceptions_do_not_keep_it_and_one_that_catches_all_is_told_again(
     threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,9 +113,9 @@ async def test_handlers_of_exceptions_do_not_keep_it_and_one_that_catches_all_is
 
 async def test_work_that_is_done_cannot_be_given_up(threads: Threads) -> None:
     work = threads.start(lambda: 1)
-    assert work.wait(150)
+    assert work.wait(HANG_SECONDS)
     assert not give_up(work)
-    assert await threads.finish(work, 1) == 1
+    assert await threads.finish(work, HANG_SECONDS) == 1
 
 
 async def test_each_step_has_its_time(threads: Threads) -> None:
@@ -141,20 +145,20 @@ async def test_each_step_has_its_time(threads: Threads) -> None:
 
 async def test_a_caller_that_leaves_gives_the_work_up(threads: Threads, gate: threading.Event) -> None:
     work = threads.start(gate.wait)
-    waiting = asyncio.create_task(threads.finish(work, 60))
+    waiting = asyncio.create_task(threads.finish(work, HANG_SECONDS))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     gate.set()
     assert work.thread is not None
-    await asyncio.to_thread(work.thread.join, 30)
+    await asyncio.to_thread(work.thread.join, HANG_SECONDS)
     assert not work.done
 
 
 async def test_threads_take_turns_faster_while_somebody_waits(threads: Threads, gate: threading.Event) -> None:
     before = sys.getswitchinterval()
-    waiting = [asyncio.create_task(threads.finish(threads.start(gate.wait), 60)) for _ in range(2)]
+    waiting = [asyncio.create_task(threads.finish(threads.start(gate.wait), HANG_SECONDS)) for _ in range(2)]
     await asyncio.sleep(0)
     assert sys.getswitchinterval() < before
     gate.set()

@@ -12,6 +12,8 @@ from hopyard.policy.vocabulary import Report
 from hopyard.rpc import values
 from hopyard.v1 import common_pb2
 
+pytestmark = pytest.mark.quick
+
 names = st.text(min_size=1, max_size=8)
 scalars = (
     st.none()
@@ -36,12 +38,14 @@ def typed(value: Any) -> Any:
     return (type(value), value)
 
 
+@pytest.mark.merge
 @given(nested)
 def test_a_value_comes_back_with_its_types(value: Any) -> None:
     wire = common_pb2.Value.FromString(values.value_to_proto(value).SerializeToString())
     assert typed(values.value_from_proto(wire)) == typed(value)
 
 
+@pytest.mark.merge
 @given(st.dictionaries(names, nested, max_size=5))
 def test_hyperparameters_come_back(configuration: dict[str, Any]) -> None:
     wire = values.hyperparameters_to_proto(configuration)
@@ -81,6 +85,7 @@ def test_the_deepest_value_that_is_allowed_can_be_parsed() -> None:
         values.value_to_proto({"a": value})
 
 
+@pytest.mark.merge
 @given(
     st.builds(
         Report,

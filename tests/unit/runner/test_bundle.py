@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from hopyard.bundle import Bundle, BundleCorrupt, BundleError, BundleTooLarge, code_hash, pack, unpack
 
+pytestmark = pytest.mark.quick
+
 
 def fill(folder: Path, files: Mapping[str, str]) -> Path:
     for name, content in files.items():
@@ -195,6 +197,7 @@ def test_other_bytes_than_promised_are_refused(tmp_path: Path) -> None:
         unpack(file, tmp_path / "code", bundle.sha256)
 
 
+@pytest.mark.merge
 @given(st.binary(max_size=300))
 def test_no_bytes_make_anything_but_a_bundle_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.mktemp("fuzz")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 from hopyard.runner.control import End, RunControl, RunPlan, Save, Train, Wait
+
+pytestmark = pytest.mark.quick
 
 
 def trained(control: RunControl, position: int, *, finished: bool = False) -> bool:

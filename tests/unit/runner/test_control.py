@@ -18,6 +18,8 @@ from hopyard.runner.control import (
     Wait,
 )
 
+pytestmark = pytest.mark.quick
+
 CONTINUE, SUSPEND, TERMINATE, PARK = (
     DecisionKind.CONTINUE,
     DecisionKind.SUSPEND,

@@ -21,9 +21,10 @@ from hopyard.runner.leading import Leader
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2
 from hopyard.v1.resource_manager_pb2 import RunEnded, StartRun
+from tests.timing import HANG_SECONDS
 
 T = TypeVar("T")
-SECONDS = 150.0
+SECONDS = HANG_SECONDS
 
 LOST, FAILED = common_pb2.RUN_END_REASON_LOST, common_pb2.RUN_END_REASON_FAILED
 

@@ -8,6 +8,8 @@ import pytest
 
 from hopyard.runner.metrics import LONGEST_LINE, CommandError, Lines, MetricReader
 
+pytestmark = pytest.mark.quick
+
 
 def read(*chunks: bytes) -> list[str]:
     lines = Lines()

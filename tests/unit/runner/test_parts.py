@@ -22,6 +22,8 @@ from hopyard.trainer import Phase, Trainer, UserCodeError
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
+pytestmark = pytest.mark.quick
+
 TRAINER = """
 from hopyard import Trainer
 from {helper} import VALUE
@@ -204,6 +206,7 @@ def code(folder: Path, value: int) -> Path:
     return folder
 
 
+@pytest.mark.merge
 @pytest.mark.usefixtures("clean_imports")
 @pytest.mark.parametrize(
     "name", ["flat_net.py:Net", "nets/deep.py:Net", "src/inner_net.py:Net", "flat_net:Net", "nets.deep:Net"]

@@ -10,6 +10,8 @@ import pytest
 from hopyard.runner.metrics import LONGEST_LINE, CommandError
 from hopyard.runner.sources import Printed, Reported, Tail
 
+pytestmark = pytest.mark.quick
+
 
 def test_a_tail_knows_behind_which_line_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "output"

@@ -18,8 +18,9 @@ import grpc
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc, common_pb2, resource_manager_pb2
+from tests.timing import HANG_SECONDS
 
-PATIENCE = 150.0
+PATIENCE = HANG_SECONDS
 
 
 class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
@@ -88,7 +89,7 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
             text=True,
         )
 
-    def start(self, *, snapshot: common_pb2.Snapshot | None = None, lease: float = 150.0, **fields: Any) -> None:
+    def start(self, *, snapshot: common_pb2.Snapshot | None = None, lease: float = HANG_SECONDS, **fields: Any) -> None:
         """Give the process its run."""
         start = resource_manager_pb2.StartRun(hyperparameters=hyperparameters_to_proto({"lr": 0.1}), seed=7, **fields)
         if snapshot is not None:

@@ -12,6 +12,8 @@ import pytest
 import hopyard
 from hopyard import script
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +65,7 @@ def test_values_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
         hopyard.hyperparameters()
 
 
+@pytest.mark.merge
 def test_alone_it_needs_neither_grpc_nor_pydantic() -> None:
     code = "import sys, hopyard; hopyard.report(x=1); print([m for m in ('grpc', 'pydantic', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

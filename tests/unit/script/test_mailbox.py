@@ -15,8 +15,11 @@ from hopyard.policy.vocabulary import RunEndReason
 from hopyard.runner.mailbox import Mailbox
 from hopyard.runner.sources import Reported
 from hopyard.script.mailbox import MailboxSession
+from tests.timing import HANG_SECONDS
 
-PATIENCE = 150.0
+pytestmark = pytest.mark.quick
+
+PATIENCE = HANG_SECONDS
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 from hopyard.sequences import MultiStep
 from hopyard.torch import BatchQueue, Data, ShuffledBatches
 from hopyard.trainer import TrainerDriver
+from tests.timing import HANG_SECONDS
 from tests.unit.sdk_trainer.torch_trainers import Base
 from tests.unit.sdk_trainer.trainers import Clock, context
 
@@ -72,7 +73,7 @@ def test_what_waits_is_read_ahead_and_dropped_when_the_size_changes() -> None:
     first, _ = queue.next()
     second, _ = queue.next()
     assert batches.offset == 8, "what waits has not come"
-    until = time.monotonic() + 150
+    until = time.monotonic() + HANG_SECONDS
     while len(data.read) < 16:
         assert time.monotonic() < until, "it reads ahead"
     batches.batch_size = 5

@@ -11,6 +11,8 @@ import pytest
 from hopyard.trainer import TrainerContext
 from hopyard.trainer.cache import DataCache, default_budget, size_of
 
+pytestmark = pytest.mark.quick
+
 
 class Reader:
     """Reads files and counts how often."""

@@ -7,7 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import yaml
+
+from tests.timing import HANG_SECONDS
+
+pytestmark = pytest.mark.quick
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits"
 
@@ -25,11 +30,12 @@ def train(*times: Sequence[str]) -> list[str]:
     program = [sys.executable, "-c", TRAIN, json.dumps(times)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        program, cwd=EXAMPLE, env=environment, capture_output=True, text=True, check=True, timeout=150
+        program, cwd=EXAMPLE, env=environment, capture_output=True, text=True, check=True, timeout=HANG_SECONDS
     )
     return [line.partition("loss")[0] + line.partition("loss")[2].split()[0] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.nightly
 def test_runs_off_the_cluster_and_resumes_with_the_same_curve(tmp_path: Path) -> None:
     snapshots = ("--snapshots", str(tmp_path))
     *straight, first = train(("--epochs", "4"), ("--epochs", "1", *snapshots))

@@ -16,6 +16,8 @@ from hopyard.trainer import (
 )
 from tests.unit.sdk_trainer.trainers import Clock, Diary, Parabola, context
 
+pytestmark = pytest.mark.quick
+
 
 def started(
     tmp_path: Path, trainer_class: type[Trainer] = Diary, hyperparameters: Any = None, **start: Any

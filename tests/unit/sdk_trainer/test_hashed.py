@@ -8,14 +8,18 @@ import os
 import threading
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard.hashed import BLOCK, Hashed, in_turns
 
+pytestmark = pytest.mark.quick
+
 LENGTHS = st.one_of(st.integers(0, 300), st.integers(256 * 1024 - 1, 256 * 1024 + 1), st.just(BLOCK))
 
 
+@pytest.mark.merge
 @given(st.lists(LENGTHS, max_size=8), st.integers(0, 1000))
 @settings(max_examples=50, deadline=None)
 def test_pieces_of_any_length_are_hashed_in_order(lengths: list[int], seed: int) -> None:

@@ -8,7 +8,10 @@ import pytest
 
 from hopyard.local import fit, verify_resume
 from hopyard.trainer import Report, SnapshotStateError, UserCodeError
+from tests.timing import HANG_SECONDS
 from tests.unit.sdk_trainer.trainers import Clock, Parabola
+
+pytestmark = pytest.mark.quick
 
 
 class FiveEach(Parabola):
@@ -94,6 +97,7 @@ def test_verify_resume_finds_what_a_snapshot_forgets() -> None:
         verify_resume(Forgets, {"lr": 0.1}, until=4)
 
 
+@pytest.mark.merge
 def test_importing_the_training_side_loads_no_third_party_code() -> None:
     program = (
         "import sys; before = set(sys.modules);"
@@ -101,5 +105,7 @@ def test_importing_the_training_side_loads_no_third_party_code() -> None:
         "tops = {name.partition('.')[0] for name in set(sys.modules) - before};"
         "print(*sorted(tops - set(sys.stdlib_module_names) - {'hopyard'}))"
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=150)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    )
     assert found.stdout.split() == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.timing import HANG_SECONDS
 from tests.unit.sdk_trainer.torch_trainers import CASES
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +22,7 @@ def train(folder: Path, *stages: int) -> Any:
     program = [sys.executable, "-m", "tests.unit.sdk_trainer.torch_trainers", str(folder), *map(str, stages)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=150
+        program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=HANG_SECONDS
     )
     return json.loads(done.stdout)
 

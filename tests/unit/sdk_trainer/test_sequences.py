@@ -15,6 +15,8 @@ from hopyard.sequences import Cosine, Exponential, Linear, MultiStep, Paced, War
 from hopyard.trainer import DriverUsageError, Trainer, TrainerDriver, read_header
 from tests.unit.sdk_trainer.trainers import Clock, Diary, context
 
+pytestmark = pytest.mark.quick
+
 LAST = 9
 LR = Warmup(3, 0.1, then=Exponential(gamma=0.9)).written()
 BATCH = MultiStep(2, (4, 6), 2).written()

@@ -21,6 +21,8 @@ from hopyard.snapshotfile import (
     unpack,
 )
 
+pytestmark = pytest.mark.quick
+
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=60).filter(
     lambda name: name not in (".", "..") and len(name.encode()) <= 200
 )
@@ -42,6 +44,7 @@ def directory(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.merge
 @given(files=st.dictionaries(NAMES, st.binary(max_size=2000), max_size=6), folders=st.sets(NAMES, max_size=3))
 @settings(max_examples=40, deadline=None)
 def test_what_is_packed_comes_back(files: dict[str, bytes], folders: set[str]) -> None:
@@ -85,6 +88,7 @@ def test_the_format_is_frozen(tmp_path: Path) -> None:
     assert pack(tmp_path / "d", tmp_path / "f") == SnapshotInfo(sha256, 10240)
 
 
+@pytest.mark.merge
 @given(place=st.integers(min_value=0, max_value=10**9), bit=st.integers(0, 7))
 @settings(max_examples=50, deadline=None)
 def test_any_flipped_bit_is_found(place: int, bit: int) -> None:

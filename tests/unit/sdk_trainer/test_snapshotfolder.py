@@ -34,6 +34,8 @@ from hopyard.snapshotfolder import (
 )
 from tests.unit.sdk_trainer.test_snapshotfile import NAMES, tree
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
@@ -45,6 +47,7 @@ def saved(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.merge
 @given(
     files=st.dictionaries(NAMES, st.binary(max_size=2000), max_size=6),
     folders=st.sets(NAMES, max_size=3),

@@ -23,6 +23,7 @@ from hopyard.trainer import GangError, TrainerContext, TrainerDriver
 from hopyard.trainer.header import STATE_FOLDER
 from hopyard.v1 import common_pb2
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 from tests.unit.sdk_trainer.gang_training import PER_EPOCH, Plain, train
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +41,7 @@ def test_a_training_that_changes_its_number_of_machines_is_the_one_on_one_machin
     command = [sys.executable, "-m", "tests.unit.sdk_trainer.gang_training", str(moving)]
     ranks = [subprocess.Popen([*command, str(rank), *stages], cwd=ROOT) for rank in range(2)]
     try:
-        assert [rank.wait(timeout=150) for rank in ranks] == [0, 0]
+        assert [rank.wait(timeout=HANG_SECONDS) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()
@@ -100,7 +101,7 @@ sys.stdin.read()
 
 
 class Patient(Plain):
-    exchange_timeout = 150.0
+    exchange_timeout = HANG_SECONDS
 
 
 def test_a_rank_that_meets_the_others_and_is_gone_before_it_has_its_model_is_the_gangs_trouble(

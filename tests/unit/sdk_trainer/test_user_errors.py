@@ -19,6 +19,8 @@ from hopyard.trainer import (
 )
 from tests.unit.sdk_trainer.trainers import Clock, Diary, Parabola, context
 
+pytestmark = pytest.mark.quick
+
 
 def broken(method: str, does: Callable[..., Any]) -> type[Trainer]:
     return type("Broken", (Diary,), {method: does})

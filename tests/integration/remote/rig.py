@@ -66,14 +66,14 @@ class Post:
 
     def do(self, what: Coroutine[Any, Any, T]) -> T:
         """Has it done in the event loop."""
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(300)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(2 * HANG_SECONDS)
 
     def close(self) -> None:
         """Everybody is sent home."""
         self._loop.call_soon_threadsafe(self.desk.close)
         self.do(self._server.stop(1.0))
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
+        self._thread.join(HANG_SECONDS)
         self._loop.close()
 
     def dialled(self, name: str) -> Source:
@@ -167,7 +167,7 @@ def node_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=2 * HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 0, f"npm cannot install the example's packages: {done.stderr.strip()[-500:]}"

@@ -85,7 +85,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
             await ended(client, second.id)
         capfd.readouterr()
         # Nobody serves it any more, and a replay says what it needs.
-        monkeypatch.setattr(offline, "LIMITS", Limits(answer=60.0, absence=0.5))
+        monkeypatch.setattr(offline, "LIMITS", Limits(answer=HANG_SECONDS, absence=scaled(0.5)))
         with pytest.raises(Unavailable, match="hopyard policy serve module:Class --name far --server 127"):
             await replay(first.id, None, cluster.address, None, False)
         monkeypatch.setattr(offline, "LIMITS", Limits(answer=HANG_SECONDS, absence=HANG_SECONDS))
@@ -106,7 +106,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
 async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_killed(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remotes, "REVIEW_ABSENCE_SECONDS", 150.0)
+    monkeypatch.setattr(remotes, "REVIEW_ABSENCE_SECONDS", HANG_SECONDS)
     await cluster.start()
     serve = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", "mine:Mine"]
     (tmp_path / "e").mkdir()
@@ -145,12 +145,14 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
 async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await cluster.start(absence_seconds=1.0)
+    await cluster.start()
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         with serving("bandit", "--name", "far", "--server", cluster.address) as process:
             await dialled_in(cluster)
             dies = await client.create(experiment(tmp_path / "a", jobs=3, length=10, pace=0.1, more=REMOTE))
             await reported(client, dies.id, 2)
+            policy = policy_of(cluster, dies.id)
+            patient, policy._limits = policy._limits, Limits(answer=HANG_SECONDS, absence=scaled(1.0))
             process.kill()
             other = await client.create(experiment(tmp_path / "b", jobs=3))
             await ended(client, other.id)
@@ -161,13 +163,14 @@ async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
         capfd.readouterr()
         await tell(dies.id, None, False, cluster.address, None, False)
         assert "no process serves remote:far" in capfd.readouterr().out
-        monkeypatch.setattr(remotes, "REVIEW_ABSENCE_SECONDS", 0.5)
+        monkeypatch.setattr(remotes, "REVIEW_ABSENCE_SECONDS", scaled(0.5))
         with pytest.raises(
             InvalidInput, match=r"no process serves remote:far; start one, such as: hopyard policy serve"
         ):
             await client.create(experiment(tmp_path / "c", more=REMOTE))
         with serving("bandit", "--name", "far", "--server", cluster.address):
             await dialled_in(cluster)
+            policy_of(cluster, dies.id)._limits = patient
             await client.resume(dies.id)
             await ended(client, dies.id)
 

@@ -11,7 +11,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState
 from hopyard.errors import Conflict, InvalidInput
 from tests.integration.scheduler.conftest import experiment
-from tests.timing import HANG_SECONDS
+from tests.timing import HANG_SECONDS, scaled
 
 STUDY = "policy: stage_tree"
 
@@ -51,8 +51,9 @@ async def test_it_stays_open_without_a_machine_until_it_is_closed(client: AsyncC
 
 
 async def test_it_ends_by_itself_when_nobody_keeps_it_open(client: AsyncClient, tmp_path: Path) -> None:
-    created = await client.create(study(tmp_path / "e", "0.3s"))
+    idle = scaled(0.3)
+    created = await client.create(study(tmp_path / "e", f"{idle:g}s"))
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
-    assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "nothing was asked of it for 0.3 s")
+    assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, f"nothing was asked of it for {idle:g} s")
     with pytest.raises(InvalidInput, match=r"stop.idle: found 10 s, but policy default serves no requests"):
         await client.create(study(tmp_path / "f", "10s", ""))

@@ -9,7 +9,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard_scheduler.commands.replay import replay
-from tests.integration.scheduler.conftest import TRAINER, experiment
+from tests.integration.scheduler.conftest import TRAINER, experiment, let_go
 from tests.timing import HANG_SECONDS, scaled
 
 ASHA = "policy: {name: asha, eta: 2, brackets: [0]}\ngenerator: {name: random, seed: 11}"
@@ -20,7 +20,8 @@ async def test_an_extension_in_time_wakes_the_jobs_that_the_end_of_the_time_stop
     client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seconds = scaled(1.5)
-    file = experiment(tmp_path / "e", jobs=8, length=64, pace=0.05, more=ASHA)
+    # Who goes beyond the first rung, at 4, trains slowly: when the time is over, somebody is between two rungs.
+    file = experiment(tmp_path / "e", jobs=8, length=64, more=ASHA, free=5)
     file.write_text(file.read_text().replace("stop: {", f"stop: {{max_time: {seconds:g}s, "))
     loaded = tmp_path / "loaded"
     (tmp_path / "e" / "train.py").write_text(
@@ -33,14 +34,15 @@ async def test_an_extension_in_time_wakes_the_jobs_that_the_end_of_the_time_stop
     created = await client.create(file)
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
     while not any(job.state is JobState.SUSPENDED and job.position % 4 for job in await client.jobs(ended)):
-        await client.extend(ended, seconds=seconds)  # It had no time to train, or stood at rungs.
+        await client.extend(ended, seconds=seconds)  # It had no time to train so far.
         ended = await client.wait(created.id, timeout=HANG_SECONDS)
         assert ended.reason.endswith("s is over")
     stopped = {job.id: job for job in await client.jobs(ended) if job.state is JobState.SUSPENDED and job.position % 4}
     for job in await client.jobs(ended):
         assert job.state is not JobState.TERMINATED or not job.hyperparameters, "but who had no configuration yet"
 
-    await client.extend(ended, seconds=600)
+    let_go(file)
+    await client.extend(ended, seconds=4 * HANG_SECONDS)
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "the policy has nothing left to do")
     everybody = await client.jobs(ended)

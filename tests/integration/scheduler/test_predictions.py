@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import Predict
 from hopyard_scheduler.commands.source import opened
 from hopyard_scheduler.core.events import Answered, Event, PolicyAnswered
 from tests.integration.scheduler.conftest import experiment
-from tests.timing import HANG_SECONDS
+from tests.timing import HANG_SECONDS, scaled
 
 MORE = """
 policy: "tests.integration.scheduler.predicting:{policy}"
@@ -69,11 +69,12 @@ async def test_a_predictor_that_reads_curves_gets_those_of_the_other_jobs(
 
 
 async def test_failures_are_told_and_cost_nothing_else(client: AsyncClient, address: str, tmp_path: Path) -> None:
-    created = await client.create(file(tmp_path / "e", "Bad", "how: sleep, time_limit: 0.2", jobs=1, length=4))
+    limit = scaled(0.2)
+    created = await client.create(file(tmp_path / "e", "Bad", f"how: sleep, time_limit: {limit}", jobs=1, length=4))
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     answers = answered(await journal(address, created))
-    said = "predictor tests.integration.predictors:Bad took longer than 0.2 s over one prediction"
+    said = f"predictor tests.integration.predictors:Bad took longer than {limit:g} s over one prediction"
     assert [answer.error for answer in answers] == [said] * 3
 
 

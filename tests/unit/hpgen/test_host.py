@@ -13,9 +13,11 @@ from hopyard_hpgen import host as host_module
 from hopyard_hpgen.domain import GeneratorFailed
 from hopyard_hpgen.host import GeneratorHost
 from hopyard_hpgen.records import Call, CreateCall, ReportCall, ReportFinalCall
-from tests.timing import HANG_SECONDS
+from tests.timing import HANG_SECONDS, scaled
 from tests.unit.hpgen.slow import Hangs, Slow
 from tests.unit.hpgen.test_domain import spec
+
+pytestmark = pytest.mark.quick
 
 
 @pytest.fixture
@@ -144,11 +146,14 @@ async def test_closing_is_safe_twice_and_final(host: GeneratorHost) -> None:
         await host.open("e", spec("random"))
 
 
+LIMIT = scaled(0.3)
+
+
 @pytest.fixture
 async def brief() -> AsyncIterator[GeneratorHost]:
     """Gives generators little time."""
     Hangs.behaves.clear()
-    made = GeneratorHost(seconds=0.2)
+    made = GeneratorHost(seconds=LIMIT)
     yield made
     Hangs.behaves.set()
     await made.close()
@@ -157,6 +162,7 @@ async def brief() -> AsyncIterator[GeneratorHost]:
 HANGS = spec("tests.unit.hpgen.slow:Hangs")
 
 
+@pytest.mark.merge
 async def test_a_generator_that_hangs_is_given_up_and_says_so(brief: GeneratorHost) -> None:
     await brief.open("hangs", HANGS)
     await brief.open("quick", spec("random"))
@@ -164,7 +170,7 @@ async def test_a_generator_that_hangs_is_given_up_and_says_so(brief: GeneratorHo
     hanging = [asyncio.ensure_future(brief.create_job("hangs", job)) for job in "bc"]
     await asyncio.sleep(0)
     assert await brief.create_job("quick", "a") == first
-    reason = r"the generator .*:Hangs broke its promises: create\('b'\) took longer than 0\.2 s"
+    reason = rf"the generator .*:Hangs broke its promises: create\('b'\) took longer than {LIMIT:g} s"
     for call in hanging:  # The one that waited behind it too.
         with pytest.raises(GeneratorFailed, match=reason):
             await call
@@ -184,13 +190,16 @@ async def test_one_that_was_given_up_is_made_anew_when_opened_again(brief: Gener
 
 async def test_one_that_hangs_while_it_is_made_leaves_nothing_behind(brief: GeneratorHost) -> None:
     unmakeable = spec("tests.unit.hpgen.slow:Unmakeable")
-    with pytest.raises(GeneratorFailed, match=r"experiment e: generator .*:Unmakeable: open took longer than 0\.2 s"):
+    with pytest.raises(
+        GeneratorFailed, match=rf"experiment e: generator .*:Unmakeable: open took longer than {LIMIT:g} s"
+    ):
         await brief.open("e", unmakeable)
     with pytest.raises(NotFound):
         await brief.create_job("e", "a")
     await brief.open("e", spec("random"))
 
 
+@pytest.mark.merge
 async def test_one_that_hangs_over_its_recorded_calls_is_given_up(brief: GeneratorHost) -> None:
     calls = [CreateCall(job, None) for job in "ab"]
     with pytest.raises(Conflict):

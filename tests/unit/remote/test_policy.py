@@ -32,6 +32,9 @@ from hopyard_scheduler.remote.dialled import Dialled
 from hopyard_scheduler.remote.policy import Limits, RemotePolicy
 from hopyard_scheduler.remote.remotes import Remotes
 from hopyard_scheduler.remote.seats import Desk, Greeting, Seat
+from tests.timing import HANG_SECONDS
+
+pytestmark = pytest.mark.quick
 
 
 class Process:
@@ -73,7 +76,7 @@ class Process:
 class Rig:
     """A core with one experiment, whose journal grows."""
 
-    def __init__(self, answer: float = 5.0, absence: float = 5.0) -> None:
+    def __init__(self, answer: float = HANG_SECONDS, absence: float = HANG_SECONDS) -> None:
         self.core, self.journal, self.calls = Core(), list[Event](), list[UpCall]()
         self.desk = Desk()
         source = Dialled("mine", self.desk, lambda: "127.0.0.1:1")
@@ -335,6 +338,7 @@ async def test_an_answer_with_thousands_of_commands_is_one() -> None:
     assert len(found.answer.commands) == 10_000
 
 
+@pytest.mark.merge
 async def test_a_policy_in_python_says_itself_that_its_answer_is_too_large() -> None:
     class Asks(DefaultPolicy):
         def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
@@ -362,7 +366,7 @@ async def test_a_review_that_cannot_be_is_refused(reviewed: pb.PolicyReviewed, e
             self.seat.take(pb.DriveRequest(reviewed=reviewed))
 
     Reviews(desk)
-    remotes = Remotes(desk, lambda: "127.0.0.1:1", cast("Any", None), Limits(5.0, 5.0))
+    remotes = Remotes(desk, lambda: "127.0.0.1:1", cast("Any", None), Limits(HANG_SECONDS, HANG_SECONDS))
     file = (
         "{name: x, trainer: t.py:T, metric: {name: m, mode: max}, space: {x: {choice: [1]}}, "
         "stop: {jobs: 1, max_iterations: 4}, policy: {name: 'remote:mine'}}"

@@ -89,8 +89,12 @@ async def test_a_killed_restore_leaves_nothing_and_the_next_one_succeeds(
 async def test_an_agent_that_is_killed_meanwhile_leaves_no_process(
     cluster: Cluster, tmp_path: Path, criu: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    # CRIU works for ever, with processes in its hands.
-    slow = f"""$REAL "$@" & sleep 0.05; kill -STOP $!; touch {tmp_path}/slow; wait $!"""
+    # CRIU stands still for ever when it is nearly done, with processes in its hands.
+    script = tmp_path / "script"
+    action = f'[ "$CRTOOLS_SCRIPT_ACTION" = post-{call} ]'
+    script.write_text(f"#!/bin/sh\n{action} || exit 0\nkill -STOP $PPID\ntouch {tmp_path}/slow\n")
+    script.chmod(0o755)
+    slow = f'exec $REAL "$@" --action-script {script}'
     monkeypatch.setenv("HOPYARD_CRIU", meddling(criu, tmp_path, call, 1, slow))
     agent = await start_agent(cluster)
     key, last = RunKey("e1", "j1", 1, 0), RunKey("e1", "j1", 2, 0)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
+from hopyard.cli.main import run
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput, NotFound
@@ -20,7 +23,7 @@ from hopyard_scheduler.commands.replay import replay
 from hopyard_scheduler.commands.rungs import show
 from hopyard_scheduler.replaying import parse_until
 from tests.integration.replay.policies import Arrival, Halves
-from tests.integration.scheduler.conftest import experiment
+from tests.integration.scheduler.conftest import experiment, running
 from tests.timing import HANG_SECONDS
 
 POLICY = "policy: 'tests.integration.replay.policies:Arrival'"
@@ -75,15 +78,34 @@ class Commands:
         return Outcome(*self._capfd.readouterr())
 
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+together = pytest_asyncio.fixture(loop_scope="module", scope="module")
+"""Made once for all tests of this module, which only look at it."""
+
+
+@together
+async def address(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """A scheduler with one node of two machines."""
+    async with running(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@together
+async def client(address: str) -> AsyncIterator[AsyncClient]:
+    """A client of it."""
+    async with AsyncClient(server=address) as found:
+        yield found
+
+
 @pytest.fixture
 def commands(address: str, capfd: pytest.CaptureFixture[str]) -> Commands:
     return Commands(address, capfd)
 
 
-@pytest.fixture
-async def raced(client: AsyncClient, tmp_path: Path) -> Experiment:
+@together
+async def raced(client: AsyncClient, tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     """An experiment whose outcome depended on who came first."""
-    created = await client.create(experiment(tmp_path / "e", jobs=6, length=5, more=POLICY))
+    created = await client.create(experiment(tmp_path_factory.mktemp("raced"), jobs=6, length=5, more=POLICY))
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
     return ended
@@ -95,12 +117,14 @@ async def test_a_replay_of_an_arrival_order_policy_equals_the_journal(
     said = await commands.replay(raced.id)
     assert (said.equal, said.out) == (True, "")
     assert said.err.endswith(": every decision is the same\n")
-    document = (await commands.replay(None, as_json=True)).document
+    document = (await commands.replay(raced.id, as_json=True)).document
     assert (document["experiment"], document["decisions_equal"], document["first_difference"]) == (raced.id, True, None)
     state = document["state"]
     shown = {job.id: (job.state.value, job.position, job.best_value) for job in await client.jobs(raced.id)}
     assert {job["id"]: (job["state"], job["position"], job["best"]) for job in state["jobs"]} == shown
     assert (state["state"], state["event"]) == ("COMPLETED", document["events"])
+    newest = max(await client.experiments(), key=lambda one: one.created_at)
+    assert (await commands.replay(None, as_json=True)).document["experiment"] == newest.id
 
 
 async def test_until_shows_the_state_in_between(raced: Experiment, commands: Commands) -> None:
@@ -158,11 +182,11 @@ async def test_events_follow_an_experiment_to_its_end(client: AsyncClient, comma
     assert (await client.get(created.id)).state is ExperimentState.COMPLETED
 
 
-@pytest.fixture
-async def halved(client: AsyncClient, tmp_path: Path) -> Experiment:
+@together
+async def halved(client: AsyncClient, tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     """An experiment with a rung."""
     policy = POLICY.replace("Arrival", "Halves")
-    created = await client.create(experiment(tmp_path / "e", jobs=6, length=5, more=policy))
+    created = await client.create(experiment(tmp_path_factory.mktemp("halved"), jobs=6, length=5, more=policy))
     return await client.wait(created.id, timeout=HANG_SECONDS)
 
 
@@ -235,10 +259,12 @@ async def test_rungs_says_what_a_policy_raised_and_that_it_is_another_one(
         await commands.rungs(halved.id)
 
 
-@pytest.fixture
-async def shared(client: AsyncClient, tmp_path: Path) -> Experiment:
+@together
+async def shared(client: AsyncClient, tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     """An experiment whose trials share what they have in common."""
-    created = await client.create(experiment(tmp_path / "e", jobs=3, length=6, more="policy: stage_tree"))
+    created = await client.create(
+        experiment(tmp_path_factory.mktemp("shared"), jobs=3, length=6, more="policy: stage_tree")
+    )
     return await client.wait(created.id, timeout=HANG_SECONDS)
 
 
@@ -280,7 +306,9 @@ async def test_tree_of_a_policy_that_shares_nothing_says_so(raced: Experiment, c
     assert (await commands.tree(raced.id, as_json=True)).document["stages"] is None
 
 
-async def test_the_command_line_finds_the_commands(raced: Experiment, address: str) -> None:
+async def test_the_command_line_finds_the_commands(
+    raced: Experiment, address: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     async def hopyard(*arguments: str) -> tuple[int | None, str, str]:
         script = "import sys; from hopyard.cli.main import main; main(sys.argv[1:])"
         process = await asyncio.create_subprocess_exec(
@@ -303,6 +331,6 @@ async def test_the_command_line_finds_the_commands(raced: Experiment, address: s
     code, out, _ = await hopyard("rungs", raced.id, "--server", address, "--json")
     assert (code, json.loads(out)["rungs"]) == (0, None)
     for command, option in (("replay", "--until"), ("rungs", "--at"), ("tree", "--at")):
-        code, _, err = await hopyard(command, option, "soon")
-        assert code == 2
-        assert f"{option}: found 'soon', allowed are an event's number" in err
+        capfd.readouterr()
+        assert run([command, option, "soon"]) == 2
+        assert f"{option}: found 'soon', allowed are an event's number" in capfd.readouterr().err

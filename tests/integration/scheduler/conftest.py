@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,15 +73,15 @@ class Stubs:
     machines: resource_manager_pb2_grpc.ResourceManagerServiceAsyncStub
 
 
-@pytest.fixture
-async def address(tmp_path: Path) -> AsyncIterator[str]:
-    """A scheduler with one node of two machines."""
-    appstat = AppStatService(data=tmp_path / "appstat")
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[str]:
+    """A scheduler with one node of two machines; answers its address."""
+    appstat = AppStatService(data=folder / "appstat")
     hpgen = HpgenService()
     scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start())
     found = await scheduler.start()
     machines = (MachineSettings(id="n/0", cpus=1), MachineSettings(id="n/1", cpus=1))
-    agent = NodeAgent(AgentSettings(node="n", scheduler=found, data=tmp_path / "agent", machines=machines))
+    agent = NodeAgent(AgentSettings(node="n", scheduler=found, data=folder / "agent", machines=machines))
     await agent.start()
     try:
         await _joined(found)
@@ -90,6 +91,13 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
         await scheduler.stop(1)
         await hpgen.stop(1)
         await appstat.stop(1)
+
+
+@pytest.fixture
+async def address(tmp_path: Path) -> AsyncIterator[str]:
+    """A scheduler with one node of two machines."""
+    async with running(tmp_path) as found:
+        yield found
 
 
 async def _joined(scheduler: str) -> None:

@@ -18,6 +18,7 @@ import yaml
 from tests.golden import cluster, journals, product
 from tests.golden.canonical import dump
 from tests.golden.case import Case, Part
+from tests.golden.translation import Translation, present_archive
 
 COMMANDS: Final = Path(__file__).with_name("commands.toml")
 DATABASE: Final = "appstat.sqlite"
@@ -49,7 +50,8 @@ def cases(unit: str) -> Iterator[Case]:
         folder = Path(scratch)
         plain = Plain(folder)
         with cluster.up(folder / "cluster", agents=0) as server:
-            imports = [_run(f"import {file}", server, plain) for file in journals.recorded().values()]
+            files = [present_archive(file, folder / file.name) for file in journals.recorded().values()]
+            imports = [_run(f"import {file}", server, plain) for file in files]
             yield Case("imports", imports)
             yield from rows(folder / "cluster" / DATABASE, plain)
             yield from commands(folder, server, plain)
@@ -80,7 +82,7 @@ class Plain:
         return self._text(value) if isinstance(value, str) else product.CANON.plain(value)
 
     def _text(self, text: str) -> str:
-        text = text.replace(self._folder, "(folder)").replace(str(journals.FOLDER), "(journals)")
+        text = text.replace(self._folder, "(folder)").replace(str(journals.FOLDER), "(folder)")
         for pattern, word in _PLACES:
             text = pattern.sub(word, text)
         return text
@@ -97,7 +99,7 @@ def rows(database: Path, plain: Plain) -> Iterator[Case]:
                 continue
             found = [_row(name, row, plain) for row in connection.execute(f'SELECT * FROM "{table}"')]
             if name == _JOURNAL:
-                yield from _streams(found)
+                yield from _streams(found, plain)
             else:
                 yield Case(f"rows {name}", sorted(dump({"name": _title(name, row), "row": row}) for row in found))
 
@@ -136,6 +138,8 @@ def _run(arguments: str, server: str, plain: Plain, left_out: Sequence[str] = ()
 
 
 def _row(table: str, row: sqlite3.Row, plain: Plain) -> dict[str, Any]:
+    if table == _JOURNAL:
+        return _record(row)
     names = product.NAMES.keys(row.keys())
     kept = {name: row[column] for column, name in names.items() if f"{table}.{name}" not in COLUMNS_LEFT_OUT}
     return {name: plain.of(_parsed(value)) for name, value in kept.items()}
@@ -147,7 +151,14 @@ def _parsed(value: Any) -> Any:
     return json.loads(text) if isinstance(text, str) and text[:1] in ("{", "[") else text
 
 
-def _streams(journal: Sequence[dict[str, Any]]) -> Iterator[Case]:
+def _record(row: sqlite3.Row) -> dict[str, Any]:
+    """A row of the journal, with canonical names."""
+    found = {name: row[column] for column, name in product.NAMES.keys(row.keys()).items()}
+    kind, payload = Translation(to_present=False).record(found["kind"], json.loads(found["payload"]))
+    return {**found, "kind": kind, "payload": payload}
+
+
+def _streams(journal: Sequence[dict[str, Any]], plain: Plain) -> Iterator[Case]:
     """The rows of the journal, by stream."""
     streams: dict[str, list[dict[str, Any]]] = {}
     for row in journal:
@@ -156,7 +167,8 @@ def _streams(journal: Sequence[dict[str, Any]]) -> Iterator[Case]:
         lines = []
         for row in sorted(streams[stream], key=lambda one: int(one["position"])):
             event = {**row["payload"], "is": row["kind"]}
-            lines.append(dump({"stream": stream, "position": row["position"], "at": row["at"], "event": event}))
+            step = {"stream": stream, "position": row["position"], "at": row["at"], "event": event}
+            lines.append(dump(plain.of(step)))
         yield Case(f"journal {stream}", lines)
 
 

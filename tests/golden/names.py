@@ -11,6 +11,8 @@ from typing import Any, Final
 
 REPOSITORY: Final = Path(__file__).parents[2]
 NAMES: Final = Path(__file__).with_name("names.toml")
+CLASS_KEYS: Final = frozenset({"is", "kind"})
+"""Keys of JSON documents whose values are names of classes."""
 
 
 class MissingPlaceError(LookupError):
@@ -100,8 +102,14 @@ class Names:
         return self._members.get(class_name, {}).get(member, member)
 
     def value(self, place: str, text: str) -> str:
-        """The canonical text of a field (`Class.field`) or of a JSON key."""
-        return self._values.get(place, {}).get(text, text)
+        """The canonical text of a field (`Class.field`) or of a JSON key.
+
+        Under a key that holds class names these are translated, too.
+        """
+        known = self._values.get(place, {})
+        if text not in known and place in CLASS_KEYS:
+            return self._classes.get(text, text)
+        return known.get(text, text)
 
     def keys(self, keys: Collection[str]) -> dict[str, str]:
         """The canonical names of a JSON document's keys, without those that are ignored."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from tests.golden.canonical import Canon
 from tests.golden.names import Names
@@ -106,6 +106,11 @@ def results(found: list[Any]) -> Iterator[None]:
 
     with patched("search_simulate", made):
         yield
+
+
+def event_types() -> tuple[type, ...]:
+    """The classes of the events that journals hold."""
+    return get_args(NAMES.find("event_union"))
 
 
 def command(*arguments: str) -> tuple[int, str, str]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 import json
+import tomllib
+import zipfile
 from dataclasses import dataclass, field, make_dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,7 +18,8 @@ from tests.golden.archive import Archive, Entry, Unit
 from tests.golden.canonical import Canon, dump
 from tests.golden.case import MARK, Case, mark
 from tests.golden.difference import compare
-from tests.golden.names import MissingPlaceError, Names, applicable
+from tests.golden.names import NAMES, MissingPlaceError, Names, applicable
+from tests.golden.translation import Translation, journal, present_archive
 
 pytestmark = pytest.mark.quick
 
@@ -176,3 +181,64 @@ def test_code_is_found_at_the_first_place_that_exists() -> None:
     assert RENAMED.find("here") is Colour.RED
     with pytest.raises(MissingPlaceError, match=r"gone: none of nowhere:Thing exists; .* names\.toml"):
         RENAMED.find("gone")
+
+
+# --------------------------------------------------------------------------------------------------- recorded journals
+
+
+@dataclass(frozen=True)
+class Part:
+    size: int
+
+
+@dataclass(frozen=True)
+class Whole:
+    size: int
+
+
+@dataclass(frozen=True)
+class Told:
+    stream: str
+    body: Part | Whole
+    parts: tuple[Part, ...] = ()
+    payload: Any = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    stream: str
+
+
+EVENTS = Told | Asked
+
+
+def test_journals_are_translated_to_present_names_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {
+        "places": {"event_union": ["tests.golden.test_golden:EVENTS"]},
+        "classes": {"Told": "Said", "Part": "Piece"},
+        "fields": {"Said": {"stream": "experiment"}, "Piece": {"size": "length"}},
+    }
+    monkeypatch.setattr(product, "NAMES", Names(tables))
+    recorded = {
+        "experiment": "x",
+        "body": {"is": "Piece", "length": 1},
+        "parts": [{"length": 2}],
+        "payload": {"length": 3},
+    }
+    present = {"stream": "x", "body": {"is": "Part", "size": 1}, "parts": [{"size": 2}], "payload": {"length": 3}}
+    assert Translation(to_present=True).record("Said", recorded) == ("Told", present)
+    assert Translation(to_present=False).record("Told", present) == ("Said", recorded)
+    assert Translation(to_present=True).record("Unknown", {"a": 1}) == ("Unknown", {"a": 1})
+
+
+def test_a_recorded_journal_is_translated_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = journals.recorded()["asha"], tmp_path / "asha.hopyard"
+    swapped = {"MachineGranted": "ShareSet", "ShareSet": "MachineGranted"}
+    tables = tomllib.loads(NAMES.read_text())
+    monkeypatch.setattr(product, "NAMES", Names({**tables, "classes": {**tables["classes"], **swapped}}))
+    assert present_archive(source, target) == target
+    before, after = ([one["kind"] for one in journal(archive)] for archive in (source, target))
+    assert after == [swapped.get(kind, kind) for kind in before] != before
+    with zipfile.ZipFile(target) as archive:
+        promised = json.loads(archive.read("manifest.json"))["members"]["journal.jsonl"]["sha256"]
+        assert hashlib.sha256(archive.read("journal.jsonl.zst")).hexdigest() == promised

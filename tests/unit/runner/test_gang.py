@@ -9,14 +9,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 import pytest
 
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.runner import leading
 from hopyard.runner.following import Follower, Leave, Step
-from hopyard.runner.gang import ABANDON_SECONDS, Gang, GangBrokenError, environment, judged
+from hopyard.runner.gang import ABANDON_SECONDS, Gang, GangBrokenError, Link, environment, judged
 from hopyard.runner.leading import Leader
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2
@@ -170,6 +171,52 @@ def test_a_rank_that_is_gone_breaks_the_gang_and_explains_what_the_code_of_other
         assert (ended.reason, ended.position) == (LOST, 3)
         assert ended.failure == common_pb2.FAILURE_CLASS_INFRASTRUCTURE
         assert ended.message == "rank 2 is gone: its connection ended"
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads that read connections get no further than the first message, or the end of the connection."""
+    messages, gate = Link.messages, threading.Event()
+
+    def first(link: Link) -> Iterator[dict[str, Any]]:
+        yield from islice(messages(link), 1)
+        gate.wait(SECONDS)
+
+    monkeypatch.setattr(Link, "messages", first)
+    yield
+    gate.set()
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_rank_that_is_gone_is_found_although_the_thread_that_reads_did_not_run() -> None:
+    leader = Leader(2, "127.0.0.1", Noticed(), gather_seconds=0.0)
+    try:
+        with socket.create_connection((leader.place.host, leader.place.lead_port), timeout=SECONDS) as other:
+            other.sendall(json.dumps({"secret": leader.place.secret, "rank": 1}).encode() + b"\n")
+            leader.join(SECONDS)
+            assert fail(leader, "mine") == failed("mine")
+        ended = fail(leader, "ConnectionError")
+        assert (ended.reason, ended.message) == (LOST, "rank 1 is gone: its connection ended")
+    finally:
+        leader.close()
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_leader_that_is_gone_is_found_although_the_thread_that_reads_did_not_run() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = common_pb2.GangPlace(host="127.0.0.1", lead_port=server.getsockname()[1])
+        follower = Follower(place, 1, Noticed(), verdict_seconds=0.0)
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                joining = pool.submit(follower.join, SECONDS)
+                with server.accept()[0] as leader:
+                    leader.sendall(b'{"go": true}\n')
+                    joining.result(SECONDS)
+                    assert fail(follower, "mine") == failed("mine")
+            ended = fail(follower, "ConnectionError")
+            assert (ended.reason, ended.message) == (LOST, "rank 0 is gone: its connection ended")
+        finally:
+            follower.close()
 
 
 def test_what_failed_first_is_told_first(trio: Trio) -> None:

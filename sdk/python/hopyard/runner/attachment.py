@@ -25,7 +25,8 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.max_send_message_length", 64 * 1024 * 1024),
 )
-_GOODBYE_SECONDS: Final = 5.0
+_GOODBYE_SECONDS: Final = 15.0
+"""How long the agent may take to read the last words; on a loaded computer it may stand still for some seconds."""
 _START_SECONDS: Final = 60.0
 """How long the agent may take to answer the first word of a script."""
 

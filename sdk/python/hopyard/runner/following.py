@@ -14,7 +14,7 @@ from hopyard.policy.vocabulary import RunEndReason
 from hopyard.runner.gang import Gang, GangBrokenError, Link, judged, word
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
-VERDICT_SECONDS: Final = 5.0
+VERDICT_SECONDS: Final = 15.0
 """How long a rank that failed waits for what rank 0 makes of it."""
 
 
@@ -97,7 +97,7 @@ class Follower(Gang):
             return ended
         with self._changed:
             self._changed.wait_for(lambda: self._ended, self._verdict_seconds)
-            over, gone = self._over, self._ended and not self._leaving
+            over, gone = self._over, (self._ended or self._link.hung_up()) and not self._leaving
         if over is not None:
             return judged(ended.position, over[1], user=over[0])
         if gone:

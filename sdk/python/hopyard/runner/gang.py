@@ -88,6 +88,15 @@ class Link:
         while (message := self.receive()) is not None:
             yield message
 
+    def hung_up(self) -> bool:
+        """Whether the other side has ended the connection, and nothing waits to be read, whether or not the reader knows yet."""
+        try:
+            return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def close(self) -> None:
         """End the connection."""
         with suppress(OSError):

@@ -114,6 +114,9 @@ class Leader(Gang):
             # Their connections to this rank and each other broke in the same moment, if a rank is gone.
             self._changed.wait_for(lambda: self._gone or len(self._failed) == self._size - 1, self._gather_seconds)
             gone, failed = dict(self._gone), dict(self._failed)
+            for rank in self._links.keys() - gone.keys() - failed.keys():
+                if self._links[rank].hung_up():  # Its thread has not come to tell: this process did not get the time.
+                    gone[rank] = "its connection ended"
             self._leaving = True
         user = ended.failure == common_pb2.FAILURE_CLASS_USER_CODE
         if gone:

@@ -332,5 +332,5 @@ async def test_the_command_line_finds_the_commands(
     assert (code, json.loads(out)["rungs"]) == (0, None)
     for command, option in (("replay", "--until"), ("rungs", "--at"), ("tree", "--at")):
         capfd.readouterr()
-        assert run([command, option, "soon"]) == 2
+        assert await asyncio.to_thread(run, [command, option, "soon"]) == 2
         assert f"{option}: found 'soon', allowed are an event's number" in capfd.readouterr().err

@@ -18,7 +18,7 @@ from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.commands.replay import replay
-from hopyard_scheduler.service import SchedulerService
+from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, SchedulerService
 from tests.integration.scheduler.touring import PROGRAM
 from tests.timing import HANG_SECONDS, scaled
 
@@ -50,8 +50,13 @@ class Nodes:
 @pytest.fixture
 async def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Nodes]:
     appstat, hpgen = AppStatService(data=tmp_path / "appstat"), HpgenService()
-    lease = getattr(request, "param", 20)
-    scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start(), lease_seconds=lease)
+    lease = getattr(request, "param", 20.0)
+    scheduler = SchedulerService(
+        appstat=await appstat.start(),
+        hpgen=await hpgen.start(),
+        lease_seconds=lease,
+        heartbeat_seconds=min(DEFAULT_HEARTBEAT_SECONDS, lease / 10),
+    )
     made = Nodes(await scheduler.start(), {}, tmp_path)
     try:
         for node in NODES:
@@ -130,7 +135,7 @@ async def test_models_hop_directly_and_are_evaluated_by_parts(
     assert await replay(created.id, None, nodes.scheduler, None, False)
 
 
-@pytest.mark.parametrize("nodes", [pytest.param(scaled(4.0), id="short lease")], indirect=True)
+@pytest.mark.parametrize("nodes", [pytest.param(scaled(2.0), id="short lease")], indirect=True)
 async def test_a_node_that_dies_costs_each_model_its_last_unit_at_most(
     nodes: Nodes, client: AsyncClient, tmp_path: Path
 ) -> None:

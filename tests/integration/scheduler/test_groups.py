@@ -79,7 +79,7 @@ async def test_who_does_not_agree_may_not_join(client: AsyncClient, tmp_path: Pa
 
 
 async def test_acting_on_one_leaves_the_other_alone(client: AsyncClient, tmp_path: Path) -> None:
-    files = [grouped(tmp_path / name, jobs=2, length=60, pace=0.02, free=5) for name in ("a", "b")]
+    files = [grouped(tmp_path / name, jobs=2, length=30, free=5) for name in ("a", "b")]
     first, second = [await client.create(file) for file in files]
     await client.pause(first.id)
     await client.wait(first.id, until=(ExperimentState.PAUSED,), timeout=HANG_SECONDS)
@@ -91,7 +91,7 @@ async def test_acting_on_one_leaves_the_other_alone(client: AsyncClient, tmp_pat
     await client.resume(first.id)
     for name, jobs in ((first.id, 2), (second.id, 3)):
         assert (await client.wait(name, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
-        assert [job.position for job in await client.jobs(name)] == [60] * jobs
+        assert [job.position for job in await client.jobs(name)] == [30] * jobs
     with pytest.raises(Conflict, match="is COMPLETED"):
         await client.pause(second.id)
 

@@ -1,5 +1,5 @@
 # Hopyard's commands. Each works alone on a fresh Debian machine that has Python 3.11 or newer:
-#   make demo     a search over real training, in a minute or two        make test     every check and every test
+#   make demo     a search over real training, in a minute or two        make test     every check and test that guards a merge
 # PYTHON chooses the interpreter (make test PYTHON=python3.12), VENV the folder of the environment.
 
 PYTHON ?= python3
@@ -7,31 +7,41 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install
 TORCH := $(shell grep '^torch==' constraints.txt)
+# All that the tests need. System packages come first: the interpreter may be one of them.
+READY = deploy/install-system-packages.sh && deploy/install-criu.sh && $(MAKE) --no-print-directory $(VENV)/.dev-ready
 export PYTHON
 
-.PHONY: help demo test unit lint format proto clean
+.PHONY: help demo quick test nightly golden lint format proto clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo     watch a search over real training run through all the services'
-	@echo 'make test     every check and every test, as CI runs them'
-	@echo 'make unit     the quick tests only'
-	@echo 'make lint     every check but the tests: ruff, mypy, import-linter, buf, generated code'
-	@echo 'make format   put the code into its format'
+	@echo 'make quick    the pure tests, in parallel: under a minute'
+	@echo 'make test     lint and every test that guards a merge, as CI runs them: 15 minutes'
+	@echo 'make nightly  all other tests, long simulations and random searches: at most 90 minutes'
+	@echo 'make golden   compare the behaviour with its golden record: at most 5 minutes'
+	@echo 'make lint     ruff, mypy, import-linter, buf, generated code: under 30 s when little changed'
+	@echo 'make format   format the code'
 	@echo 'make proto    generate the stubs of protos/ into the SDK'
 	@echo 'make clean    remove the environment and all caches'
+	@echo 'The tests of one package: .venv/bin/pytest tests/unit/core   (CONTRIBUTING.md says more)'
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/hopyard run examples/digits/experiment.yaml
 
+quick: $(VENV)/.dev-ready
+	@VENV=$(VENV) scripts/check.sh quick
+
 test:
-	@deploy/install-system-packages.sh
-	@deploy/install-criu.sh
-	@$(MAKE) --no-print-directory $(VENV)/.dev-ready
+	@$(READY)
 	@VENV=$(VENV) scripts/check.sh
 
-unit: $(VENV)/.dev-ready
-	@$(BIN)/python -m pytest -q -m 'not slow' tests/unit
+nightly:
+	@$(READY)
+	@VENV=$(VENV) scripts/check.sh nightly
+
+golden: $(VENV)/.dev-ready
+	@$(BIN)/python -m tests.golden
 
 lint: $(VENV)/.dev-ready
 	@VENV=$(VENV) scripts/check.sh lint
@@ -43,7 +53,7 @@ proto: $(VENV)/.dev-ready
 	@$(BIN)/python scripts/generate_protos.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .test-results .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # The stamps make a second run quick; a change of what must be installed makes them old.
 $(VENV)/.python-ready:

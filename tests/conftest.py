@@ -1,4 +1,4 @@
-"""What all tests share: the way to ask for a system package, and the account of what was skipped."""
+"""Shared by all tests: the suite's plugins, how to ask for a system package, and the list of skipped tests."""
 
 import os
 import shutil
@@ -19,11 +19,16 @@ CI_VARIABLE = "HOPYARD_CI"
 # wait for each other.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
-# A loaded machine makes deadlines lie; the time-out of each test stands in the configuration of pytest. In CI the
-# examples are the same at every run.
-settings.register_profile("hopyard", deadline=None, print_blob=True)
-settings.register_profile("hopyard-ci", deadline=None, print_blob=True, derandomize=True)
-settings.load_profile("hopyard-ci" if os.environ.get(CI_VARIABLE) else "hopyard")
+pytest_plugins = [f"tests.plugins.{name}" for name in ("machine", "tiers", "processes", "leftovers", "failures")]
+
+# A loaded machine makes deadlines lie: pytest's time limit bounds each test. Only nightly runs draw new examples.
+settings.register_profile("same", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("new", deadline=None, print_blob=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose Hypothesis' examples: those of each test are made from this profile when its module is imported."""
+    settings.load_profile("new" if config.getoption("--tier") == "nightly" else "same")
 
 
 def require_system_package(name: str, wanted: str) -> str:
@@ -69,7 +74,8 @@ def _process_left_as_found() -> Iterator[None]:
         del os.environ[name]
     os.environ.update(variables)
     if (torch := sys.modules.get("torch")) is not None:
-        torch.use_deterministic_algorithms(False)
+        if torch.are_deterministic_algorithms_enabled():  # Setting it imports a compiler, which takes a second.
+            torch.use_deterministic_algorithms(False)
         torch.set_flush_denormal(False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from _pytest.terminal import TerminalReporter
 
 from tests.conftest import require_system_package
@@ -18,10 +19,31 @@ _NEEDS_FASHION_MNIST = (
     "examples/fashion_mnist_script/README.md",
     "examples/log_mode/README.md",
 )
+_AT_NIGHT = (
+    "docs/halving.md",
+    "docs/mop.md",
+    "docs/plots.md",
+    "docs/policies.md",
+    "docs/recovery.md",
+    "docs/simulation.md",
+    "docs/stage-trees.md",
+    "docs/studies.md",
+    "examples/fashion_mnist/README.md",
+    "examples/fashion_mnist_script/README.md",
+    "examples/mop_digits/README.md",
+    "examples/own_policy/README.md",
+    "examples/own_predictor/README.md",
+    "examples/secondary_metric/README.md",
+)
+"""Pages whose commands take more than 7 s of CPU time. README.md and docs/first-experiment.md take more and guard each merge."""
+
+
+def _tiered(page: str) -> ParameterSet:
+    return pytest.param(page, marks=pytest.mark.nightly if page in _AT_NIGHT else pytest.mark.merge)
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", map(_tiered, PAGES))
 def test_every_block_does_what_the_page_says(page: str, tmp_path: Path) -> None:
     if page in _NEEDS_FASHION_MNIST:
         require_system_package("dataset-fashion-mnist", "/usr/share/datasets/fashion-mnist")

@@ -172,7 +172,6 @@ class MopPbt(Tuned):
         super().__init__(tuner={"name": "pbt", "population": 3, "interval": 1, "truncation": 0.5}, barrier=False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
@@ -193,7 +192,6 @@ def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], m
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "policy", "seeds"),
     [
@@ -210,7 +208,6 @@ def test_jobs_on_changing_numbers_of_machines_survive_all_faults(
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
 
 
-@pytest.mark.slow
 def test_models_on_gangs_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, "mop on gangs", MopGangs)
     outcomes = [run("mop on gangs", seed) for seed in range(12)]
@@ -219,14 +216,12 @@ def test_models_on_gangs_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> 
     assert any(len(set(map(len, policy.steps))) > 1 for policy in MopGangs.made)  # Both ways by turns.
 
 
-@pytest.mark.slow
 def test_experiments_that_their_policies_end_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, "ends", Ends)
     outcomes = [run("ends", seed) for seed in range(10)]
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
 
 
-@pytest.mark.slow
 def test_every_promotion_under_all_faults_is_that_of_algorithm_2(monkeypatch: pytest.MonkeyPatch) -> None:
     """An independent judge reads the journals of all searches that are no groups: their ladders are known."""
     monkeypatch.setitem(PROBES, "asha", Asha)

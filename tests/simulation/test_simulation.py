@@ -10,7 +10,6 @@ from tests.simulation.schedule import run
 SCHEDULES = 20
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("probe", list(PROBES))
 def test_every_probe_survives_all_faults(probe: str) -> None:
@@ -22,7 +21,7 @@ def test_every_probe_survives_all_faults(probe: str) -> None:
         assert kind in struck
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", list(BUGS))
 def test_a_seeded_bug_is_found_within_a_thousand_schedules(name: str) -> None:

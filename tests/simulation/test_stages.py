@@ -147,7 +147,6 @@ def by_group(counts: Mapping[tuple[str, str, int], int]) -> Counter[State]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_only_what_a_killed_runner_had_not_saved_or_what_was_passed_unknown_is_trained_again() -> None:
     lost = again = requests = crashes = 0
@@ -164,7 +163,6 @@ def test_only_what_a_killed_runner_had_not_saved_or_what_was_passed_unknown_is_t
     assert crashes > 4
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_experiments_together_train_no_state_twice_either_also_when_one_of_them_is_stopped() -> None:
     joined = stopped = lost = crashes = 0

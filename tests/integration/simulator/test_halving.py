@@ -34,6 +34,7 @@ def busy_while_n_lasts(result: Result) -> tuple[float, float]:
     return last, used / (last * result.slots)
 
 
+@pytest.mark.nightly
 def test_500_machines_are_busy_and_the_first_is_at_R_after_its_own_training_time() -> None:
     """With the defaults of the paper: three brackets, of which the first has five rungs below 256."""
     result = searched(AshaPolicy, slots=500, jobs=2500, length=256)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from hopyard.application.conformance.conversation import Conversation
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
+
+pytestmark = pytest.mark.quick
 
 
 def report(position: int) -> wire.AttachRequest:

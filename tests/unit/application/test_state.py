@@ -11,6 +11,8 @@ from hopyard.errors import DataLoss, InvalidInput, NotFound
 from hopyard.snapshotfile import pack_entry
 from hopyard.snapshotfolder import hash_folder
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def snapshots(tmp_path: Path) -> Path:

@@ -15,6 +15,8 @@ from hopyard.errors import DataLoss, Exhausted, InvalidInput, NotFound
 from hopyard_appstat.backends import LocalBackend, ObjectBackend
 from hopyard_appstat.blobs import Backend, BlobStore, open_backend
 
+pytestmark = pytest.mark.quick
+
 DATA = b"snapshot" * 400_000  # 3.2 MB: several chunks
 SHA = hashlib.sha256(DATA).hexdigest()
 

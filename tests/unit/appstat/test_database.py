@@ -6,10 +6,14 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from hopyard_appstat.database import database_url, open_database
 from hopyard_appstat.domain import Append, JournalRecord
 from hopyard_appstat.migrate import migrate
 from hopyard_appstat.writes import Transaction
+
+pytestmark = pytest.mark.quick
 
 
 def records_in(file: Path) -> int:

@@ -16,6 +16,8 @@ from hopyard_appstat.database import Database, Synchronous, database_url, open_d
 from hopyard_appstat.migrate import _FOLDER, NEWEST, migrate, upgrade
 from hopyard_appstat.schema import metadata
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
@@ -92,6 +94,7 @@ def test_a_database_with_tables_but_no_revision_is_left_as_it_is(database: Datab
     assert inspect(database.writer).get_table_names() == ["journal"]
 
 
+@pytest.mark.merge
 def test_a_start_does_not_import_what_only_migrations_need(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; import hopyard_appstat.service\n"

@@ -7,6 +7,8 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard_appstat.paging import DEFAULT_SIZE, MAX_SIZE, Paging, cut
 
+pytestmark = pytest.mark.quick
+
 ROWS: list[dict[Any, Any]] = [{"name": f"s{number}"} for number in range(5)]
 
 

@@ -15,11 +15,14 @@ from hopyard_appstat.converters import projections_from_proto
 from hopyard_appstat.domain import Statistic
 from hopyard_appstat.rows import metrics_from_json, metrics_to_json, statistic_from_row, statistic_to_row
 
+pytestmark = pytest.mark.quick
+
 
 def bits(value: float) -> bytes:
     return b"nan" if math.isnan(value) else struct.pack("<d", value)
 
 
+@pytest.mark.merge
 @given(st.dictionaries(st.text(max_size=8), st.floats(), max_size=5))
 def test_metrics_come_back_bit_for_bit(metrics: dict[str, float]) -> None:
     text = metrics_to_json(metrics)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.unit.architecture.tree import PACKAGES, ROOT
 
+pytestmark = pytest.mark.quick
+
 CORE = ROOT / PACKAGES["hopyard_scheduler"] / "core"
 VOCABULARY = ROOT / PACKAGES["hopyard"] / "policy" / "vocabulary"
 ALLOWED_OWN = ("hopyard_scheduler.core", "hopyard.policy.vocabulary")

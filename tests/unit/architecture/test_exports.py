@@ -7,6 +7,8 @@ import pytest
 
 import hopyard
 
+pytestmark = pytest.mark.quick
+
 CLASSES = ["AsyncClient", "AsyncStudy", "Client", "Generator", "Policy", "Study", "Trainer"]
 FUNCTIONS = ["checkpoint", "hyperparameters", "report", "seed"]
 PUBLIC = [*CLASSES, "__version__", *FUNCTIONS]

@@ -6,6 +6,8 @@ import pytest
 
 from tests.conftest import CI_VARIABLE, require_system_package
 
+pytestmark = pytest.mark.quick
+
 
 def test_a_present_executable_is_found() -> None:
     assert require_system_package("dash", "sh").endswith("/sh")

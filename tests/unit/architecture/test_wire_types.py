@@ -6,6 +6,8 @@ import pytest
 
 from tests.unit.architecture.tree import PACKAGES, ROOT, imports_any
 
+pytestmark = pytest.mark.quick
+
 WIRE = ("hopyard.v1", "google.protobuf")
 # A module that imports one of these keeps state: what it is typed with is what the database is bound to.
 STORAGE = ("sqlalchemy", "alembic", "obstore", "sqlite3")

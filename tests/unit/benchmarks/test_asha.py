@@ -10,6 +10,8 @@ from asha_rivals import figures
 from asha_stragglers import RUNGS, Search, cells, document, earlier, run
 from rivals.task import loss
 
+pytestmark = pytest.mark.quick
+
 
 def test_rivals_are_measured_by_what_they_have_trained() -> None:
     given = argparse.Namespace(configurations=2, R=3, workers=2)
@@ -31,6 +33,7 @@ def test_rivals_are_measured_by_what_they_have_trained() -> None:
         figures("hopyard", trained[:3], given, 8.0, 20.0)
 
 
+@pytest.mark.merge
 def test_the_first_at_R_comes_after_all_rungs_from_scratch_and_after_R_if_resumed() -> None:
     searches = [
         Search(mode, 0.0, 0.0, name, 0, 25, 400.0) for mode in ("scratch", "resumed") for name in ("SHA", "ASHA")

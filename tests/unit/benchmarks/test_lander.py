@@ -25,7 +25,6 @@ def process_as_it_was() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
 def test_a_suspended_agent_goes_on_bit_for_bit() -> None:
     space = load_spec((FOLDER / "experiment.yaml").read_text()).space
     # The buffer wraps, learning has begun, and the second report falls into an episode.

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from live_policies import Load, load_of, terms, with_epochs
 
+pytestmark = pytest.mark.quick
+
 
 def test_reports_are_counted_up_to_the_one_that_reached_the_target() -> None:
     curve = [(1.0, 0.1), (2.0, None), (2.5, 0.9), (2.5, 0.2), (3.0, 0.95)]

@@ -12,6 +12,8 @@ import pytest
 from hopyard.spec import ExperimentSpec, load_spec
 from hopyard.traces import Trace, read_traces
 
+pytestmark = pytest.mark.quick
+
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "traces"
 NAMES = ("fashion", "lunarlander")
 

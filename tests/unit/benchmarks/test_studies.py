@@ -7,6 +7,8 @@ import studies
 
 from hopyard_scheduler.simulator import Costs
 
+pytestmark = pytest.mark.quick
+
 
 def test_the_merge_rate_of_two_studies_by_hand() -> None:
     def trial(at: int) -> studies.Configuration:
@@ -18,6 +20,7 @@ def test_the_merge_rate_of_two_studies_by_hand() -> None:
     assert found.rate == 96 / 56
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize(("family", "least", "most"), [("high", 1.5, 2.73), ("low", 1.2, 2.1)])
 def test_eight_studies_of_144_trials_whose_rates_are_in_the_papers_range(
     family: str, least: float, most: float
@@ -27,6 +30,7 @@ def test_eight_studies_of_144_trials_whose_rates_are_in_the_papers_range(
     assert all(least <= studies.merge([study]).rate <= most for study in given)
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("mode", ["later", "once"])
 def test_two_small_studies_train_each_position_once(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = studies.studies("high")[:2]

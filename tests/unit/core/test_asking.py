@@ -17,6 +17,8 @@ from hopyard_scheduler.core.events import Answered, Event, Operated, Requested
 from hopyard_scheduler.core.member import Phase
 from tests.unit.core.rig import Rig
 
+pytestmark = pytest.mark.quick
+
 
 def refusal(rig: Rig, *commands: Ask | Predict | WakeAt) -> str:
     rig.command(*commands)
@@ -87,6 +89,7 @@ def test_an_older_journal_says_nothing_of_seconds() -> None:
     assert decode(kind_of(answered), encode(answered)) == answered
 
 
+@pytest.mark.merge
 @settings(max_examples=60, deadline=None)
 @given(
     steps=st.lists(

@@ -9,6 +9,8 @@ from hopyard_scheduler.core.effects import ReportAccepted
 from hopyard_scheduler.core.events import Amended, Updated
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 def trained(rig: Rig, *positions: int) -> None:
     """Job 1 trains, with a snapshot at each position."""

@@ -18,6 +18,8 @@ from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.policyhost import PolicyHost, view
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 def looked_at(rig: Rig, policy: DefaultPolicy) -> int:
     """How many views of jobs an up-call of the policy makes."""
@@ -96,6 +98,7 @@ def test_what_the_core_counts_is_what_there_is() -> None:
 Step = tuple[str, int, float]
 
 
+@pytest.mark.merge
 @given(st.lists(st.tuples(st.sampled_from(["add", "label", "discard"]), st.integers(0, 6), st.floats(-2, 2))))
 def test_the_queue_is_ordered_by_priority_then_by_arrival(steps: list[Step]) -> None:
     queue = IdleQueue()

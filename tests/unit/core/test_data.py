@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,8 @@ from hopyard_scheduler.core.values import MachineSpec, PlacedData, PlacedPartiti
 from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.policyhost.view import CoreView
 from tests.unit.core.rig import Rig, snapshot
+
+pytestmark = pytest.mark.quick
 
 
 def placed(name: str, *nodes: str, url: str = "", homes: tuple[str, ...] = ("n1", "n2")) -> PlacedPartition:
@@ -219,6 +222,7 @@ def test_the_journal_rebuilds_it() -> None:
 _NODES = ("n1", "n2", "n3")
 
 
+@pytest.mark.merge
 @given(
     st.lists(st.tuples(st.frozensets(st.sampled_from(_NODES)), st.booleans()), min_size=1, max_size=4),
     st.frozensets(st.sampled_from(_NODES), min_size=1),

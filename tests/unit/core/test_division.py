@@ -12,6 +12,8 @@ from hopyard_scheduler.core.division import Kind, Want, divide
 from hopyard_scheduler.core.shares import Claim, water_fill
 from tests.unit.core.plain_division import divide_plainly
 
+pytestmark = pytest.mark.quick
+
 SMALL, BIG, GPU = Kind(1), Kind(4), Kind(1, 1)
 
 
@@ -86,6 +88,7 @@ def _possible(machines: dict[Kind, int], needs: list[Kind], shares: tuple[int, .
     return sum(shares) <= serving
 
 
+@pytest.mark.merge
 @given(st.tuples(*[st.integers(0, 4)] * 3), WANTS)
 def test_shares_of_different_machines_are_possible_and_weighted_max_min(
     amounts: tuple[int, ...], raw: list[tuple[float, int, Kind]]
@@ -117,6 +120,7 @@ def test_shares_of_different_machines_are_possible_and_weighted_max_min(
                     assert (shares[i] + 1) / want.claim.weight >= shares[j] / other.claim.weight - 1e-9
 
 
+@pytest.mark.merge
 @given(st.integers(0, 12), st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4)), max_size=4))
 def test_shares_are_whole_gangs_and_no_gang_that_fits_is_refused(machines: int, raw: list[tuple[int, int]]) -> None:
     shares = gangs(machines, *((str(i), 1.0, cap, gang) for i, (cap, gang) in enumerate(raw)))
@@ -138,6 +142,7 @@ ANYTHING = st.tuples(
 )
 
 
+@pytest.mark.merge
 @given(st.tuples(*[st.integers(0, 6)] * 4), st.lists(ANYTHING, min_size=1, max_size=6))
 def test_it_divides_as_the_plain_version_does(
     amounts: tuple[int, ...], raw: list[tuple[float, int, int, Kind, tuple[int, ...]]]

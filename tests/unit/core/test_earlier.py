@@ -13,6 +13,8 @@ from hopyard_scheduler.core.model import earlier_of
 from hopyard_scheduler.core.values import EarlierTrial
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 def reports(*positions: int, worth: float = 0.1) -> tuple[Report, ...]:
     return tuple(Report(position, {"score": round(position * worth, 3)}, 2.0) for position in positions)

@@ -23,6 +23,8 @@ from hopyard_scheduler.core.member import Phase
 from tests.unit.core.rig import Rig, quiet, snapshot
 from tests.unit.core.test_groups import Pair
 
+pytestmark = pytest.mark.quick
+
 ENOUGH = EndExperiment("two models are good and small")
 
 

@@ -8,6 +8,8 @@ from hopyard.policy.vocabulary import AnswerJob, JobState, RunEndReason, RunMode
 from hopyard_scheduler.core.effects import UpCall
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 def trained(*, evaluates: bool = True, position: int = 2) -> Rig:
     """A job of two positions that has trained up to one of them, and saved."""

@@ -32,6 +32,8 @@ from hopyard_scheduler.policyhost.host import PolicyHost
 from tests.e2e.gang_policies import Gangs
 from tests.unit.core.rig import Rig, settings, snapshot
 
+pytestmark = pytest.mark.quick
+
 # ----------------------------------------------------------------------------------------------------------- how runs end
 
 

@@ -21,6 +21,8 @@ from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.core.model import GeneratorCall
 from tests.unit.core.rig import Rig, settings, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 class Pair(Rig):
     """Experiment x, and y that has joined its group."""

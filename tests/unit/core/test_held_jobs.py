@@ -37,6 +37,8 @@ from hopyard_scheduler.core.waiting import Waiting
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def rig() -> Rig:

@@ -13,6 +13,8 @@ from hopyard_scheduler.core.events import NodeDrained, Operated, SnapshotShipped
 from hopyard_scheduler.core.member import Phase
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 def made(ship_every: int = 0, **terms: Any) -> Rig:
     """Two nodes of one machine each, and a job."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.effects import Effect, ForgetSnapshot, JobChanged, MachineReturned, Record, SetTimer
@@ -10,6 +12,8 @@ from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.values import MachineSpec
 from tests.unit.core.rig import Rig, snapshot
+
+pytestmark = pytest.mark.quick
 
 
 def moved(rig: Rig, *snapshots: str, request: str = "r") -> tuple[Experiment, list[Effect]]:

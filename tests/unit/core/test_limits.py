@@ -16,6 +16,8 @@ from hopyard_scheduler.core.waiting import Waiting
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import quiet, settings, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 class Rig(plain.Rig):
     """`gang`: how many machines the policy needs at once."""

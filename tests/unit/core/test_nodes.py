@@ -29,6 +29,8 @@ from hopyard_scheduler.core.values import MachineSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def rig() -> Rig:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.policy.vocabulary import AnswerJob, JobState, RequestMade, RunEndReason
 from hopyard_scheduler.core.core import Core
 from hopyard_scheduler.core.effects import SetTimer
@@ -12,6 +14,8 @@ from hopyard_scheduler.recovery import Recovered
 from hopyard_scheduler.renaming import renamed
 from tests.unit.core.rig import Rig
 from tests.unit.core.test_requested import Serving
+
+pytestmark = pytest.mark.quick
 
 TIMER = "core/idle/x"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.policy.vocabulary import (
     DecisionKind,
     ExperimentChange,
@@ -20,6 +22,8 @@ from hopyard_scheduler.core.events import Answered, Operated, TimerElapsed, Upda
 from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import HOLD, POLICY
 from tests.unit.core.rig import Rig, snapshot
+
+pytestmark = pytest.mark.quick
 
 
 def over(rig: Rig) -> None:

@@ -22,6 +22,8 @@ from hopyard_scheduler.core.events import Answered, Operated
 from hopyard_scheduler.core.quarantine import quarantine
 from tests.unit.core.rig import Rig
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def rig() -> Rig:

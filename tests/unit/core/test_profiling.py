@@ -10,6 +10,8 @@ from hopyard_scheduler.core.events import Reports
 from hopyard_scheduler.core.values import Measured
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 TOLD = Report(0, {"seconds": 2.5}, 0.1, "p", 1, at_until=True)
 
 

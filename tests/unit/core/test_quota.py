@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,6 +19,8 @@ from hopyard_scheduler.core.model import Job
 from hopyard_scheduler.core.recompute import seconds_again
 from hopyard_scheduler.core.values import SnapshotInfo
 from tests.unit.core.rig import Rig, settings, snapshot
+
+pytestmark = pytest.mark.quick
 
 
 def has(rig: Rig, job: str = "1") -> list[int]:
@@ -433,5 +436,5 @@ class Quotas(RuleBasedStateMachine):
         assert self.x.crowded == max(self.x.snapshots.size - self.limit, 0)
 
 
-TestQuotas = Quotas.TestCase
+TestQuotas = pytest.mark.merge(Quotas.TestCase)
 TestQuotas.settings = hypothesis_settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -24,6 +24,8 @@ from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.values import Settings
 from tests.unit.core.rig import Rig, settings, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 class Serving(Rig):
     """An experiment whose policy serves requests."""

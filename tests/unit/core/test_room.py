@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -19,6 +20,8 @@ from hopyard_scheduler.core.values import EarlierTrial
 from hopyard_scheduler.storerows import of_rows
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.core.test_quota import branched, has, save, trained
+
+pytestmark = pytest.mark.quick
 
 
 def held(sha256: str, size: int, seconds: float, before: str = "", rank: Rank = Rank.SPARE) -> Held:
@@ -105,6 +108,7 @@ def one_by_one(store: dict[str, list[Held]], limit: int) -> list[tuple[str, floa
     return list(went.items())
 
 
+@pytest.mark.merge
 @hypothesis_settings(deadline=None, max_examples=200)
 @given(stores(), st.integers(0, 90))
 def test_it_is_within_its_quota_or_holds_nothing_but_what_is_needed(store: dict[str, list[Held]], limit: int) -> None:

@@ -30,6 +30,8 @@ from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.states import IllegalTransitionError, change_state
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 def decider(rig: Rig, decision: Decision, *commands: Command) -> None:
     def script(call: Call) -> tuple[Decision | None, list[Command]]:

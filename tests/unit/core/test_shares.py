@@ -14,6 +14,8 @@ from hopyard_scheduler.core.events import NodeDrained, NodeJoined, ShareSet
 from hopyard_scheduler.core.shares import Claim, water_fill
 from hopyard_scheduler.core.values import MachineSpec
 
+pytestmark = pytest.mark.quick
+
 Wish = tuple[str, float, int | None, int | None]
 """Name, weight, cap (`resources.slots`), demand (what the policy can use)."""
 
@@ -131,6 +133,7 @@ def plainly(machines: int, claims: list[Claim]) -> dict[str, int]:
 WEIGHTS = st.one_of(st.integers(1, 9).map(float), st.floats(0.01, 100.0), st.sampled_from([0.1, 0.2, 0.3, 0.7]))
 
 
+@pytest.mark.merge
 @given(st.integers(0, 60), st.lists(st.tuples(WEIGHTS, st.integers(0, 20)), max_size=9))
 def test_the_heap_divides_as_the_plain_version_does(machines: int, raw: list[tuple[float, int]]) -> None:
     claims = [Claim(str(i), weight, cap) for i, (weight, cap) in enumerate(raw)]
@@ -140,6 +143,7 @@ def test_the_heap_divides_as_the_plain_version_does(machines: int, raw: list[tup
 SMALL = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=1, max_size=4)
 
 
+@pytest.mark.merge
 @given(st.integers(0, 8), SMALL)
 def test_no_other_division_is_fairer(machines: int, raw: list[tuple[int, int]]) -> None:
     """Weighted max-min in integers, by its definition and without any algorithm.
@@ -163,6 +167,7 @@ def test_no_other_division_is_fairer(machines: int, raw: list[tuple[int, int]]) 
         assert all(m <= other for m, other in zip(mine, raised_to(division), strict=True))
 
 
+@pytest.mark.merge
 @given(st.integers(0, 40), SMALL)
 def test_nobody_can_be_raised_without_lowering_one_that_is_no_higher(machines: int, raw: list[tuple[int, int]]) -> None:
     claims = [Claim(str(i), float(weight), cap) for i, (weight, cap) in enumerate(raw)]

@@ -19,6 +19,8 @@ from hopyard_scheduler.core.member import Phase
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def rig() -> Rig:

@@ -25,6 +25,8 @@ from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.values import EarlierTrial
 from tests.unit.core.rig import Rig, settings, snapshot
 
+pytestmark = pytest.mark.quick
+
 GIVEN = {"lr": 0.1}
 
 

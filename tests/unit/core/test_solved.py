@@ -13,6 +13,8 @@ from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.member import Phase
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 NAN, INF = math.nan, math.inf
 
 

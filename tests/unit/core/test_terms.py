@@ -34,6 +34,8 @@ from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.model import GeneratorCall
 from tests.unit.core.rig import Rig, quiet, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def rig() -> Rig:

@@ -41,6 +41,8 @@ from hopyard_scheduler.core.member import Phase
 from hopyard_scheduler.core.values import RunKey
 from tests.unit.core.rig import Rig, settings
 
+pytestmark = pytest.mark.quick
+
 
 class Thinking(Rig):
     """A rig whose policy can think."""

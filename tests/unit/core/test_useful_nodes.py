@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from hopyard_scheduler.core.values import MachineSpec
 from hopyard_scheduler.core.waiting import Waiting
 from tests.unit.core.plain_division import divide_plainly
 from tests.unit.core.rig import Rig, settings, snapshot
+
+pytestmark = pytest.mark.quick
 
 
 def wants(rig: Rig, *nodes: str) -> None:
@@ -116,6 +119,7 @@ def test_machines_of_use_to_one_only_are_left_to_it() -> None:
 KINDS = (Kind(1), Kind(1, 0, frozenset("a")), Kind(2, 0, frozenset("ab")), Kind(2, 1, frozenset("c")))
 
 
+@pytest.mark.merge
 @given(
     machines=st.dictionaries(st.sampled_from(KINDS), st.integers(1, 4), min_size=1),
     given_wants=st.lists(
@@ -140,6 +144,7 @@ def test_the_division_is_the_plain_one(
         assert all(planned[kind] <= count for kind, count in machines.items())
 
 
+@pytest.mark.merge
 @given(st.lists(st.lists(st.sampled_from("npq"), max_size=2), min_size=1, max_size=3), st.integers(1, 2))
 def test_nobody_is_given_what_is_of_no_use_to_it_and_nothing_of_use_lies_idle(
     wishes: list[list[str]], each: int

@@ -15,6 +15,8 @@ from hopyard_scheduler.core.shares import Claim, water_fill
 from hopyard_scheduler.core.snapshots import SnapshotBook
 from tests.unit.core.rig import snapshot
 
+pytestmark = pytest.mark.quick
+
 # -------------------------------------------------------------------------------------------------------------- channels
 
 
@@ -29,6 +31,7 @@ def test_a_channel_takes_each_number_once_and_in_order_whatever_arrives(arrivals
     assert taken == list(range(1, len(taken) + 1))
 
 
+@pytest.mark.merge
 @given(st.lists(st.one_of(st.none(), st.integers(0, 20)), max_size=40))
 def test_what_is_unacknowledged_is_what_was_sent_after_the_highest_acknowledgement(steps: list[int | None]) -> None:
     channel = Channel("n")
@@ -45,6 +48,7 @@ def test_what_is_unacknowledged_is_what_was_sent_after_the_highest_acknowledgeme
 # ---------------------------------------------------------------------------------------------------------------- curves
 
 
+@pytest.mark.merge
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["", "a", "b"]), st.floats()), max_size=30))
 def test_the_first_report_of_a_position_and_part_counts(reports: list[tuple[int, str, float]]) -> None:
     curve, first = Curve(), dict[tuple[int, str], float]()
@@ -174,6 +178,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.merge
 @given(STEPS, st.integers(1, 2), st.integers(0, 1))
 def test_whatever_happens_pinned_stays_and_dropped_is_needed_by_nobody(
     steps: list[Step], latest: int, best: int

@@ -39,6 +39,8 @@ from hopyard_scheduler.core.waiting import Waiting
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import settings, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 class Rig(plain.Rig):
     """`wants` is what the policies of all experiments can use, `gang` how many machines they need at once."""

@@ -18,6 +18,8 @@ from hopyard_scheduler.core.events import Ended, ExperimentCreated, TimerElapsed
 from hopyard_scheduler.core.preemption import DEADLINE
 from tests.unit.core.rig import Rig, settings, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 def trained(positions: int = 3, **terms: object) -> Rig:
     """A job that has reported some positions."""

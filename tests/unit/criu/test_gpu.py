@@ -91,6 +91,7 @@ def test_a_process_that_is_lost_while_another_ones_failure_is_undone() -> None:
         GpuSuspension([7, 8], Recorder("checkpoint 8", "restore 7")).suspend()
 
 
+@pytest.mark.merge
 def test_nvidias_own_library_is_asked_and_without_a_driver_a_process_is_left_as_it_is() -> None:
     pytest.importorskip("cuda.bindings", reason="NVIDIA's library is not installed: pip install 'hopyard[gpu]'")
     if os.path.exists("/dev/nvidiactl"):

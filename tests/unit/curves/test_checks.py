@@ -11,6 +11,8 @@ from hopyard.predictor import LEVELS, Prediction, Question
 from hopyard.predictor.checks import problems
 from hopyard.predictor.testing import curve
 
+pytestmark = pytest.mark.quick
+
 ASKED = Question(curve([0.4, 0.5]), 4, target=0.6, low=0.0, high=1.0)
 SOUND = Prediction((3, 4), (0.5, 0.5), (0.1, 0.2), (0.2, 0.4), LEVELS)
 

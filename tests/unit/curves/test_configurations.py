@@ -13,6 +13,8 @@ from hopyard.predictor import Curve, Question
 from hopyard_curves.pooled import PooledPredictor
 from hopyard_curves.pooled.configurations import forecasts
 
+pytestmark = pytest.mark.quick
+
 Floats = NDArray[np.float64]
 
 
@@ -73,6 +75,7 @@ def test_no_hyperparameters_and_equal_ends_foretell_nothing() -> None:
     assert forecasts(configurations(30), np.arange(30), np.ones(30)) is None
 
 
+@pytest.mark.merge
 def test_a_curve_that_has_just_begun_is_foreseen_by_its_configuration() -> None:
     given = configurations(80, 2)
     chance, axis = np.random.default_rng(3), np.arange(1, 31)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from hopyard.plugins import PREDICTORS, load_plugin, plugin_names
 from hopyard.predictor import Predictor
 from hopyard.predictor.conformance import PredictorConformance
 
 # What keeps a predictor's suite short, and what is known of it.
 PARAMETERS: dict[str, dict[str, Any]] = {"mcmc": {"steps": 140, "burn_in": 100}}
+# The tier of each suite; that of `mcmc` and of predictors that others install is nightly.
+_SLOW = ["test_it_is_neither_overconfident_nor_absurdly_wide", "test_answers_do_not_depend_on_hash_order"]
+_SLOWER = ["test_history_leaves_it_honest", "test_any_history_is_survived", "test_same_question_same_answer"]
+TIERS = {"grid": pytest.mark.quick(merge=_SLOW), "pooled": pytest.mark.quick(merge=_SLOW + _SLOWER)}
 ATTRIBUTES: dict[str, dict[str, Any]] = {
     # Ten times what they take on an idle machine.
     "grid": {"time_limit": 0.05},
@@ -25,7 +31,8 @@ def suite(name: str) -> type[PredictorConformance]:
         return predictor(**PARAMETERS.get(name, {}))
 
     title = f"Test{name.title().replace('_', '').replace('-', '')}"
-    body = {"make": make, "__module__": __name__, "__qualname__": title, **ATTRIBUTES.get(name, {})}
+    tier = TIERS.get(name, pytest.mark.nightly)
+    body = {"pytestmark": tier, "make": make, "__module__": __name__, "__qualname__": title, **ATTRIBUTES.get(name, {})}
     return type(title, (PredictorConformance,), body)
 
 

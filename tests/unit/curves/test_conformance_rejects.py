@@ -13,6 +13,8 @@ from hopyard.predictor.conformance import PredictorConformance
 from hopyard.predictor.strange import CURVES, HISTORIES
 from tests.unit.curves import broken
 
+pytestmark = pytest.mark.nightly
+
 HASH_ORDER = "test_answers_do_not_depend_on_hash_order"
 
 # The tests of the suite, with the arguments of their parametrization.

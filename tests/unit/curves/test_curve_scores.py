@@ -13,6 +13,8 @@ from curve_scores.scores import Score, crps, means, reliability, score
 
 from hopyard.predictor import LEVELS, Curve, Prediction, Question
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -120,6 +122,7 @@ def test_baselines_say_what_they_promise() -> None:
     assert BaseRate([0.1, 0.5]).predict(question).reaches == (0.5,)
 
 
+@pytest.mark.merge
 def test_all_baselines_are_scored_alike_in_one_or_two_processes(file: Path) -> None:
     plan = Plan(file, range(200, 250), every=1, draws=2, predictors=tuple(BASELINES))
     one, two = (evaluate(plan, jobs, lambda _: None) for jobs in (1, 2))

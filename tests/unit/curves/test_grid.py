@@ -14,6 +14,8 @@ from hopyard_curves.grid import posterior as grid
 from hopyard_curves.grid.normal import distribution, quick_distribution
 from hopyard_curves.grid.shapes import ODDS, shapes
 
+pytestmark = pytest.mark.quick
+
 Floats = NDArray[np.float64]
 
 
@@ -112,6 +114,7 @@ def dense(x: Floats, y: Floats, future: Floats) -> tuple[Floats, Floats, Floats]
     return weight / weight.sum(), np.array(means), np.array(variances)
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("y", [[0.1, 0.3, 0.35, 0.42], [0.5], [0.9, 0.2, 0.93]])
 def test_the_posterior_is_that_of_the_joint_distribution(y: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "KEPT", 1.0)
@@ -128,6 +131,7 @@ def test_the_posterior_is_that_of_the_joint_distribution(y: list[float], monkeyp
         assert 1 - found.exceeds(level)[-1] == pytest.approx(exact, abs=5e-4)
 
 
+@pytest.mark.merge
 def test_level_and_rise_are_integrated() -> None:
     """One component against a sum over a fine net of levels and rises."""
     x, y, future = np.array([1.0, 2.0, 3.0]), np.array([0.2, 0.4, 0.45]), np.array([8.0])
@@ -254,6 +258,7 @@ def test_at_the_horizon_there_is_nothing_to_say() -> None:
     assert ask(rising(10), horizon=10) == Prediction((), (), ())
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("seen", [3, 8, 20])
 def test_calibrated_on_synthetic_curves(seen: int) -> None:
     """Asymptotes, speeds, kinds and noise at random: the central 90% hold most ends, and half of them little more than half."""

@@ -12,6 +12,8 @@ from hopyard.predictor.checks import problems
 from hopyard.predictor.normal import normal
 from hopyard.predictor.testing import curve, mirrored
 
+pytestmark = pytest.mark.quick
+
 SEEN = curve([0.4, 0.5, 0.6])
 
 

@@ -13,6 +13,8 @@ from hopyard.predictor.testing import crps, rank
 from hopyard_curves.grid import GridPredictor
 from hopyard_curves.pooled import PooledPredictor
 
+pytestmark = pytest.mark.quick
+
 Floats = NDArray[np.float64]
 
 LENGTH = 60
@@ -58,6 +60,7 @@ def test_runs_that_came_no_further_change_nothing() -> None:
     assert POOLED.predict(running) == ALONE.predict(asked)
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("seen", [6, 12, 24])
 @pytest.mark.parametrize("history", [10, 40])
 def test_predictions_are_calibrated_and_far_better_than_alone(seen: int, history: int) -> None:
@@ -97,6 +100,7 @@ def test_a_curve_is_foreseen_by_those_that_were_like_it() -> None:
         assert (answer.reaches[-1] > 0.9) if reaches else (answer.reaches[-1] < 0.1)
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("history", [1, 3, 10, 100])
 def test_history_of_another_kind_hurts_little(history: int) -> None:
     chance = np.random.default_rng(6)

@@ -11,6 +11,8 @@ from hopyard.predictor import LEVELS
 from hopyard_curves.pooled.mixture import Mixture
 from hopyard_curves.pooled.regression import fit
 
+pytestmark = pytest.mark.quick
+
 
 def test_with_many_runs_the_prior_plays_no_part() -> None:
     chance = np.random.default_rng(0)

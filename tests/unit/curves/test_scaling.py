@@ -11,6 +11,8 @@ from hopyard.predictor import Curve, NotPredictableError, Question
 from hopyard_curves.reports import MOST, abscissae, finite, future
 from hopyard_curves.scaling import REACH, Scale
 
+pytestmark = pytest.mark.quick
+
 
 def scale(values: list[float], mode: str = "max", low: float | None = None, high: float | None = None) -> Scale:
     positions = tuple(range(1, len(values) + 1))

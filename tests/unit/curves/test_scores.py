@@ -10,6 +10,8 @@ import pytest
 from hopyard.predictor import LEVELS, Prediction, Question
 from hopyard.predictor.testing import EPOCHS, FAMILIES, Family, crps, curve, mirrored, rank, scaled
 
+pytestmark = pytest.mark.quick
+
 
 def said(final: list[float]) -> Prediction:
     return Prediction((60,), (0.0,), (0.0,), final=tuple(final))

@@ -17,6 +17,8 @@ from hopyard_curves.grid.steps import without_steps
 from hopyard_curves.pooled import PooledPredictor
 from tests.unit.curves.test_pooled import curve
 
+pytestmark = pytest.mark.quick
+
 Floats = NDArray[np.float64]
 
 LENGTH, AT = 100, 50
@@ -61,6 +63,7 @@ def test_behind_a_step_the_old_part_does_not_mislead(seen: int, most: float) -> 
     assert inside >= 0.85
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize(("seen", "most"), [(45, 0.03), (51, 0.025), (60, 0.01)])
 def test_others_teach_when_steps_come(seen: int, most: float) -> None:
     error, inside = scores(POOLED, stepped(40, 1), seen, [stepped(10, seed) for seed in range(100, 110)])
@@ -86,6 +89,7 @@ def test_what_comes_before_a_step_moves_to_its_level() -> None:
     assert np.abs(np.diff(moved[30:])).max() < 0.1
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("noise", [0.0, 0.002, 0.01, 0.05])
 def test_a_curve_without_steps_stays_as_it_is(noise: float) -> None:
     chance = np.random.default_rng(5)

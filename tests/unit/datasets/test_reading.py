@@ -12,6 +12,8 @@ from hopyard.datasets.manifest import read_manifest
 from hopyard.datasets.reading import content, stamp
 from hopyard.errors import InvalidInput
 
+pytestmark = pytest.mark.quick
+
 PARTITION = {"name": "train/0", "file": "train-0.npz", "size_bytes": 5, "sha256": "ab", "examples": 3}
 
 

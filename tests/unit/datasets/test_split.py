@@ -15,9 +15,12 @@ from hopyard.datasets.reading import examples_in
 from hopyard.datasets.split import Plan, rows_of, sizes, split
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound, Unsupported
 
+pytestmark = pytest.mark.quick
+
 speeds = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=8)
 
 
+@pytest.mark.merge
 @given(st.integers(0, 10_000), speeds)
 def test_sizes_add_up_and_keep_the_proportion(total: int, weights: list[float]) -> None:
     parts = sizes(total, weights)
@@ -30,6 +33,7 @@ def test_sizes_add_up_and_keep_the_proportion(total: int, weights: list[float]) 
     assert max(sizes(total, [1.0] * len(weights))) - min(sizes(total, [1.0] * len(weights))) <= 1
 
 
+@pytest.mark.merge
 @given(st.integers(8, 500), speeds, st.floats(0.0, 0.5), st.integers(1, 3), st.integers(0, 2**32))
 def test_each_example_is_in_exactly_one_partition(
     total: int, weights: list[float], fraction: float, eval_into: int, seed: int
@@ -84,6 +88,7 @@ def test_an_npz_is_cut_with_all_its_arrays_in_step(npz: Path, tmp_path: Path) ->
         split(npz, tmp_path / "out", Plan(2))
 
 
+@pytest.mark.merge
 def test_parquet_is_cut_with_all_its_columns(tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     file = tmp_path / "all.parquet"

@@ -14,6 +14,8 @@ import pytest
 
 from tests.conftest import require_system_package
 
+pytestmark = pytest.mark.quick
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FOLDER = "/usr/share/datasets/fashion-mnist"
 data = SimpleNamespace(**runpy.run_path(str(EXAMPLES / "fashion_mnist" / "data.py")))
@@ -38,6 +40,7 @@ def test_refuses_what_is_cut_off_or_something_else(tmp_path: Path, header: list[
         data.read_idx(idx(tmp_path / "a.gz", header, content))
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize(
     "command",
     [
@@ -54,6 +57,7 @@ def test_without_the_data_a_program_says_what_to_install(tmp_path: Path, command
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.merge
 def test_images_are_halved_and_scaled() -> None:
     require_system_package("dataset-fashion-mnist", FOLDER)
     images, labels = data.load("train", 100, 1100)

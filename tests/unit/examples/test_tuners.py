@@ -15,6 +15,8 @@ from hopyard.client.types import Metric, Point
 from hopyard.space import Space
 from hopyard.study import AsyncStudy, Evaluation
 
+pytestmark = pytest.mark.quick
+
 FOLDER = Path(__file__).parents[3] / "examples" / "tuners"
 
 

@@ -16,18 +16,23 @@ from hopyard_hpgen.generators.random import RandomGenerator
 from hopyard_hpgen.generators.sobol import SobolGenerator
 from tests.unit.hpgen import broken
 
+pytestmark = pytest.mark.quick
 
+
+@pytest.mark.quick
 class TestRandom(GeneratorConformance):
     @pytest.fixture
     def make_generator(self) -> MakeGenerator:
         return RandomGenerator
 
 
+@pytest.mark.quick
 class TestRandomUntilExhausted(TestRandom):
     spaces: ClassVar[Sequence[Space]] = (FINITE,)
     job_count: ClassVar[int] = 40
 
 
+@pytest.mark.quick
 class TestGrid(GeneratorConformance):
     seeds_matter: ClassVar[bool] = False
 
@@ -36,6 +41,7 @@ class TestGrid(GeneratorConformance):
         return GridGenerator
 
 
+@pytest.mark.quick
 class TestShuffledGrid(GeneratorConformance):
     job_count: ClassVar[int] = 40
 
@@ -44,12 +50,14 @@ class TestShuffledGrid(GeneratorConformance):
         return partial(GridGenerator, shuffle=True)
 
 
+@pytest.mark.quick(merge=["test_different_seeds_propose_differently", "test_the_same_calls_rebuild_the_state"])
 class TestSobol(GeneratorConformance):
     @pytest.fixture
     def make_generator(self) -> MakeGenerator:
         return SobolGenerator
 
 
+@pytest.mark.quick
 class TestUnbroken(GeneratorConformance):
     """What the broken ones are made from is sound."""
 

@@ -12,6 +12,8 @@ from hopyard_hpgen.converters import calls_from_proto, calls_to_proto, create_re
 from hopyard_hpgen.records import CreateCall, ReportCall, ReportFinalCall
 from tests.unit.space.strategies import VALUES
 
+pytestmark = pytest.mark.quick
+
 IDS = st.text(max_size=4)
 METRICS = st.dictionaries(IDS, st.floats(allow_nan=False), max_size=2)
 OUTCOMES = st.sampled_from([state for state in JobState if state.ended])
@@ -25,6 +27,7 @@ CALLS = st.one_of(
 )
 
 
+@pytest.mark.merge
 @given(st.lists(CALLS, max_size=5))
 def test_calls_come_back_as_they_went(calls: list[CreateCall | ReportCall | ReportFinalCall]) -> None:
     sent = [hpgen_pb2.GeneratorCall.FromString(message.SerializeToString()) for message in calls_to_proto(calls)]

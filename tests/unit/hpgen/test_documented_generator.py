@@ -12,11 +12,13 @@ import pytest
 from hopyard.spec import load_spec
 from tests.timing import HANG_SECONDS
 
+pytestmark = pytest.mark.quick
+
 _BLOCK = re.compile(r"^`(\w+\.py)`:.*?^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _PAGE = Path(__file__).parents[3] / "docs" / "generators.md"
 
 
-@pytest.mark.slow
+@pytest.mark.merge
 def test_the_generator_in_the_documentation_passes_its_test(tmp_path: Path) -> None:
     files = dict(_BLOCK.findall(_PAGE.read_text()))
     assert set(files) == {"near_the_best.py", "test_near_the_best.py"}

@@ -17,6 +17,8 @@ from hopyard.spec import ExperimentSpec, parse_spec
 from hopyard_hpgen.domain import ExperimentGenerator, GeneratorFailed
 from hopyard_hpgen.records import Call, CreateCall, ReportCall, ReportFinalCall
 
+pytestmark = pytest.mark.quick
+
 
 class Recorder(Generator):
     """Proposes by what it was told, and writes down every call."""
@@ -112,6 +114,7 @@ STORIES = st.lists(
 )
 
 
+@pytest.mark.merge
 @given(STORIES, STORIES)
 def test_recorded_calls_rebuild_the_state(
     before: list[tuple[str, str, int]], after: list[tuple[str, str, int]]

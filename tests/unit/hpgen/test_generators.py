@@ -9,6 +9,8 @@ from hopyard.space import Space, SpaceError, canonical_json
 from hopyard_hpgen.generators.grid import GridGenerator
 from hopyard_hpgen.generators.random import RandomGenerator
 
+pytestmark = pytest.mark.quick
+
 SPACE = Space.from_dict({"a": {"choice": ["x", "y"]}, "b": {"int": [1, 3]}})
 
 
@@ -63,6 +65,7 @@ def test_random_search_exhausts_a_finite_space(seed: int) -> None:
     assert sorted(map(canonical_json, found[:6])) == sorted(map(canonical_json, SPACE.grid()))
 
 
+@pytest.mark.merge
 def test_random_search_finds_what_is_hardly_ever_drawn() -> None:
     # A draw is 1 or 2 with probability one half and more; the last few of 3000 would take very long to draw.
     space = Space.from_dict({"n": {"logint": [1, 3000], "count": 2}})

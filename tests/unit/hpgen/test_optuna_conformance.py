@@ -22,6 +22,7 @@ class TestTpe(GeneratorConformance):
         return partial(TpeGenerator, n_startup_trials=3)
 
 
+@pytest.mark.nightly
 class TestTpeWithAShortHistory(GeneratorConformance):
     """The study is begun anew on the way."""
 
@@ -33,7 +34,7 @@ class TestTpeWithAShortHistory(GeneratorConformance):
         return partial(TpeGenerator, n_startup_trials=3, n_ei_candidates=4, history=20)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 class TestGp(GeneratorConformance):
     spaces: ClassVar[Sequence[Space]] = (CONSTRAINED,)
     job_count: ClassVar[int] = 6
@@ -52,6 +53,7 @@ class TestCmaEs(GeneratorConformance):
         return partial(CmaEsGenerator, popsize=5)
 
 
+@pytest.mark.nightly
 class TestNsga2(GeneratorConformance):
     job_count: ClassVar[int] = 30
 

@@ -13,6 +13,8 @@ from scipy.stats import qmc
 from hopyard.space import Choice, Constant, IntUniform, LogUniform, Space, SpaceError, Uniform, When, canonical_json
 from hopyard_hpgen.generators.sobol import SobolGenerator, scrambled
 
+pytestmark = pytest.mark.quick
+
 SQUARE = Space({"x": Uniform(0.0, 1.0), "c": Constant(3), "y": LogUniform(1.0, 16.0)})
 
 
@@ -90,11 +92,13 @@ def test_a_space_without_a_dimension() -> None:
     assert proposals(Space({"a": Constant(1)}), 3) == [{"a": 1}]
 
 
+@pytest.mark.merge
 def test_too_many_dimensions_are_refused() -> None:
     with pytest.raises(SpaceError, match="sobol takes at most 21201 parameters, found 21202"):
         SobolGenerator(Space({f"x{n}": Uniform(0, 1) for n in range(21202)}), 1)
 
 
+@pytest.mark.merge
 def test_every_process_gives_the_same() -> None:
     program = (
         "from tests.unit.hpgen.test_sobol import *\nfrom hopyard.space import canonical_json\n"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.space import Configuration, Space
 from hopyard_hpgen.generators.unseen import Unseen
+
+pytestmark = pytest.mark.quick
 
 _THREE = Space.from_dict({"x": {"choice": [1, 2, 3]}})
 

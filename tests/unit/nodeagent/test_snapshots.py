@@ -21,7 +21,7 @@ from hopyard_nodeagent import snapshots
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.shipping import REFUSALS, Shipment, Shipper
 from hopyard_nodeagent.snapshots import Snapshots
-from tests.timing import HANG_SECONDS
+from tests.timing import HANG_SECONDS, scaled
 from tests.unit.nodeagent.scripted import ScriptedStore
 
 pytestmark = pytest.mark.quick
@@ -163,7 +163,7 @@ async def test_a_snapshot_nobody_has_names_everyone_who_was_asked(node: Node) ->
 def aged(node: Node, data: bytes, seconds: float) -> str:
     """A snapshot that was used so many seconds ago."""
     sha256 = node.add(data).sha256
-    then = time.time() - seconds
+    then = time.time() - scaled(seconds)
     os.utime(node.snapshots.path(sha256), (then, then))
     return sha256
 
@@ -190,7 +190,7 @@ async def test_what_is_busy_stays(node: Node) -> None:
     node.snapshots.shipping = lambda sha256: sha256 == shipped
     node.snapshots.taken(refused, "x")  # What is there now may be another experiment's, and go with it.
     with node.snapshots.use(used):
-        then = time.time() - 900
+        then = time.time() - scaled(900)
         os.utime(node.snapshots.path(used), (then, then))
         assert await node.snapshots.make_room(0) == ([], 16)
         assert [one.sha256 for one in await node.snapshots.idle(600)] == [refused]
@@ -229,7 +229,7 @@ async def test_old_partial_files_are_found(node: Node) -> None:
     partial = node.snapshots.folder / ".packing.partial"
     partial.write_bytes(b"half")
     assert await node.snapshots.idle(0) == []
-    then = time.time() - 700
+    then = time.time() - scaled(700)
     os.utime(partial, (then, then))
     assert [(one.path, one.sha256, one.size) for one in await node.snapshots.idle(600)] == [(partial, "", 4)]
 
@@ -247,7 +247,7 @@ class Folders:
         (folder / "state" / "weights").write_bytes(content)
         sha256 = hash_folder(folder).sha256
         target = folder.rename(self._node.snapshots.path(sha256))
-        then = time.time() - seconds
+        then = time.time() - scaled(seconds)
         os.utime(target, (then, then))
         return sha256
 

@@ -16,6 +16,8 @@ from hopyard.policy.vocabulary import RunEndReason
 from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, HyperbandPolicy, ShaPolicy
 from hopyard_policies.halving.policy import HalvingPolicy
 
+pytestmark = pytest.mark.quick
+
 Row = tuple[str, str, float, float, int, int]
 
 VALUES = {1: 0.1, 2: 0.5, 3: 0.3, 4: 0.9, 5: 0.2, 6: 0.8, 7: 0.7, 8: 0.6, 9: 0.0, 10: 0.0, 11: 0.0, 12: 0.0}

@@ -9,6 +9,8 @@ import pytest
 
 from hopyard_policies.halving.bracket import Bracket
 
+pytestmark = pytest.mark.quick
+
 Make = Callable[[int, int], Bracket]
 
 

@@ -18,6 +18,8 @@ from tests.unit.core.rig import settings, snapshot
 from tests.unit.policies.searching import Searching
 from tests.unit.policies.test_asha import cluster_of, rows, rungs_of, standing
 
+pytestmark = pytest.mark.quick
+
 
 def all_are_promoted_who_may_be(policy: HalvingPolicy, cluster: VirtualCluster, eta: int) -> bool:
     """Whether of each rung that another one of its bracket follows the best floor(|rung| / eta) have gone on."""
@@ -43,6 +45,7 @@ def test_with_fewer_configurations_than_brackets_the_first_ones_get_one_each(n: 
     assert cluster.over == "the policy has nothing left to do"
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize(
     ("R", "r", "n", "rungs"), [(15, 1, 16, (1, 4, 15)), (60, 1, 64, (1, 4, 16, 60)), (120, 16, 16, (16, 64, 120))]
 )
@@ -103,6 +106,7 @@ def test_a_running_experiment_that_is_extended_goes_on_with_wider_brackets() -> 
     assert len(standing(policy, cluster)[0, 1]) >= 6
 
 
+@pytest.mark.merge
 def test_the_parts_of_a_running_experiment_are_divided_anew_when_it_is_extended() -> None:
     policy = AshaPolicy()
     cluster = cluster_of(policy, dict.fromkeys(range(1, 101), 0.5), machines=3, jobs=16, max_position=256)

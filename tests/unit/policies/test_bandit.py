@@ -13,6 +13,8 @@ from hopyard.policy.testing import Step, VirtualCluster
 from hopyard.policy.vocabulary import Hyperparameters, RunEndReason, StartJob
 from hopyard_policies.bandit import BanditPolicy
 
+pytestmark = pytest.mark.quick
+
 Levels = Mapping[int, float | Sequence[float]]
 
 UNTIL, TERMINATED, LOST = RunEndReason.UNTIL, RunEndReason.TERMINATED, RunEndReason.LOST

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import pytest
+
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard.policy.testing import VirtualCluster
 from hopyard_policies.bandit import BanditPolicy
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestPapersBoundary(PolicyConformance):
     max_position: ClassVar[int] = 25
 
@@ -17,16 +20,19 @@ class TestPapersBoundary(PolicyConformance):
         return BanditPolicy()
 
 
+@pytest.mark.nightly
 class TestEachUnit(PolicyConformance):
     def make_policy(self) -> Policy:
         return BanditPolicy(evaluation_boundary=1, epsilon=0.1, ahead=0)
 
 
+@pytest.mark.nightly
 class TestOnlyTheBest(PolicyConformance):
     def make_policy(self) -> Policy:
         return BanditPolicy(evaluation_boundary=2, epsilon=0)
 
 
+@pytest.mark.nightly
 class TestReportsBetweenBoundaries(PolicyConformance):
     max_position: ClassVar[int] = 12
 

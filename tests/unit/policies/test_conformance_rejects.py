@@ -10,6 +10,8 @@ import pytest
 from hopyard.policy.conformance import PolicyConformance
 from tests.unit.policies import broken
 
+pytestmark = pytest.mark.nightly
+
 # The tests of the suite, each with arguments of its parametrization.
 SUITE: dict[str, tuple[Any, ...]] = {
     "test_experiment_drains": (2, 6),

@@ -22,6 +22,8 @@ from hopyard.policy.vocabulary import (
 from hopyard_policies.default import DefaultPolicy
 from tests.unit.policies.test_default_conformance import TestBarrier as BarrierSuite
 
+pytestmark = pytest.mark.quick
+
 UNTIL, LOST, SUSPENDED = RunEndReason.UNTIL, RunEndReason.LOST, RunEndReason.SUSPENDED
 
 
@@ -206,6 +208,7 @@ def test_a_smaller_share_takes_parked_machines_first() -> None:
     ]
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("seed", range(60))
 def test_no_job_is_ahead_of_the_barrier(seed: int) -> None:
     """Under random faults, too: whoever trains in a round, no living job has yet to report the end of the round before."""

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard_policies.default import DefaultPolicy
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestGreedy(PolicyConformance):
     def make_policy(self) -> Policy:
         return DefaultPolicy()
 
 
+@pytest.mark.nightly
 class TestGreedyWithoutAhead(PolicyConformance):
     def make_policy(self) -> Policy:
         return DefaultPolicy(ahead=0)
 
 
+@pytest.mark.nightly
 class TestBarrier(PolicyConformance):
     def make_policy(self) -> Policy:
         return DefaultPolicy(barrier=True)
 
 
+@pytest.mark.nightly
 class TestBarrierOfTwoEpochsAndThreeJobs(PolicyConformance):
     def make_policy(self) -> Policy:
         return DefaultPolicy(barrier=True, epoch=2, width=3, ahead=0)

@@ -13,6 +13,8 @@ from hopyard_policies.earlyterm import EarlyTermPolicy
 from hopyard_scheduler.simulator import Costs, Result, TraceWorkload, simulate
 from tests.unit.policies.test_pop import Told, minimised, runs, trace
 
+pytestmark = pytest.mark.quick
+
 
 def search(*traces: Any, **options: Any) -> Result:
     parameters = {"evaluation_boundary": 3, **options.pop("parameters", {})}
@@ -71,6 +73,7 @@ def test_parameters_out_of_range(name: str, value: float) -> None:
         EarlyTermPolicy(**{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestConformance(PolicyConformance):
     symmetric: ClassVar = False  # The targets that it asks about are negative, too; its searches are compared above.
 

@@ -19,6 +19,8 @@ from hopyard_scheduler.simulator import Costs, CurveWorkload, simulate
 from tests.unit.core.rig import settings, snapshot
 from tests.unit.core.test_gangs import Bench
 
+pytestmark = pytest.mark.quick
+
 PROFILE = {1: 8.0, 2: 4.4, 4: 2.6, 8: 1.6}
 """Efficiencies 1, 0.91, 0.77 and 0.625."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pytest
+
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard_policies.default import DefaultPolicy
@@ -14,11 +16,13 @@ from hopyard_policies.pop_plus import PopPlusPolicy
 ELASTIC = {"profile": {1: 1.0, 2: 0.52, 4: 0.3}, "pause": 0}
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestDefault(PolicyConformance):
     def make_policy(self) -> Policy:
         return DefaultPolicy(elastic=ELASTIC)
 
 
+@pytest.mark.nightly
 class TestAsha(PolicyConformance):
     max_position: ClassVar[int] = 8
     leaves_jobs: ClassVar[bool] = True
@@ -27,6 +31,7 @@ class TestAsha(PolicyConformance):
         return AshaPolicy(eta=2, elastic=ELASTIC)
 
 
+@pytest.mark.nightly
 class TestPop(PolicyConformance):
     symmetric: ClassVar = False  # The targets that it asks about are negative, too.
 
@@ -34,6 +39,7 @@ class TestPop(PolicyConformance):
         return PopPolicy(evaluation_boundary=2, elastic=ELASTIC)
 
 
+@pytest.mark.nightly
 class TestPopPlus(PolicyConformance):
     symmetric: ClassVar = False
 
@@ -41,6 +47,7 @@ class TestPopPlus(PolicyConformance):
         return PopPlusPolicy(first_look=1, elastic=ELASTIC)
 
 
+@pytest.mark.nightly
 class TestPopPlusThatMeasures(PolicyConformance):
     symmetric: ClassVar = False
 
@@ -48,11 +55,13 @@ class TestPopPlusThatMeasures(PolicyConformance):
         return PopPlusPolicy(first_look=1, elastic={"pause": 0})
 
 
+@pytest.mark.nightly
 class TestDefaultThatMeasures(PolicyConformance):
     def make_policy(self) -> Policy:
         return DefaultPolicy(elastic={"pause": 0})
 
 
+@pytest.mark.nightly
 class TestAshaThatMeasures(PolicyConformance):
     max_position: ClassVar[int] = 8
     leaves_jobs: ClassVar[bool] = True

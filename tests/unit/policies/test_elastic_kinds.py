@@ -19,6 +19,8 @@ from hopyard_policies.pop_plus import PopPlusPolicy
 from hopyard_scheduler.core.events import Updated
 from tests.unit.policies.test_elastic import FOUR, PROFILE, Users, second
 
+pytestmark = pytest.mark.quick
+
 EPYC = {f"m{number:02}": "EPYC" for number in range(1, 33)}
 
 
@@ -123,6 +125,7 @@ def test_the_smallest_gang_is_of_several_kinds_where_none_has_machines_enough() 
     assert ran(cluster) == [("1", False, "EPYC Xeon")]
 
 
+@pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(
     epyc=st.integers(0, 5),

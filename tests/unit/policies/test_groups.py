@@ -23,6 +23,8 @@ from hopyard_scheduler.core.events import MemberJoined, Operated
 from hopyard_scheduler.core.model import Job
 from tests.unit.policies.searching import Searching
 
+pytestmark = pytest.mark.quick
+
 R = 4
 
 

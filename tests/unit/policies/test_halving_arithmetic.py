@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hopyard_policies.halving.brackets import average, divided, hyperband, needed, shares, standard
 from hopyard_policies.halving.rungs import extended, least, positions
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("R", "r", "eta", "rungs"),
@@ -42,6 +44,7 @@ def test_a_power_of_eta_is_its_own_top_rung(eta: int, exponent: int) -> None:
     assert found == tuple(eta**k for k in range(exponent + 1))
 
 
+@pytest.mark.merge
 @given(R=st.integers(1, 10**7), eta=st.integers(2, 10), rungs=st.integers(1, 8))
 def test_default_ladder_rises_to_R_in_at_most_so_many_rungs(R: int, eta: int, rungs: int) -> None:
     found = positions(R, least(R, eta, rungs), eta)
@@ -90,6 +93,7 @@ def test_configurations_are_divided_by_the_inverse_average_budget(n: int, widths
     assert shares(n, (5, 4, 3), 4) == widths
 
 
+@pytest.mark.merge
 @given(n=st.integers(0, 10_000), rungs=st.integers(1, 7), brackets=st.integers(1, 7), eta=st.integers(2, 6))
 def test_every_bracket_gets_its_part(n: int, rungs: int, brackets: int, eta: int) -> None:
     counts = [rungs - s for s in range(min(brackets, rungs))]
@@ -131,6 +135,7 @@ def test_parts_divided_anew_are_never_below_what_a_bracket_holds(
     assert divided(n, [5, 4, 3], 4, begun) == widths
 
 
+@pytest.mark.merge
 @given(
     begun=st.lists(st.integers(0, 50), min_size=1, max_size=5),
     more=st.integers(0, 100),

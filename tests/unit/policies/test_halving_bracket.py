@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from hopyard_policies.halving.bracket import Bracket, SynchronousBracket
 from tests.unit.policies.algorithm2 import Naive
 
+pytestmark = pytest.mark.quick
+
 LOSSES = st.one_of(st.integers(0, 5).map(float), st.sampled_from([math.nan, math.inf, -math.inf]), st.floats())
 
 
+@pytest.mark.merge
 @given(
     eta=st.integers(2, 5),
     rungs=st.integers(1, 5),
@@ -48,6 +51,7 @@ def test_promotions_are_those_of_algorithm_2(eta: int, rungs: int, steps: list[t
     assert bracket.size == made
 
 
+@pytest.mark.merge
 @given(
     eta=st.integers(2, 4),
     rungs=st.integers(1, 4),

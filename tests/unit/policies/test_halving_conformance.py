@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pytest
+
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, BohbPolicy, HyperbandPolicy, ShaPolicy
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestAsha(PolicyConformance):
     leaves_jobs: ClassVar[bool] = True
 
@@ -16,6 +19,7 @@ class TestAsha(PolicyConformance):
         return AshaPolicy()
 
 
+@pytest.mark.nightly
 class TestAshaWithManyRungs(PolicyConformance):
     max_position: ClassVar[int] = 8
     leaves_jobs: ClassVar[bool] = True
@@ -24,6 +28,7 @@ class TestAshaWithManyRungs(PolicyConformance):
         return AshaPolicy(eta=2, ahead=0)
 
 
+@pytest.mark.nightly
 class TestAshaInfinite(PolicyConformance):
     max_position: ClassVar[int] = 7
     leaves_jobs: ClassVar[bool] = True
@@ -32,6 +37,7 @@ class TestAshaInfinite(PolicyConformance):
         return AshaPolicy(eta=2, infinite=True)
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestAsyncHyperband(PolicyConformance):
     max_position: ClassVar[int] = 6
     leaves_jobs: ClassVar[bool] = True
@@ -40,11 +46,13 @@ class TestAsyncHyperband(PolicyConformance):
         return AsyncHyperbandPolicy(eta=2)
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestSha(PolicyConformance):
     def make_policy(self) -> Policy:
         return ShaPolicy(eta=2)
 
 
+@pytest.mark.nightly
 class TestShaWithSmallBrackets(PolicyConformance):
     max_position: ClassVar[int] = 6
 
@@ -52,6 +60,7 @@ class TestShaWithSmallBrackets(PolicyConformance):
         return ShaPolicy(eta=2, brackets=[0, 1], width=3, ahead=0)
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order", "test_commands_are_legal"])
 class TestHyperband(PolicyConformance):
     max_position: ClassVar[int] = 5
 
@@ -59,6 +68,7 @@ class TestHyperband(PolicyConformance):
         return HyperbandPolicy(eta=2)
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestBohb(PolicyConformance):
     def make_policy(self) -> Policy:
         return BohbPolicy()

@@ -23,6 +23,8 @@ from hopyard_scheduler.core.events import Answered, PolicyAnswered
 from hopyard_scheduler.policyhost import PolicyHost
 from tests.unit.core.rig import Rig
 
+pytestmark = pytest.mark.quick
+
 SPACE = Space.from_dict({"x": {"uniform": [0, 1]}})
 AHEAD = [
     DefaultPolicy,
@@ -66,6 +68,7 @@ def test_ahead_has_a_bound(policy: Callable[..., Policy]) -> None:
         policy(ahead=1_000_000_000)
 
 
+@pytest.mark.merge
 def test_a_large_population_is_created_as_machines_take_its_members() -> None:
     rig = Asked(PbtPolicy(population=600))
     assert len(rig.x.asks) == AT_ONCE

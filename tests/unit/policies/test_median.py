@@ -13,6 +13,8 @@ from hopyard.policy.testing import Step, VirtualCluster
 from hopyard.policy.vocabulary import Hyperparameters, StartJob
 from hopyard_policies.median import MedianPolicy
 
+pytestmark = pytest.mark.quick
+
 Levels = Mapping[int, float | Sequence[float]]
 
 

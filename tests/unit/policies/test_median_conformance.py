@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import pytest
+
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard.policy.testing import VirtualCluster
 from hopyard_policies.median import MedianPolicy
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestDefaults(PolicyConformance):
     max_position: ClassVar[int] = 25
 
@@ -17,11 +20,13 @@ class TestDefaults(PolicyConformance):
         return MedianPolicy()
 
 
+@pytest.mark.nightly
 class TestEachUnit(PolicyConformance):
     def make_policy(self) -> Policy:
         return MedianPolicy(evaluation_boundary=1, least_jobs=1, ahead=0)
 
 
+@pytest.mark.nightly
 class TestReportsBetweenBoundaries(PolicyConformance):
     max_position: ClassVar[int] = 12
 

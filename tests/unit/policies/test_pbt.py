@@ -14,6 +14,8 @@ from hopyard.policy.vocabulary import Command, CreateJob, ForkJob, Hyperparamete
 from hopyard.space import Space
 from hopyard_policies.pbt import PbtPolicy
 
+pytestmark = pytest.mark.quick
+
 SPACE = Space.from_dict({"x": {"uniform": [0, 100]}, "width": {"choice": [16, 32, 64]}})
 UNTIL, TERMINATED = RunEndReason.UNTIL, RunEndReason.TERMINATED
 

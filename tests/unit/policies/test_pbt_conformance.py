@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import pytest
+
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard.policy.testing import VirtualCluster
@@ -13,6 +15,7 @@ from hopyard_policies.pbt import PbtPolicy
 SPACE = Space.from_dict({"x": {"int": [1, 40]}})
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestDefaults(PolicyConformance):
     def make_policy(self) -> Policy:
         return PbtPolicy()
@@ -21,6 +24,7 @@ class TestDefaults(PolicyConformance):
         return super().cluster(policy, **{"space": SPACE, **changes})
 
 
+@pytest.mark.nightly
 class TestSmallPopulations(PolicyConformance):
     max_position: ClassVar[int] = 6
 
@@ -31,6 +35,7 @@ class TestSmallPopulations(PolicyConformance):
         return super().cluster(policy, **{"space": SPACE, **changes})
 
 
+@pytest.mark.nightly
 class TestDrawnAgain(PolicyConformance):
     symmetric: ClassVar[bool] = False  # The threshold is not mirrored.
 
@@ -41,6 +46,7 @@ class TestDrawnAgain(PolicyConformance):
         return super().cluster(policy, **{"space": SPACE, "kill_threshold": 0.2, **changes})
 
 
+@pytest.mark.nightly
 class TestReportsBetweenBoundaries(PolicyConformance):
     max_position: ClassVar[int] = 12
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hopyard.space import Space, parameter_from_data
 from hopyard_policies.pbt.explore import closure, explored, perturbed
 
+pytestmark = pytest.mark.quick
+
 EVERYTHING = {
     "lr": {"loguniform": [1e-4, 1.0]},
     "momentum": {"uniform": [-1, 1]},
@@ -28,6 +30,7 @@ CONSTRAINTS = ["batch * width <= 4096", "model.depth <= layers"]
 SPACE = Space.from_dict(EVERYTHING).constrained(CONSTRAINTS)
 
 
+@pytest.mark.merge
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.25, 1.0]), st.sets(st.sampled_from([*SPACE, "model"])))
 def test_what_is_explored_is_in_the_space_and_what_is_frozen_stays(seed: int, resample: float, named: set[str]) -> None:
     rng = random.Random(seed)
@@ -96,6 +99,7 @@ def test_a_quarter_is_drawn_anew() -> None:
     assert 1350 < found.count(0.4) < 1650
 
 
+@pytest.mark.merge
 def test_conditions_hold_after_a_change() -> None:
     found = [explored(SPACE, SPACE.sample(random.Random(seed)), (), 0.0, random.Random(seed)) for seed in range(200)]
     assert {("beta" in one, one["optimizer"]) for one in found} == {(True, "adam"), (False, "sgd")}

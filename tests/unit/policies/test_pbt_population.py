@@ -12,6 +12,8 @@ from hopyard_policies.pbt.explore import FACTORS
 from hopyard_policies.pbt.population import Population
 from tests.unit.policies.test_pbt import copies, five, prepared
 
+pytestmark = pytest.mark.quick
+
 
 def population(values: dict[str, float], size: int = 0) -> Population:
     """Members that have passed their first boundary with these values; of `size`, the others have not."""
@@ -56,6 +58,7 @@ def test_each_two_are_compared_where_both_have_been() -> None:
     assert found.is_better("behind", "ahead")
 
 
+@pytest.mark.merge
 def test_the_best_fifth_is_copied_evenly() -> None:
     """Of ten the last two are the worst; they go on as copies of job 1 or job 2, whichever chance says."""
     values = {number: 100.0 - number for number in range(1, 11)}

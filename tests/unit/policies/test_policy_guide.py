@@ -14,6 +14,8 @@ from hopyard.policy import Cluster, CurvePoint, ExperimentView, Incumbent, JobSt
 from hopyard.policy import vocabulary as words
 from tests.unit.architecture.tree import ROOT
 
+pytestmark = pytest.mark.quick
+
 GUIDE = ROOT / "docs" / "policies.md"
 
 # What a policy's author has no use for: it is what the down-calls are made of.

@@ -18,6 +18,8 @@ from hopyard_policies.earlyterm import EarlyTermPolicy
 from hopyard_policies.pop import PopPolicy
 from hopyard_scheduler.simulator import Costs, Foreseen, Result, TraceWorkload, simulate
 
+pytestmark = pytest.mark.quick
+
 
 class Told(Predictor):
     """Chances that stand in the configurations: `p` at each future position."""
@@ -212,6 +214,7 @@ def test_parameters_out_of_range(name: str, value: float) -> None:
         PopPolicy(**{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestConformance(PolicyConformance):
     symmetric: ClassVar = False  # The targets that it asks about are negative, too; its searches are compared above.
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from hopyard_policies.pop import divide, epochs_left, outlook_of
 
+pytestmark = pytest.mark.quick
+
 CHANCES = st.floats(0, 1)
 
 
@@ -54,6 +56,7 @@ class TestSlots:
         assert divide([0.3] * 5, 10).promising == 3
         assert divide([0.7] * 9, 10).promising == 7
 
+    @pytest.mark.merge
     @given(st.lists(CHANCES, max_size=30), st.integers(0, 20), st.integers(1, 4))
     def test_the_maximum_is_the_maximum(self, chances: list[float], slots: int, per_job: int) -> None:
         division = divide(chances, slots, per_job)

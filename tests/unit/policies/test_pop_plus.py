@@ -14,6 +14,8 @@ from hopyard_policies.pop_plus import PopPlusPolicy, Prospect
 from hopyard_scheduler.simulator import Foreseen, Result, TraceWorkload, simulate
 from tests.unit.policies.test_pop import Told, minimised, runs, trace
 
+pytestmark = pytest.mark.quick
+
 
 def search(*traces: Any, slots: int = 1, target: float | None = 0.9, **options: Any) -> Result:
     parameters = {"first_look": 2, **options.pop("parameters", {})}
@@ -118,6 +120,7 @@ def test_parameters_out_of_range(name: str, value: float) -> None:
         PopPlusPolicy(**{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestConformance(PolicyConformance):
     symmetric: ClassVar = False  # The targets that it asks about are negative, too; its searches are compared above.
 

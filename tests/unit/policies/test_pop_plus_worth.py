@@ -9,6 +9,8 @@ import pytest
 from hopyard_policies.pop_plus import Experience, Prospect, prospect_of
 from hopyard_policies.pop_plus.experience import REMEMBERED
 
+pytestmark = pytest.mark.quick
+
 
 def test_training_in_vain_costs_time() -> None:
     # Two epochs of 2 s. The second is trained with chance 0.75, the target being reached by the first with 0.25.

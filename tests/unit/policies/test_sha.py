@@ -17,6 +17,8 @@ from tests.unit.core.rig import snapshot
 from tests.unit.policies.searching import Searching
 from tests.unit.policies.test_asha import VALUES, cluster_of, rows, rungs_of, standing
 
+pytestmark = pytest.mark.quick
+
 
 def test_a_rung_waits_for_all_its_results_and_then_ends_who_does_not_go_on() -> None:
     """Eta 2, rungs at 1, 2 and 4. Job 4 decides the first rung and goes on in memory; at the second it has to wait for job 2."""
@@ -184,6 +186,7 @@ def test_the_last_bracket_has_what_is_left() -> None:
     assert all(job.state.ended for job in cluster.jobs.values())
 
 
+@pytest.mark.merge
 def test_an_extended_experiment_gets_new_brackets_and_further_rungs() -> None:
     policy = ShaPolicy(eta=2)
     cluster = cluster_of(policy, jobs=2, max_position=2)

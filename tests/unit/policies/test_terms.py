@@ -8,6 +8,8 @@ import pytest
 
 from hopyard.policy import ExperimentView
 
+pytestmark = pytest.mark.quick
+
 NAN, INF = math.nan, math.inf
 
 

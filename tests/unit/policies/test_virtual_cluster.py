@@ -47,6 +47,8 @@ from hopyard.policy.vocabulary import (
 from hopyard.predictor import Prediction
 from hopyard_policies.default import DefaultPolicy
 
+pytestmark = pytest.mark.quick
+
 PREDICTION = Prediction((9,), (0.5,), (0.1,))
 
 Act = Callable[[Cluster], object]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from hopyard.predictor import Curve, Prediction, Predictor, Question
 from hopyard.predictor.process import begin
 from hopyard.predictor.wire import question_to_json
 from hopyard.runner import frames
 from hopyard.v1 import resource_manager_pb2 as wire
+
+pytestmark = pytest.mark.quick
 
 QUESTION = question_to_json(Question(Curve((1, 2), (0.1, 0.2)), horizon=4)).encode()
 
@@ -41,6 +45,7 @@ def test_an_error_with_half_a_character_can_be_sent() -> None:
     assert wire.NodeAnswer(ticket="e/1", error=error).error == error
 
 
+@pytest.mark.merge
 def test_an_error_of_any_length_is_cut() -> None:
     said = answered("long" * 10_000_000)
     assert said["error"].startswith("Raising: ValueError: longlong")

@@ -22,6 +22,8 @@ from hopyard.predictor.wire import (
     question_to_json,
 )
 
+pytestmark = pytest.mark.quick
+
 QUESTION = Question(Curve((1, 2), (0.1, 0.2), {"lr": 0.1, "layers": [1, 2]}), horizon=4, target=0.5)
 PREDICTION = Prediction((3, 4), (0.3, 0.4), (0.1, 0.2), (0.0, 0.25), tuple(LEVELS))
 
@@ -29,6 +31,7 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
 curves = st.lists(numbers, max_size=5).map(lambda values: Curve(tuple(range(1, len(values) + 1)), tuple(values)))
 
 
+@pytest.mark.merge
 @given(curves, st.lists(curves, max_size=3), st.none() | st.floats(allow_nan=False, allow_infinity=False))
 def test_a_question_comes_back_as_it_was(curve: Curve, others: list[Curve], target: float | None) -> None:
     question = replace(QUESTION, curve=curve, others=tuple(others), target=target, mode="min", low=-1.0, seed=2**63 - 1)

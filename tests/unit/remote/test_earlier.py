@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.policy.vocabulary import Report, RunEndReason, StartJob
 from hopyard.remote.state import State
 from hopyard.remote.view import RemoteView
@@ -13,6 +15,8 @@ from hopyard_scheduler.policyhost import CoreView
 from hopyard_scheduler.remote.changes import Changes
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.remote.mirrored import seen
+
+pytestmark = pytest.mark.quick
 
 REPORTS = tuple(Report(position, {"score": position / 10}, 2.0) for position in range(1, 5))
 SAVED = (

@@ -8,9 +8,13 @@ from itertools import count
 from types import FrameType
 from typing import Any, Final
 
+import pytest
+
 from hopyard.errors import Unavailable
 from hopyard.remote.serving import PolicyServer
 from tests.timing import HANG_SECONDS
+
+pytestmark = pytest.mark.quick
 
 _RUN: Final = PolicyServer.run.__code__
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from hopyard.policy.vocabulary import AmendRun, AnswerJob, ForkJob, LabelJob, RunEndReason, TerminateJob
 from hopyard_scheduler.core.events import Operated, Updated
 from hopyard_scheduler.policyhost.view import JobViews, job_view
 from tests.unit.core.rig import Rig, snapshot
+
+pytestmark = pytest.mark.quick
 
 
 def test_a_kept_view_is_what_a_fresh_one_would_be() -> None:

@@ -48,6 +48,8 @@ from hopyard_scheduler.replaying import (
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 
+pytestmark = pytest.mark.quick
+
 
 class First(Policy):
     """Decides by arrival order: the first job at a position goes on, each later one is terminated if it is worse."""

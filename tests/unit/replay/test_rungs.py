@@ -9,6 +9,8 @@ import pytest
 from hopyard.policy.rungs import Rung, Standing
 from hopyard_scheduler.commands.rungs import Summary
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_rung_on_which_nobody_has_a_finite_value_has_no_best(value: float) -> None:

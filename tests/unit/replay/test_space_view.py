@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
+
 from hopyard.policy.vocabulary import AllocateJobs
 from hopyard.space import Space
 from hopyard_scheduler.codec import decode, encode
@@ -13,6 +15,8 @@ from hopyard_scheduler.core.events import ExperimentCreated
 from hopyard_scheduler.core.experiment import Experiment
 from hopyard_scheduler.core.values import Settings
 from hopyard_scheduler.policyhost.view import CoreView, JobViews
+
+pytestmark = pytest.mark.quick
 
 PLAIN = Settings(metric="x", mode="max", max_position=4, jobs=2)
 SPACE = Space.from_dict(

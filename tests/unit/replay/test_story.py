@@ -62,6 +62,8 @@ from hopyard_scheduler.story import Story
 from tests.unit.core.rig import Rig, settings
 from tests.unit.replay.telling import eventful, last, quiet, told
 
+pytestmark = pytest.mark.quick
+
 
 def test_every_event_of_an_experiment_has_a_sentence() -> None:
     rig = eventful()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from hopyard.policy.vocabulary import RunEndReason, StartJob
 from hopyard_scheduler import words
 from hopyard_scheduler.core.events import (
@@ -20,6 +22,8 @@ from hopyard_scheduler.core.events import (
 from hopyard_scheduler.core.values import PlacedData, PlacedPartition
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.replay.telling import last, quiet, told
+
+pytestmark = pytest.mark.quick
 
 
 def test_a_node_that_comes_back_late(rig: Rig) -> None:

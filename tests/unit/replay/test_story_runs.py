@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.policy.vocabulary import (
     AmendRun,
     Decision,
@@ -15,6 +17,8 @@ from hopyard.policy.vocabulary import (
 from hopyard_scheduler.core.events import Amended, Ended, Reports, Started
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.replay.telling import last, told
+
+pytestmark = pytest.mark.quick
 
 
 def test_a_start_says_where_which_attempt_and_from_what(rig: Rig) -> None:

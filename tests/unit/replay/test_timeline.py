@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.plots import Run
 from hopyard.plots.search import Told
 from hopyard.policy.vocabulary import LabelJob, RunEndReason, RunMode, StartJob, SuspendJob, TerminateJob
 from hopyard_scheduler.commands.timeline import Timeline
 from hopyard_scheduler.core.events import NodeJoined
 from tests.unit.core.rig import Rig, snapshot
+
+pytestmark = pytest.mark.quick
 
 
 def told(rig: Rig) -> list[Run]:

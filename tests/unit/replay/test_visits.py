@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.plots.search import Held, Visit
 from hopyard.policy.vocabulary import RunEndReason, RunMode, StartJob
 from hopyard_scheduler.commands.timeline import Timeline
@@ -9,6 +11,8 @@ from hopyard_scheduler.commands.visits import Visits
 from hopyard_scheduler.core.events import Started
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.core.test_data import DataRig
+
+pytestmark = pytest.mark.quick
 
 
 def told(rig: Rig) -> Visits:

@@ -139,7 +139,6 @@ def test_tensorboard_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytes
 # ---------------------------------------------------------------------------------------------------------------- mlflow
 
 
-@pytest.mark.slow  # It makes a database and migrates it.
 @pytest.mark.timeout(240)
 def test_mlflow_has_a_run_a_job_and_again_only_what_is_new(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow", reason="pip install 'hopyard[mlflow]'")

@@ -14,6 +14,8 @@ from hopyard.policy.testing.world import Job, Run, steady
 from hopyard.policy.vocabulary import Command, CreateJob, ForkJob, Hyperparameters, StartJob
 from hopyard_scheduler.retraining.again import Again
 
+pytestmark = pytest.mark.quick
+
 LATE = {"lr": 0.3}
 
 

@@ -16,6 +16,8 @@ from hopyard_scheduler.retraining.recorded import Noted, Recorded, RecordedRun
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.core.test_earlier import saved
 
+pytestmark = pytest.mark.quick
+
 
 def read(rig: Rig) -> Recorded:
     recorded = Recorded()

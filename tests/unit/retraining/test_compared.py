@@ -16,6 +16,8 @@ from hopyard_scheduler.retraining.compared import Compared, compared, first, sam
 from hopyard_scheduler.retraining.recorded import Recorded
 from tests.unit.core.rig import Rig, snapshot
 
+pytestmark = pytest.mark.quick
+
 
 def trained(scores: list[float], saved: str = "s", ends: bool = True) -> Recorded:
     """A job that was trained so, under the label of chain 0."""

@@ -19,6 +19,8 @@ from hopyard_scheduler.retraining.recorded import Noted, Recorded, RecordedRun
 from hopyard_scheduler.retraining.scratch import partitions_here, spec_again
 from tests.unit.core.rig import Rig
 
+pytestmark = pytest.mark.quick
+
 FILE = """
 name: digits
 trainer: train.py:Digits

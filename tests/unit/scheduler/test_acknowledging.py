@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard_scheduler.acknowledging import acknowledged
 from hopyard_scheduler.core.effects import Acknowledge, Effect, ForgetSnapshot, Noted
 from hopyard_scheduler.core.values import RunKey
+
+pytestmark = pytest.mark.quick
 
 ONE, OTHER = RunKey("x", "1", 1, 0), RunKey("x", "2", 1, 0)
 NOTED = Noted("x", "", "something")

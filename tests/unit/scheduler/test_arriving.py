@@ -35,6 +35,8 @@ from hopyard_scheduler.renaming import renamed
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
+pytestmark = pytest.mark.quick
+
 SPEC_DATA = {
     "name": "small",
     "trainer": "train.py:Small",

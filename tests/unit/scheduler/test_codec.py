@@ -42,6 +42,8 @@ from hopyard_scheduler.core.events import (
 )
 from hopyard_scheduler.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
 
+pytestmark = pytest.mark.quick
+
 
 def again(event: Event) -> Event:
     return decode(kind_of(event), encode(event))
@@ -73,6 +75,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     return st.from_type(hint)
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("cls", get_args(Event), ids=lambda cls: cls.__name__)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())

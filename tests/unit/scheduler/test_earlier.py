@@ -17,6 +17,8 @@ from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
 from hopyard_scheduler import earlier
 from hopyard_scheduler.earlier import Earlier
 
+pytestmark = pytest.mark.quick
+
 SPEC = """
 name: a
 command: [train]

@@ -5,11 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from hopyard.v1 import common_pb2, experiment_pb2
 from hopyard_scheduler.core import Core
 from hopyard_scheduler.core.events import ExperimentCreated
 from hopyard_scheduler.garbage import Needs
 from tests.unit.core.rig import settings
+
+pytestmark = pytest.mark.quick
 
 
 class Door:

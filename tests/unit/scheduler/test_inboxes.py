@@ -1,6 +1,10 @@
 """What arrives for experiments whose policies think."""
 
+import pytest
+
 from hopyard_scheduler.inboxes import Inboxes
+
+pytestmark = pytest.mark.quick
 
 
 def test_nothing_is_kept_for_an_experiment_that_does_not_think() -> None:

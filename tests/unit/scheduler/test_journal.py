@@ -15,6 +15,8 @@ from hopyard.v1 import appstat_pb2
 from hopyard_scheduler import journal
 from hopyard_scheduler.journal import Entry, Journal
 
+pytestmark = pytest.mark.quick
+
 
 class FullStore:
     """Takes no records while it is full; a look that writes nothing finds no trouble."""

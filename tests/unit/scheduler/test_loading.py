@@ -19,6 +19,8 @@ from hopyard_scheduler.core.model import earlier_of
 from hopyard_scheduler.core.values import EarlierTrial, SnapshotInfo
 from hopyard_scheduler.loading import SECONDS, PlanReader
 
+pytestmark = pytest.mark.quick
+
 
 class Plan:
     """An AppStat with a search plan, made of what trials reported. `fails`: it cannot be reached; `hangs`: it does not answer."""

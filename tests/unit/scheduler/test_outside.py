@@ -15,6 +15,8 @@ from hopyard_scheduler.core.events import Event
 from hopyard_scheduler.outside import Generators
 from tests.unit.core.rig import Rig
 
+pytestmark = pytest.mark.quick
+
 
 class Asked:
     """Generators with a stub in the place of hpgen; `answers` is what they post."""

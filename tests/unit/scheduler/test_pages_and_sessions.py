@@ -10,6 +10,8 @@ from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_scheduler.pages import page
 from hopyard_scheduler.sessions import MAX_BUNDLE_BYTES, MAX_WAITING, Session, Sessions
 
+pytestmark = pytest.mark.quick
+
 
 def test_pages_follow_each_other() -> None:
     items = list(range(7))
@@ -73,6 +75,7 @@ async def test_a_new_session_ends_the_older_one() -> None:
     assert sessions.of("a") is new
 
 
+@pytest.mark.merge
 async def test_a_session_that_is_not_read_is_cut_off() -> None:
     session = Session("a", "1", "x")
     session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))  # before the welcome: dropped

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.policy.vocabulary import AnswerJob, ForkJob, RunEndReason
 from hopyard_scheduler.planned import PlanRows
 from tests.unit.core.rig import Rig, snapshot
+
+pytestmark = pytest.mark.quick
 
 
 def test_a_copy_stands_nowhere_since_it_was_trained_with_two_configurations() -> None:

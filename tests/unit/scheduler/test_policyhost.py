@@ -13,6 +13,8 @@ from hopyard_scheduler.core.events import JobHeld, PolicyAnswered, PolicyFailed
 from hopyard_scheduler.policyhost import PolicyHost
 from tests.unit.core.rig import Rig
 
+pytestmark = pytest.mark.quick
+
 
 def offered(policy: Policy) -> PolicyAnswered | PolicyFailed:
     """The answer to an offer of two machines to an experiment that may have two jobs."""

@@ -29,6 +29,8 @@ from hopyard_scheduler.sessions import Session, Sessions
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import Rig
 
+pytestmark = pytest.mark.quick
+
 WIRE = prediction_to_wire(Prediction((10,), (0.5,), (0.1,)))
 
 
@@ -137,6 +139,7 @@ async def welcomed(node: Node) -> Node:
     return node
 
 
+@pytest.mark.merge
 async def test_the_node_that_trains_a_job_is_asked(rig: Rig, background: Background) -> None:
     shell = Shell(rig, background)
     other, own = await welcomed(shell.join("a")), await welcomed(shell.join("n1"))
@@ -155,6 +158,7 @@ async def test_the_node_that_trains_a_job_is_asked(rig: Rig, background: Backgro
     assert len(other.heard) == 1
 
 
+@pytest.mark.merge
 async def test_a_question_goes_to_another_node_when_its_own_is_gone(rig: Rig, background: Background) -> None:
     shell = Shell(rig, background)
     own = await welcomed(shell.join("n1"))
@@ -168,6 +172,7 @@ async def test_a_question_goes_to_another_node_when_its_own_is_gone(rig: Rig, ba
     assert (answered.result, answered.error) == (None, "too few points")
 
 
+@pytest.mark.merge
 async def test_a_node_that_comes_back_is_asked_again(rig: Rig, background: Background) -> None:
     shell = Shell(rig, background)
     shell.ask("1")
@@ -195,6 +200,7 @@ async def test_a_job_without_a_run_is_asked_of_the_experiments_own_nodes_the_lea
     await more.question()
 
 
+@pytest.mark.merge
 async def test_without_a_node_it_fails_after_a_while(rig: Rig, background: Background) -> None:
     shell = Shell(rig, background, node_seconds=0.0)
     shell.ask("1")
@@ -202,6 +208,7 @@ async def test_without_a_node_it_fails_after_a_while(rig: Rig, background: Backg
     assert answered.error == "no node was there to predict on for 0 s"
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize(
     ("said", "error"),
     [
@@ -219,6 +226,7 @@ async def test_what_is_no_prediction_is_a_failure(rig: Rig, background: Backgrou
     assert error in answered.error
 
 
+@pytest.mark.merge
 async def test_a_predictor_that_is_none_fails_without_a_node(rig: Rig, background: Background) -> None:
     shell = Shell(rig, background)
     shell.spec = PredictorSpec(name="nobody")
@@ -227,6 +235,7 @@ async def test_a_predictor_that_is_none_fails_without_a_node(rig: Rig, backgroun
     assert "no plugin is called 'nobody'" in answered.error
 
 
+@pytest.mark.merge
 async def test_a_withdrawn_question_is_withdrawn_from_its_node(rig: Rig, background: Background) -> None:
     shell = Shell(rig, background)
     own = await welcomed(shell.join("n1"))

@@ -12,6 +12,8 @@ from hopyard.errors import InvalidInput
 from hopyard.spec import PredictorSpec
 from hopyard_scheduler.predictors import Predictors
 
+pytestmark = pytest.mark.quick
+
 ONE, OTHER = PredictorSpec(name="m:One"), PredictorSpec(name="m:Other")
 
 

@@ -13,6 +13,8 @@ from hopyard_scheduler.core.values import PlacedData, PlacedPartition
 from hopyard_scheduler.policies import Wishes, need_fit, new_policy, review, unseen_metric
 from hopyard_scheduler.program import Program, settings_of
 
+pytestmark = pytest.mark.quick
+
 FILE = """\
 name: e
 metric: {{name: acc, mode: max}}

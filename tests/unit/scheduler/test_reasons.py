@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from hopyard.v1 import experiment_pb2
 from hopyard_scheduler.core.events import Operated
 from hopyard_scheduler.reasons import AGAIN_SECONDS, MAX_NEWS, Told
 from tests.unit.core.rig import Rig
+
+pytestmark = pytest.mark.quick
 
 
 def told_of(rig: Rig) -> Told:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from hopyard.policy import ENDLESS
 from hopyard.policy.rungs import Rung, Standing
 from hopyard_scheduler.commands.rungs import Summary, tables
 from hopyard_scheduler.commands.rungs import _plain as plain
+
+pytestmark = pytest.mark.quick
 
 
 def shown(rungs: list[Rung]) -> list[list[str]]:

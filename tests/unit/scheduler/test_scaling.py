@@ -16,6 +16,8 @@ from hopyard_scheduler.planned import PlanRows
 from hopyard_scheduler.projections import Changes
 from hopyard_scheduler.scaling import measured
 
+pytestmark = pytest.mark.quick
+
 ROWS = [pb.Scaling(training="t", hardware="EPYC", machines=n, seconds=8.0 / n) for n in (1, 2, 4)]
 
 

@@ -14,6 +14,8 @@ from hopyard_scheduler.core.effects import AskOutside
 from hopyard_scheduler.core.events import Answered, Event
 from hopyard_scheduler.solvers import AT_ONCE, MOST_OPEN, Solvers
 
+pytestmark = pytest.mark.quick
+
 
 class Shell:
     """Solvers whose answers the test gives: `thinking` are the payloads that are thought about now."""
@@ -89,6 +91,7 @@ async def test_what_is_asked_again_goes_on_as_it_is(shell: Shell) -> None:
     assert (shell.order, len(shell.answers)) == (["a1"], 1)
 
 
+@pytest.mark.merge
 async def test_too_many_questions_are_answered_with_an_error(shell: Shell) -> None:
     shell.ask("a", *map(str, range(MOST_OPEN + 1)))
     shell.ask("b", "1")

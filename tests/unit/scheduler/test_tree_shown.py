@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from hopyard.plots.data.stages import Tree, totals, tree_of
 from hopyard.policy import StageState, StageView
 from hopyard_scheduler.commands.treetext import WIDE, Line, lines, shown
+
+pytestmark = pytest.mark.quick
 
 DONE, RUNNING, WAITING, UNWANTED = StageState
 

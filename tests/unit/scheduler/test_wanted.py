@@ -8,6 +8,8 @@ from hopyard.errors import InvalidInput
 from hopyard.space import Space
 from hopyard_scheduler.wanted import MOST, Wanted, check
 
+pytestmark = pytest.mark.quick
+
 SPACE = Space.from_dict({"lr": {"loguniform": [0.01, 1.0]}, "batch": {"choice": [16, 32]}}).constrained(
     ["batch < 32 or lr < 0.5"]
 )

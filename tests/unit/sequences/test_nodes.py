@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.sequences import plan_path, values_at
 from hopyard.sequences.nodes import LONGEST
+
+pytestmark = pytest.mark.quick
 
 LENGTH = 12
 
@@ -36,6 +39,7 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
     return {"lr": sequence(), "group": {"momentum": sequence()}}
 
 
+@pytest.mark.merge
 @given(configurations(), configurations())
 def test_positions_have_equal_keys_only_where_all_values_up_to_them_are_equal(
     one: dict[str, Any], other: dict[str, Any]

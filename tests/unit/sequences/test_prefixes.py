@@ -22,6 +22,8 @@ from hopyard.sequences import (
 )
 from tests.unit.sequences.strategies import sequences
 
+pytestmark = pytest.mark.quick
+
 configurations = st.dictionaries(
     st.sampled_from(["lr", "bs"]),
     sequences().map(lambda sequence: sequence.written()) | st.sampled_from([0.1, 1, True, "a", None]),
@@ -42,6 +44,7 @@ def _prefixes(request: Request) -> list[Any]:
     return found
 
 
+@pytest.mark.merge
 @settings(max_examples=200, deadline=None)
 @given(requests)
 def test_the_tree_is_what_brute_force_finds(given_requests: list[Request]) -> None:
@@ -59,6 +62,7 @@ def test_the_tree_is_what_brute_force_finds(given_requests: list[Request]) -> No
             assert len(shared) == 1
 
 
+@pytest.mark.merge
 @settings(max_examples=50, deadline=None)
 @given(requests, st.integers(1, 4))
 def test_hus_rule_reaches_the_bound(given_requests: list[Request], machines: int) -> None:

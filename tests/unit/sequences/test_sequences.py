@@ -34,6 +34,8 @@ from hopyard.sequences import (
 from hopyard.sequences.functions import Function
 from tests.unit.sequences.strategies import sequences
 
+pytestmark = pytest.mark.quick
+
 UNTIL = 40
 
 
@@ -115,6 +117,7 @@ def test_long_sequences_are_compared_by_their_functions(monkeypatch: pytest.Monk
     assert common_prefix(one, other, 10**9) == 0
 
 
+@pytest.mark.merge
 @settings(max_examples=300, deadline=None)
 @given(sequences(), sequences(), st.integers(0, UNTIL))
 def test_equality_is_equality_of_all_values_so_far(one: Sequence, other: Sequence, position: int) -> None:
@@ -124,6 +127,7 @@ def test_equality_is_equality_of_all_values_so_far(one: Sequence, other: Sequenc
     assert (one.prefix_key(position) == other.prefix_key(position)) == (agreed >= position)
 
 
+@pytest.mark.merge
 @settings(max_examples=150, deadline=None)
 @given(sequences())
 def test_a_sequence_is_pure_and_survives_its_written_form(sequence: Sequence) -> None:
@@ -135,6 +139,7 @@ def test_a_sequence_is_pure_and_survives_its_written_form(sequence: Sequence) ->
     assert [v for p in sequence.pieces(UNTIL) for v in map(p.function.value, range(p.start, p.stop))] == values
 
 
+@pytest.mark.merge
 @settings(max_examples=100, deadline=None)
 @given(sequences(), st.integers(0, UNTIL - 1))
 def test_the_next_change_is_where_the_value_changes(sequence: Sequence, position: int) -> None:
@@ -143,6 +148,7 @@ def test_the_next_change_is_where_the_value_changes(sequence: Sequence, position
     assert sequence.next_change(position, UNTIL) == next((at for at in here if values[at] != values[position]), UNTIL)
 
 
+@pytest.mark.merge
 @settings(max_examples=100, deadline=None)
 @given(sequences(), st.lists(st.integers(0, UNTIL - 1), min_size=1, max_size=8))
 def test_a_schedule_says_the_same_in_any_order(sequence: Sequence, positions: list[int]) -> None:
@@ -171,6 +177,7 @@ def test_a_schedule_goes_on_from_where_it_was(monkeypatch: pytest.MonkeyPatch) -
     assert len(read) < 2000 + 2000 // 5 + 10
 
 
+@pytest.mark.merge
 def test_what_has_stepped_often_is_as_exact_as_its_written_values() -> None:
     often = Step(0.1, 2, 0.9)
     assert [often.value(at) for at in (0, 127, 130, 2001, 9999)] == [

@@ -26,6 +26,7 @@ from hopyard.sequences import (
 torch = pytest.importorskip("torch")
 schedulers = pytest.importorskip("torch.optim.lr_scheduler")
 
+
 _STEPS = 250
 
 

@@ -16,6 +16,8 @@ from hopyard_policies.bandit import BanditPolicy
 from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, SimulationError, TraceWorkload, simulate
 from tests.unit.simulator.policies import Turns
 
+pytestmark = pytest.mark.quick
+
 
 def trace(job: str, values: Sequence[float], seconds: float = 1.0) -> Trace:
     return Trace(job, {"x": int(job)}, "accuracy", "max", tuple(values), (seconds,) * len(values))

@@ -14,6 +14,8 @@ from hopyard.traces import Trace
 from hopyard_scheduler.simulator import CurveWorkload, Faults, Joining, SimulationError, TraceWorkload, simulate
 from tests.unit.simulator.test_by_hand import FOUR
 
+pytestmark = pytest.mark.quick
+
 
 def test_an_infinite_report_reaches_no_target() -> None:
     workload = CurveWorkload(lambda given, position: math.inf if position == 1 else 0.5, [{"x": 1}], 3)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard_scheduler.simulator import CurveWorkload, Faults, Lesson, simulate
+
+pytestmark = pytest.mark.quick
 
 END = 8
 
@@ -33,6 +36,7 @@ def test_a_job_that_is_to_train_beyond_its_curve_ends_by_itself() -> None:
     assert result.iterations == 2 * END
 
 
+@pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(1, 3),

@@ -9,6 +9,8 @@ import pytest
 
 from hopyard_scheduler.simulator import CurveWorkload, Faults, simulate
 
+pytestmark = pytest.mark.quick
+
 
 def curve(given: Mapping[str, Any], position: int) -> float:
     return float(given["x"]) * position / 4

@@ -13,6 +13,8 @@ from hopyard.errors import InvalidInput
 from hopyard.traces import Trace
 from hopyard_scheduler.simulator import Costs, Faults, Fleet, Partitions, Result, TraceWorkload, simulate
 
+pytestmark = pytest.mark.quick
+
 
 def workload(jobs: int, epochs: int, seconds: Sequence[float] = (4.0,)) -> TraceWorkload:
     """Jobs that get better by the epoch, each with its own pace."""
@@ -68,6 +70,7 @@ def test_one_model_of_four_machines_trains_its_epochs_on_all_of_them(
     assert [position for _, position, _ in result.curves["1"]] == [4, 8, 12]
 
 
+@pytest.mark.merge
 def test_uneven_models_on_uneven_machines_come_near_what_cannot_be_beaten() -> None:
     seconds = (4.0, 8.0, 16.0, 24.0)
     result = simulate(
@@ -77,6 +80,7 @@ def test_uneven_models_on_uneven_machines_come_near_what_cannot_be_beaten() -> N
     assert result.time <= 1.03 * load
 
 
+@pytest.mark.merge
 def test_nodes_that_fail_come_back_with_their_partitions() -> None:
     for replicas in (1, 2):
         result = simulate(
@@ -122,6 +126,7 @@ def test_machines_on_nodes_without_data_are_left_to_others() -> None:
     assert {node for _, node in trained(result)} == {"node1", "node2"}
 
 
+@pytest.mark.merge
 def test_plans_of_a_solver_come_in_virtual_time_and_the_same_each_time() -> None:
     def searched(**more: float) -> Result:
         return simulate(

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from hopyard.sequences import PrefixTree, Request
 from hopyard_scheduler.simulator import CurveWorkload, Result, named, simulate
+
+pytestmark = pytest.mark.quick
 
 END = 12
 

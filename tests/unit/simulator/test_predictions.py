@@ -15,6 +15,8 @@ from hopyard_policies.default import DefaultPolicy
 from hopyard_scheduler.simulator import Costs, Foreseen, Result, TraceWorkload, simulate
 from tests.unit.simulator.test_by_hand import FOUR
 
+pytestmark = pytest.mark.quick
+
 
 class Optimist(Predictor):
     """The last value grows by 0.1 a position; `asked` counts."""

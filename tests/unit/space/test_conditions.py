@@ -22,6 +22,8 @@ from hopyard.space import (
 )
 from tests.unit.space.strategies import SEEDS, conditional_spaces, countable, parameters
 
+pytestmark = pytest.mark.quick
+
 OPTIMIZERS = Space.from_dict(
     {
         "momentum": {"uniform": [0, 1], "count": 2, "when": {"optimizer": "sgd"}},
@@ -208,6 +210,7 @@ def test_groups_are_not_nested_without_end() -> None:
         Space.from_dict(written)
 
 
+@pytest.mark.merge
 @given(conditional_spaces(), SEEDS, st.integers(0, 1000))
 def test_samples_are_inside(space: Space, seed: int, ordinal: int) -> None:
     found = space.sample_at(seed, ordinal)
@@ -215,6 +218,7 @@ def test_samples_are_inside(space: Space, seed: int, ordinal: int) -> None:
     assert space.sample(random.Random(seed)) == space.sample(random.Random(seed))
 
 
+@pytest.mark.merge
 @given(conditional_spaces())
 def test_the_written_form_gives_the_space_back(space: Space) -> None:
     back = Space.from_dict(json.loads(json.dumps(space.to_dict())))
@@ -222,6 +226,7 @@ def test_the_written_form_gives_the_space_back(space: Space) -> None:
     assert hash(back) == hash(space)
 
 
+@pytest.mark.merge
 @given(conditional_spaces(), parameters, SEEDS)
 def test_adding_a_parameter_leaves_the_others_alone(space: Space, parameter: Parameter, seed: int) -> None:
     larger = Space({"new": parameter, **space.entries}).sample_at(seed, 3)
@@ -229,6 +234,7 @@ def test_adding_a_parameter_leaves_the_others_alone(space: Space, parameter: Par
     assert larger == space.sample_at(seed, 3)
 
 
+@pytest.mark.merge
 @given(conditional_spaces(countable))
 def test_every_configuration_has_one_number(space: Space) -> None:
     assert space.size is not None
@@ -239,6 +245,7 @@ def test_every_configuration_has_one_number(space: Space) -> None:
     assert space.size == _counted_by_trying(space)
 
 
+@pytest.mark.merge
 @given(conditional_spaces(countable))
 def test_grid_points_are_different_and_inside(space: Space) -> None:
     assume(space.grid_size <= 300)
@@ -258,6 +265,7 @@ def _counted_by_trying(space: Space) -> int:
     return len(found)
 
 
+@pytest.mark.merge
 @given(parameters, st.floats(0, 1))
 def test_a_unit_interval_covers_every_parameter(parameter: Parameter, unit: float) -> None:
     assume(parameter.has_unit)
@@ -272,6 +280,7 @@ def test_a_unit_interval_covers_every_parameter(parameter: Parameter, unit: floa
         assert parameter.to_unit(parameter.from_unit(back)) == pytest.approx(back, abs=1e-6)
 
 
+@pytest.mark.merge
 @given(countable)
 def test_equal_parts_of_the_unit_interval_are_the_values_in_order(parameter: Parameter) -> None:
     assert parameter.size is not None

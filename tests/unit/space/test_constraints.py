@@ -19,6 +19,8 @@ from hopyard.space import (
     When,
 )
 
+pytestmark = pytest.mark.quick
+
 VALUES: dict[str, JsonValue] = {
     "a": 3,
     "b": 4.0,
@@ -161,6 +163,7 @@ def test_a_grid_is_filtered() -> None:
     assert len(points) == (8 + 4 + 2) + 2 * (7 + 3 + 2)
 
 
+@pytest.mark.merge
 @given(st.integers(0, 2**63 - 1), st.integers(0, 100))
 def test_draws_fit(seed: int, ordinal: int) -> None:
     assert SPACE.contains(SPACE.sample_at(seed, ordinal))

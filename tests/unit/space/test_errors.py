@@ -4,6 +4,8 @@ import pytest
 
 from hopyard.space import Constant, Space, SpaceError
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("written", "message"),

@@ -6,6 +6,8 @@ import pytest
 
 from hopyard.space import Choice, Constant, IntUniform, LogInt, LogUniform, Parameter, Uniform
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("parameter", "grid"),

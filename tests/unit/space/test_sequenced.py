@@ -25,6 +25,8 @@ from hopyard_hpgen.generators.grid import GridGenerator
 from hopyard_hpgen.generators.random import RandomGenerator
 from hopyard_hpgen.generators.sobol import SobolGenerator
 
+pytestmark = pytest.mark.quick
+
 WARM: JsonValue = {
     "warmup": {
         "duration": 5,

@@ -6,6 +6,8 @@ import pytest
 
 from hopyard.space import Choice, Constant, IntUniform, Space, Uniform, below, canonical_json, stream
 
+pytestmark = pytest.mark.quick
+
 SMALL = Space.from_dict({"a": {"choice": ["x", "y"]}, "b": {"int": [1, 3]}, "c": 7})
 
 

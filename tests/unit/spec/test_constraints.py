@@ -4,6 +4,8 @@ import pytest
 
 from hopyard.spec import SpecError, canonical_json, load_spec, spec_from_json
 
+pytestmark = pytest.mark.quick
+
 TEXT = """\
 name: nested
 command: [python, train.py]

@@ -9,6 +9,8 @@ import pytest
 
 from hopyard.spec import load_spec
 
+pytestmark = pytest.mark.quick
+
 TEXT = (Path(__file__).parents[3] / "docs" / "programs.md").read_text()
 FILES = re.findall(r"^```yaml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 

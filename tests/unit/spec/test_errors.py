@@ -8,6 +8,8 @@ from hopyard.errors import InvalidInput
 from hopyard.spec import SpecError, canonical_json, load_spec, spec_from_json
 from tests.unit.spec.files import GOOD, changed
 
+pytestmark = pytest.mark.quick
+
 ONE_MISTAKE = [
     (changed(1, "name: has space"), "name: needs 1 to 100 letters, digits, '.', '_' or '-', the first a letter or"),
     (changed(1, "name: 12"), "name: needs text, found 12 (quote it to make it text)"),
@@ -151,6 +153,7 @@ def test_all_mistakes_are_told_at_once_in_the_files_order() -> None:
     assert isinstance(caught.value, InvalidInput)
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
@@ -172,6 +175,7 @@ def test_unreadable_files(text: str, line: int, message: str) -> None:
     assert str(caught.value).startswith(f"e.yaml:{line}: {message}")
 
 
+@pytest.mark.merge
 def test_aliases_that_contain_themselves_or_explode_are_refused() -> None:
     with pytest.raises(SpecError, match=r"a\[0\]: an alias that contains itself is not allowed"):
         load_spec("a: &x [*x]")

@@ -6,6 +6,8 @@ import pytest
 
 from hopyard.spec import SpecError, canonical_json, load_spec, spec_from_json
 
+pytestmark = pytest.mark.quick
+
 FILE = """name: x
 command: [a]
 metric: {{name: m, mode: max}}

@@ -11,6 +11,8 @@ from hopyard.spec import SpecError, canonical_json, load_spec, parse_spec, spec_
 from tests.unit.space.strategies import spaces
 from tests.unit.spec.files import GOOD, SMALLEST
 
+pytestmark = pytest.mark.quick
+
 
 def test_the_whole_file() -> None:
     spec = load_spec(GOOD)
@@ -154,6 +156,7 @@ def test_canonical_json_keeps_the_order_of_the_space_and_the_types_of_numbers() 
     assert [type(value) for value in choice.values] == [int, float]
 
 
+@pytest.mark.merge
 @given(spaces)
 def test_every_space_survives(space: Space) -> None:
     data = {

@@ -7,6 +7,8 @@ import pytest
 from hopyard.placeholders import PlaceholderError, filled, problems
 from hopyard.spec import SpecError, canonical_json, load_spec, spec_from_json
 
+pytestmark = pytest.mark.quick
+
 VALUES = {
     "lr": 1e-05,
     "units": 32,

@@ -13,6 +13,8 @@ import pytest
 from hopyard.generator import Generator
 from hopyard.plugins import GENERATORS, PluginError, load_plugin, plugin_names, unknown_parameters
 
+pytestmark = pytest.mark.quick
+
 MODULE = """
 from hopyard.generator import Generator
 

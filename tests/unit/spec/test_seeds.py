@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from hopyard.space import Space
 from hopyard.spec import configuration_seed
 from tests.unit.space.strategies import SEEDS, spaces
 
+pytestmark = pytest.mark.quick
+
 
 def test_pinned() -> None:
     # A change here changes what every recorded experiment trained.
@@ -17,6 +20,7 @@ def test_pinned() -> None:
     assert configuration_seed(7, {"lr": 0.1, "batch_size": 32}) == 8092363316719419276
 
 
+@pytest.mark.merge
 @given(spaces, SEEDS, st.integers(0, 50))
 def test_it_depends_on_values_alone(space: Space, seed: int, ordinal: int) -> None:
     configuration = space.sample_at(seed, ordinal)

@@ -8,6 +8,8 @@ from hopyard.spec import SpecError, canonical_json, load_spec, spec_from_json
 from hopyard.spec.sizes import size_bytes
 from tests.unit.spec.files import GOOD, changed
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("written", "expected"),

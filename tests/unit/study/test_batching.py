@@ -11,6 +11,8 @@ from hopyard.client.types import Job, JobState
 from hopyard.errors import Conflict, InvalidInput, Unavailable
 from hopyard.study.batching import Batcher, Wish
 
+pytestmark = pytest.mark.quick
+
 
 class Transport:
     """Answers each call with jobs named after the requests; what is below position 1 is refused."""

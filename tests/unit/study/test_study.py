@@ -19,6 +19,8 @@ from hopyard.study import AsyncStudy, Evaluation, EvaluationFailed, Study
 from hopyard.study.terms import request_of, terms_of
 from tests.timing import HANG_SECONDS
 
+pytestmark = pytest.mark.quick
+
 SPEC = {"space": {"x": {"uniform": [0.0, 1.0]}}, "constraints": [], "stop": {"idle": 90.0, "max_iterations": 9}}
 STUDY = Experiment("s-1", "s", ExperimentState.RUNNING, Metric("loss", "min"), spec=SPEC)
 
@@ -226,6 +228,7 @@ async def test_what_numpy_draws_is_taken_as_the_number_that_it_is() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.merge
 async def test_a_closed_study_keeps_nothing_alive_of_the_calls_it_made() -> None:
     client = Scripted()
     study = await begun(client)
@@ -257,6 +260,7 @@ async def test_what_becomes_of_a_configuration_later_is_not_what_was_asked_for()
     await study.close()
 
 
+@pytest.mark.merge
 async def test_a_tuner_that_breaks_leaves_nothing_behind_that_complains() -> None:
     said = list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context["message"]))
@@ -442,6 +446,7 @@ async def test_what_can_no_longer_be_heard_is_listened_for_again_before_anybody_
     await study.close()
 
 
+@pytest.mark.merge
 def test_a_study_without_an_event_loop_may_be_closed_and_opened_again_after_a_mistake() -> None:
     study = Study(cast(Any, Scripted()))
     with pytest.raises(NotFound):

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound
 from hopyard.traces import Trace, document, need_writable, read_traces, to_line, write_traces
 
+pytestmark = pytest.mark.quick
+
 NAN = math.nan
 
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
@@ -63,6 +65,7 @@ def traces(draw: st.DrawFn) -> list[Trace]:
     return made
 
 
+@pytest.mark.merge
 @given(traces(), st.sampled_from(["t.jsonl", "t.jsonl.gz"]))
 def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, made: list[Trace], name: str) -> None:
     path = tmp_path_factory.mktemp("traces") / name
@@ -203,6 +206,7 @@ def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path, monkeypatch: 
         read_traces(path)
 
 
+@pytest.mark.merge
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl.gz"
     with pytest.raises(NotFound, match=f"^{path}: there is no such file"):

@@ -11,6 +11,8 @@ from hopyard.traces import Trace
 from hopyard.traces.recording import Recorder
 from tests.unit.results.given import INF, experiment, job, statistic
 
+pytestmark = pytest.mark.quick
+
 NAN = math.nan
 
 

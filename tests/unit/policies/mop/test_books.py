@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.policy import JobState, JobView, RunEnd, RunEndReason
 from hopyard_policies.mop.books import Running, Visits
+
+pytestmark = pytest.mark.quick
 
 
 def train(visits: Visits, position: int, partition: str, resume: int) -> Running | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import pytest
+
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard.policy.testing import VirtualCluster
@@ -20,16 +22,31 @@ class Suite(PolicyConformance):
         return super().cluster(policy, **{"data": EVERYWHERE, **changes})
 
 
+@pytest.mark.quick(
+    merge=[
+        "test_answers_do_not_depend_on_hash_order",
+        "test_changes_nothing_that_it_was_given",
+        "test_commands_are_legal",
+        "test_metric_modes",
+        "test_no_machine_idles_forever_while_a_job_waits",
+        "test_random_schedules",
+        "test_rebuilt_policy_goes_on_the_same",
+        "test_same_up_calls_same_answers",
+        "test_survives_metrics_that_are_not_finite",
+    ]
+)
 class TestLongest(Suite):
     def make_policy(self) -> Policy:
         return MopPolicy()
 
 
+@pytest.mark.nightly
 class TestRandomizedWithABarrier(Suite):
     def make_policy(self) -> Policy:
         return MopPolicy(scheduler="randomized", configurations=4, barrier=True)
 
 
+@pytest.mark.nightly
 class TestExactWithPilots(Suite):
     def make_policy(self) -> Policy:
         return MopPolicy(scheduler="milp", pilot=True)
@@ -38,11 +55,13 @@ class TestExactWithPilots(Suite):
         return planned(question)
 
 
+@pytest.mark.nightly
 class TestExactThatIsNeverAnswered(Suite):
     def make_policy(self) -> Policy:
         return MopPolicy(scheduler="milp", configurations=4)
 
 
+@pytest.mark.nightly
 class TestUnderAsha(Suite):
     leaves_jobs: ClassVar[bool] = True
     max_position: ClassVar[int] = 8
@@ -51,6 +70,7 @@ class TestUnderAsha(Suite):
         return MopPolicy(tuner={"name": "asha", "eta": 2, "r": 1})
 
 
+@pytest.mark.nightly
 class TestUnderPbtWithABarrier(Suite):
     max_position: ClassVar[int] = 6
 

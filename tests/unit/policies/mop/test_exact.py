@@ -21,6 +21,8 @@ from hopyard_policies.mop.problem import Problem
 from tests.unit.policies.mop.rig import check_epochs, planned, ring
 from tests.unit.policies.mop.test_planning import problems
 
+pytestmark = pytest.mark.quick
+
 Plan = list[tuple[str, str, str]]
 
 
@@ -54,6 +56,7 @@ def started(cluster: VirtualCluster, after: float, before: float) -> dict[str, l
     return found
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("delay", [0.0, 1.2])
 def test_the_plan_is_followed_when_it_comes_and_what_ran_meanwhile_is_taken_out(delay: float) -> None:
     answers: list[dict[str, list[tuple[str, str]]]] = []
@@ -116,6 +119,7 @@ def test_without_a_plan_it_goes_on_as_by_default_and_asks_once_an_epoch(respond:
     assert len(asks(cluster)) == 2
 
 
+@pytest.mark.merge
 def test_nothing_is_asked_before_times_are_known() -> None:
     cluster = made(MopPolicy("milp"), respond=solved)
     cluster.run()
@@ -146,6 +150,7 @@ def test_with_known_times_thinking_takes_a_part_of_the_epoch_at_most() -> None:
         assert ask.seconds == pytest.approx(0.25 * lower_bound(from_plain(ask.payload)), rel=0.01)
 
 
+@pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(problem=problems())
 def test_a_problem_is_the_same_for_the_solver(problem: Problem) -> None:
@@ -181,6 +186,7 @@ def test_the_solver_says_how_good_its_plan_is() -> None:
     assert sorted(found["placed"]) == [[0, 0, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1]]
 
 
+@pytest.mark.merge
 def test_more_than_can_be_decided_is_refused() -> None:
     large = Problem([1.0] * 400, [1.0] * 8, [1.0] * 8, [[m] for m in range(8)])
     with pytest.raises(NoPlanError, match="3200 units are too many to plan exactly: 649600 orders, at most 200000"):

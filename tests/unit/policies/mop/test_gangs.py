@@ -16,6 +16,8 @@ from hopyard_policies.mop.gangs import Need, Visit, visits
 from tests.unit.policies.mop.rig import check_epochs, placed, ring, trained
 from tests.unit.policies.mop.test_policy import made, starts
 
+pytestmark = pytest.mark.quick
+
 
 def seconds(value: float) -> Any:
     return lambda job, position: Step({"accuracy": position / 100}, value, examples=50)
@@ -183,6 +185,7 @@ def test_gangs_on_replicas_begin_beside_each_other_on_other_machines() -> None:
     assert [len(visit.machines) for visit in visits([first], holders, "abcd", 1)] == [1]
 
 
+@pytest.mark.merge
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_gang_has_as_many_machines_as_can_be_and_no_two_share_one(data: st.DataObject) -> None:
@@ -220,6 +223,7 @@ def _can(options: list[list[str]], taken: frozenset[str]) -> bool:
     return not options or any(_can(options[1:], taken | {machine}) for machine in options[0] if machine not in taken)
 
 
+@pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_whatever_is_lost_each_epoch_visits_each_partition_once_on_gangs_too(data: st.DataObject) -> None:

@@ -13,6 +13,8 @@ from hopyard.policy.vocabulary import ApplicationStat, Hyperparameters, StartJob
 from hopyard_policies.mop import MopPolicy
 from tests.unit.policies.mop.rig import check_epochs, ring
 
+pytestmark = pytest.mark.quick
+
 
 def paced(hyperparameters: Hyperparameters, position: int) -> Step:
     return Step({"accuracy": position / 100}, 1.0 + int(hyperparameters["x"]), examples=50)

@@ -20,6 +20,8 @@ from hopyard_policies.mop.online import Online
 from hopyard_policies.mop.planning import SCHEDULERS, dispatcher, longest
 from hopyard_policies.mop.problem import InvalidScheduleError, Placed, Problem, Schedule, Unit, check
 
+pytestmark = pytest.mark.quick
+
 TIMES = st.floats(0.1, 10.0)
 
 
@@ -50,6 +52,7 @@ def square(configs: int, machines: int) -> Problem:
     return Problem([1.0] * configs, [1.0] * machines, [1.0] * machines, [[m] for m in range(machines)])
 
 
+@pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 9), name=st.sampled_from(["longest", "randomized"]))
 def test_plans_keep_every_invariant_and_no_plan_beats_the_bound(problem: Problem, seed: int, name: str) -> None:
@@ -59,6 +62,7 @@ def test_plans_keep_every_invariant_and_no_plan_beats_the_bound(problem: Problem
     assert schedule.makespan >= lower_bound(problem) * (1 - 1e-6)
 
 
+@pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 9), learns=st.booleans(), data=st.data())
 def test_nothing_is_lost_or_doubled_when_times_are_not_known_and_a_machine_dies(
@@ -132,6 +136,7 @@ def test_units_with_replicas_are_spread_over_their_machines() -> None:
     assert set(host(problem)) == {0, 1, 2}
 
 
+@pytest.mark.merge
 def test_the_exact_scheduler_finds_an_optimum() -> None:
     problem = Problem([3.0, 2.0, 2.0, 1.0], [1.0] * 3, [1.0, 1.0, 2.0], [[0], [1], [2]])
     schedule = solve(problem, 20.0)
@@ -163,6 +168,7 @@ def test_schedules_that_break_an_invariant_are_refused() -> None:
             check(problem, Schedule(tuple(placed)))
 
 
+@pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(problem=problems())
 def test_with_known_times_the_rule_has_the_weights_of_the_best_perturbed_pass(problem: Problem) -> None:

@@ -14,6 +14,8 @@ from hopyard.policy.vocabulary import Hyperparameters, StartJob
 from hopyard_policies.mop import MopPolicy
 from tests.unit.policies.mop.rig import check_epochs, placed, planned, ring, trained
 
+pytestmark = pytest.mark.quick
+
 
 def paced(hyperparameters: Hyperparameters, position: int) -> Step:
     """A configuration x takes 1 + x % 3 seconds for a unit."""
@@ -162,6 +164,7 @@ def test_uneven_machines_are_learned() -> None:
     assert cluster.now <= slowest + 2.0
 
 
+@pytest.mark.merge
 def test_the_same_up_calls_give_the_same_answers() -> None:
     for scheduler, barrier in (("longest", False), ("randomized", True)):
         cluster = made(ring(3, replicas=2, parts=2), MopPolicy(scheduler, None, barrier), machines=3, jobs=5)
@@ -197,6 +200,7 @@ def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message
         MopPolicy(**parameters)
 
 
+@pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_whatever_is_lost_each_epoch_visits_each_partition_once(data: st.DataObject) -> None:

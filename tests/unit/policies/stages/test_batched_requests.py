@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hopyard.policy.vocabulary import JobState, RequestMade, RunEndReason
 from hopyard_policies.stages.policy import StageTreePolicy
 from hopyard_scheduler.core.events import PolicyAnswered, Requested, TimerElapsed
 from hopyard_scheduler.core.model import POLICY
 from tests.unit.core.rig import snapshot
 from tests.unit.policies.searching import Searching
+
+pytestmark = pytest.mark.quick
 
 
 def study() -> Searching:

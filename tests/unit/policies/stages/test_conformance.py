@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import pytest
+
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard.policy.testing import VirtualCluster, counting
@@ -12,11 +14,13 @@ from hopyard.space import Space
 from hopyard_policies.stages.policy import StageTreePolicy
 
 
+@pytest.mark.nightly
 class TestNothingInCommon(PolicyConformance):
     def make_policy(self) -> Policy:
         return StageTreePolicy()
 
 
+@pytest.mark.nightly
 class TestNotShared(PolicyConformance):
     def make_policy(self) -> Policy:
         return StageTreePolicy(share=False)
@@ -47,6 +51,14 @@ def _alike(
     return made
 
 
+@pytest.mark.quick(
+    merge=[
+        "test_answers_do_not_depend_on_hash_order",
+        "test_rebuilt_policy_goes_on_the_same",
+        "test_same_up_calls_same_answers",
+        "test_survives_metrics_that_are_not_finite",
+    ]
+)
 class TestShared(_Shared):
     __test__ = True
 
@@ -54,6 +66,7 @@ class TestShared(_Shared):
         return StageTreePolicy()
 
 
+@pytest.mark.nightly
 class TestSharedThreeAtATime(_Shared):
     __test__ = True
 
@@ -61,6 +74,7 @@ class TestSharedThreeAtATime(_Shared):
         return StageTreePolicy(width=3, save_every=1)
 
 
+@pytest.mark.nightly
 class TestSharedUnderSha(_Shared):
     __test__ = True
     leaves_jobs: ClassVar[bool] = True
@@ -69,6 +83,7 @@ class TestSharedUnderSha(_Shared):
         return StageTreePolicy(tuner={"name": "sha", "eta": 2, "r": 1})
 
 
+@pytest.mark.nightly
 class TestSharedUnderAsha(_Shared):
     __test__ = True
     leaves_jobs: ClassVar[bool] = True
@@ -77,6 +92,7 @@ class TestSharedUnderAsha(_Shared):
         return StageTreePolicy(tuner={"name": "asha", "eta": 2, "r": 1})
 
 
+@pytest.mark.nightly
 class TestSharedUnderMedian(_Shared):
     __test__ = True
 
@@ -84,6 +100,7 @@ class TestSharedUnderMedian(_Shared):
         return StageTreePolicy(tuner="median")
 
 
+@pytest.mark.nightly
 class TestSharedInRounds(_Shared):
     __test__ = True
 
@@ -91,6 +108,7 @@ class TestSharedInRounds(_Shared):
         return StageTreePolicy(tuner={"name": "default", "barrier": True})
 
 
+@pytest.mark.nightly
 class TestSharedUnderPbt(_Shared):
     __test__ = True
 

@@ -15,6 +15,8 @@ from hopyard_scheduler.simulator.world import NAME
 
 from .searches import Coarse
 
+pytestmark = pytest.mark.quick
+
 
 def test_a_search_that_its_last_report_ended_goes_on_when_it_is_extended(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 8 the only trial is complete and the target reached at once, so that the policy never hears that its run is over."""

@@ -15,6 +15,8 @@ from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Joining, R
 
 from .searches import Configuration, prefix, random_space, steps, value
 
+pytestmark = pytest.mark.quick
+
 LENGTH = 10
 FIRST = ({"lr": steps([4], [0.1, 0.2])}, {"lr": steps([6], [0.1, 0.2])})
 SECOND = ({"lr": steps([6], [0.1, 0.2])}, {"lr": steps([8], [0.1, 0.3])})
@@ -152,6 +154,7 @@ def test_each_has_its_own_end() -> None:
     assert result.experiments[B].best == top
 
 
+@pytest.mark.merge
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([None, "sha", "asha", "median"]))
 def test_each_one_decides_as_alone(seed: int, tuner: str | None) -> None:
@@ -188,6 +191,7 @@ def test_each_one_decides_as_alone(seed: int, tuner: str | None) -> None:
     bills(together)
 
 
+@pytest.mark.merge
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
 def test_lost_runs_and_stops_cost_what_was_not_saved(seed: int) -> None:

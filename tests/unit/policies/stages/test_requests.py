@@ -16,6 +16,8 @@ from hopyard_scheduler.simulator import simulate
 
 from .searches import Coarse, steps, value
 
+pytestmark = pytest.mark.quick
+
 
 def change(at: int, to: float = 0.2) -> Hyperparameters:
     """A rate that is 0.1 up to a position."""

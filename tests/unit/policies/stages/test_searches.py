@@ -16,6 +16,8 @@ from hopyard_scheduler.simulator import Costs, Faults
 
 from .searches import Search, prefix, random_space, search, steps, value
 
+pytestmark = pytest.mark.quick
+
 TUNERS: tuple[dict[str, Any], ...] = (
     {"name": "sha", "eta": 2, "r": 1},
     {"name": "asha", "eta": 2, "r": 1},
@@ -43,6 +45,7 @@ def simulated(seed: int, faults: Faults | None = None, **parameters: Any) -> Sea
     return search(space, length, slots=rng.randint(1, 8), costs=costs, faults=faults, seed=seed, **parameters)
 
 
+@pytest.mark.merge
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6))
 def test_a_grid_trains_each_state_once_and_all_of_them(seed: int) -> None:
@@ -52,6 +55,7 @@ def test_a_grid_trains_each_state_once_and_all_of_them(seed: int) -> None:
     assert found.result.iterations == len(found.whole)
 
 
+@pytest.mark.merge
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 6))
 def test_without_room_for_all_snapshots_some_states_are_trained_again_and_all_are_trained(seed: int, room: int) -> None:
@@ -61,6 +65,7 @@ def test_without_room_for_all_snapshots_some_states_are_trained_again_and_all_ar
     assert found.result.iterations >= len(found.whole)
 
 
+@pytest.mark.merge
 def test_the_more_room_the_less_is_trained_again() -> None:
     """Three ways part from one at 4, 8 and 12 of 16: a machine trains the first; the others find what there was room for."""
     space = [{"lr": steps([at], [0.1, 0.2])} for at in (4, 8, 12)] + [{"lr": 0.1}]
@@ -69,6 +74,7 @@ def test_the_more_room_the_less_is_trained_again() -> None:
     assert trained[0] > trained[-1] == 16 + 12 + 8 + 4
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("tuner", TUNERS, ids=lambda tuner: str(tuner["name"]))
 def test_under_a_tuner_no_state_is_trained_twice(tuner: dict[str, Any]) -> None:
     for seed in range(8):
@@ -77,6 +83,7 @@ def test_under_a_tuner_no_state_is_trained_twice(tuner: dict[str, Any]) -> None:
         assert found.trained <= found.whole
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize("tuner", TUNERS, ids=lambda tuner: str(tuner["name"]))
 @pytest.mark.parametrize("every", [3, 7])
 def test_reports_that_do_not_fall_on_what_is_wanted_serve_all_the_same(tuner: dict[str, Any], every: int) -> None:
@@ -129,6 +136,7 @@ def test_not_shared_trains_every_trial_alone() -> None:
     assert search(space, 6, slots=2).result.iterations == 3 + 5 * 3
 
 
+@pytest.mark.merge
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.02, 0.1]))
 def test_lost_runs_cost_what_they_had_not_saved(seed: int, drop: float) -> None:
@@ -141,6 +149,7 @@ def test_lost_runs_cost_what_they_had_not_saved(seed: int, drop: float) -> None:
     assert len(found.whole) <= found.result.iterations <= len(found.whole) + lost
 
 
+@pytest.mark.merge
 def test_lost_nodes_are_no_end() -> None:
     faults = Faults(node_failures=0.01, downtime=5)
     for seed in range(5):
@@ -148,6 +157,7 @@ def test_lost_nodes_are_no_end() -> None:
         assert found.trained == found.whole, f"seed {seed}"
 
 
+@pytest.mark.merge
 def test_trials_that_come_later_train_again_what_was_passed_unsaved_and_less_with_more_snapshots() -> None:
     """Two at a time: branch points of trials that do not exist yet are not known when they are passed."""
     space = [{"lr": steps([15 - n], [0.1, n])} for n in range(6)]
@@ -160,6 +170,7 @@ def test_trials_that_come_later_train_again_what_was_passed_unsaved_and_less_wit
     assert again[4] <= 3 * len(space)
 
 
+@pytest.mark.merge
 def test_the_level_rule_comes_near_the_bound_where_tails_are_long() -> None:
     """Six tails of 20 on four machines: 30 at the least; without changes it would be 40."""
     space = [{"lr": steps([1], [0.1, n])} for n in range(6)]
@@ -175,6 +186,7 @@ def test_runs_that_began_when_there_was_room_give_way_when_there_is_none() -> No
     assert found.result.time < 17.5
 
 
+@pytest.mark.merge
 def test_the_dearer_snapshots_are_the_longer_runs_go_on() -> None:
     space = [{"lr": steps([1], [0.1, n])} for n in range(6)]
     runs = {}

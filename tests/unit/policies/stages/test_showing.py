@@ -14,6 +14,8 @@ from hopyard_scheduler.simulator import Costs, Faults
 
 from .searches import random_space, search, steps
 
+pytestmark = pytest.mark.quick
+
 SPACE = [{"lr": steps([4], [1, n])} for n in (2, 3, 4)]
 
 
@@ -121,6 +123,7 @@ def test_what_a_trial_trained_again_is_not_reused() -> None:
     assert reused[-1] == [1, 0, 0, 0]
 
 
+@pytest.mark.merge
 @pytest.mark.parametrize(
     "tuner", ["default", {"name": "sha", "eta": 2, "r": 1}, {"name": "asha", "eta": 2, "r": 1}], ids=str
 )
@@ -141,6 +144,7 @@ def test_trials_that_a_tuner_has_dropped_are_not_wanted_any_further() -> None:
     assert sorted(unwanted) == [(2, 8), (2, 8), (4, 8)]
 
 
+@pytest.mark.merge
 def test_a_look_changes_no_decision() -> None:
     space = random_space(random.Random(3), 9, 8)
     faults = Faults(drop=0.05)

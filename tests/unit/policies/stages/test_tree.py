@@ -15,6 +15,8 @@ from hopyard_policies.stages.tree import Request, Running, Stage, StageTree
 
 from .searches import prefix, random_space, steps
 
+pytestmark = pytest.mark.quick
+
 Spans = set[tuple[str, int, int]]
 
 
@@ -149,6 +151,7 @@ def test_a_shorter_trial_ends_on_the_way(limits: tuple[int, int]) -> None:
     assert sorted((s.start.position, s.end.position) for s in tree.stages()) == [(0, 5), (5, 9)]
 
 
+@pytest.mark.merge
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(2, 12))
 def test_common_beginnings_agree_with_brute_force(seed: int, trials: int, length: int) -> None:
@@ -160,6 +163,7 @@ def test_common_beginnings_agree_with_brute_force(seed: int, trials: int, length
             assert plan.common(str(one), str(other)) == same
 
 
+@pytest.mark.merge
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(2, 12))
 def test_stages_are_what_is_missing_each_position_once(seed: int, trials: int, length: int) -> None:
@@ -196,6 +200,7 @@ def test_stages_are_what_is_missing_each_position_once(seed: int, trials: int, l
         assert state(stage.end.node.member, stage.start.position) in there
 
 
+@pytest.mark.merge
 @given(st.data())
 def test_a_place_is_found_as_if_all_trials_were_compared(data: st.DataObject) -> None:
     """A node's children are looked up by what is in force: the tree is the one that comparing with each of them makes."""

@@ -1,0 +1,229 @@
+"""The suite's plugins, each with a test that breaks its rule."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.plugins.failures import RESULTS_VARIABLE
+from tests.plugins.processes import MARK
+from tests.integration.nodeagent.cluster import alive
+from tests.timing import HANG_SECONDS, STRETCH_VARIABLE
+
+REPOSITORY = Path(__file__).parents[3]
+CONFTEST = """
+pytest_plugins = [f"tests.plugins.{name}" for name in ("machine", "tiers", "processes", "leftovers", "failures")]
+"""
+CONFIGURATION = """
+[pytest]
+markers =
+    quick
+    merge
+    nightly
+"""
+
+
+@dataclass
+class Ran:
+    """What a run of pytest over one test module printed, and what it left."""
+
+    code: int
+    text: str
+    results: Path
+
+
+class Runs:
+    """Runs pytest with the plugins over a test module."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.variables: dict[str, str] = {}
+        (folder / "conftest.py").write_text(CONFTEST)
+        (folder / "pytest.ini").write_text(CONFIGURATION)
+
+    def __call__(self, code: str, *options: str) -> Ran:
+        (self.folder / "test_one.py").write_text(code)
+        results = self.folder / "results"
+        own = {"PYTHONPATH": str(REPOSITORY), STRETCH_VARIABLE: "1", RESULTS_VARIABLE: str(results)}
+        others = ("PYTEST_XDIST", "PYTEST_TIMEOUT", "PYTEST_CURRENT_TEST", MARK)
+        without = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:asyncio", *options, "test_one.py"],
+            cwd=self.folder,
+            env=without | own | self.variables,
+            capture_output=True,
+            text=True,
+            timeout=HANG_SECONDS,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout + done.stderr, results)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------------- tiers
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("import time; time.sleep(0.01)", "sleeps"),
+        ("import asyncio; asyncio.run(asyncio.sleep(0.01))", "sleeps"),
+        ("import subprocess; subprocess.run(['true'])", "starts a process"),
+        ("import os; os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)", "starts a process"),
+        ("import socket; socket.create_server(('127.0.0.1', 0)).close()", "opens a socket"),
+        ("import grpc; grpc.insecure_channel('127.0.0.1:1').close()", "opens a socket"),
+        (
+            "deadline = __import__('time').process_time() + 3\n    while __import__('time').process_time() < deadline: pass",
+            "CPU",
+        ),
+    ],
+)
+def test_a_quick_test_that_is_not_quick_fails_by_name(run: Runs, line: str, fault: str) -> None:
+    ran = run(f"import pytest\n\n@pytest.mark.quick\ndef test_it():\n    {line}\n")
+    assert ran.code == 1
+    assert "test_one.py::test_it is marked quick but" in ran.text
+    assert fault in ran.text
+
+
+def test_a_quick_test_may_compute_wait_for_nothing_and_write_files(run: Runs) -> None:
+    code = "import pytest, time, asyncio\n\n@pytest.mark.quick\ndef test_it(tmp_path):\n"
+    ran = run(code + "    time.sleep(0)\n    asyncio.run(asyncio.sleep(0))\n    (tmp_path / 'a').write_text('a')\n")
+    assert ran.code == 0, ran.text
+
+
+TIERS = """
+import pytest
+
+@pytest.mark.quick
+def test_quick(): pass
+
+def test_unmarked(): pass
+
+@pytest.mark.quick
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.nightly)])
+def test_parameters(n): pass
+
+@pytest.mark.nightly
+class TestNightly:
+    def test_in_class(self): pass
+
+    @pytest.mark.merge
+    def test_closest_marker(self): pass
+
+class Suite:
+    def test_inherited(self): pass
+    def test_expensive(self): pass
+
+@pytest.mark.quick(merge=["test_expensive"])
+class TestSuite(Suite): pass
+"""
+IN_TIER = {
+    "quick": {"test_quick", "test_parameters[1]", "TestSuite::test_inherited"},
+    "merge": {"test_unmarked", "TestNightly::test_closest_marker", "TestSuite::test_expensive"},
+    "nightly": {"test_parameters[2]", "TestNightly::test_in_class"},
+}
+
+
+@pytest.mark.parametrize("tiers", ["quick", "merge", "nightly", "quick,merge"])
+def test_a_tier_runs_its_tests_and_no_others(run: Runs, tiers: str) -> None:
+    ran = run(TIERS, "--tier", tiers, "--collect-only", "-q")
+    found = {line.partition("::")[2] for line in ran.text.splitlines() if line.startswith("test_one.py::")}
+    assert found == set().union(*(IN_TIER[tier] for tier in tiers.split(",")))
+
+
+def test_an_unknown_tier_is_refused(run: Runs) -> None:
+    ran = run(TIERS, "--tier", "fast")
+    assert ran.code == 4
+    assert "there is no tier 'fast'; there are quick, merge, nightly" in ran.text
+
+
+# ------------------------------------------------------------------------------------------------------------ leftovers
+
+
+def test_a_process_that_a_test_leaves_is_named_and_killed(run: Runs) -> None:
+    run.variables["TEST_PID_FILE"] = str(run.folder / "pid")
+    orphan = "import os, subprocess, sys\n\ndef test_it():\n    script = 'sleep 600 & echo $! >$TEST_PID_FILE'\n"
+    ran = run(orphan + "    subprocess.run(['sh', '-c', script], stdout=subprocess.DEVNULL)\n", "--tier", "merge")
+    assert ran.code == 1
+    assert "test_one.py::test_it leaves behind the process" in ran.text
+    assert "sleep 600" in ran.text
+    assert not alive(int((run.folder / "pid").read_text()))
+
+
+def test_a_process_of_a_wider_fixture_stays(run: Runs) -> None:
+    code = """
+import subprocess
+import pytest
+
+@pytest.fixture(scope="module")
+def process():
+    with subprocess.Popen(["sleep", "600"]) as found:
+        yield found
+        found.kill()
+
+def test_one(process):
+    subprocess.run(["true"])
+
+def test_two(process):
+    subprocess.run(["true"])
+    assert process.poll() is None
+"""
+    ran = run(code)
+    assert ran.code == 0, ran.text
+
+
+def test_a_file_that_a_test_leaves_is_named(run: Runs) -> None:
+    ran = run("import tempfile\n\ndef test_it():\n    tempfile.mkstemp(prefix='forgotten')\n")
+    assert ran.code == 1
+    assert "test_one.py::test_it leaves behind the file" in ran.text
+    assert "forgotten" in ran.text
+
+
+# ------------------------------------------------------------------------------------------------------------- failures
+
+
+def test_a_failure_says_how_to_repeat_it_and_shows_logs_and_stacks(run: Runs) -> None:
+    code = """
+import subprocess, sys, pytest
+
+@pytest.fixture
+def service(tmp_path):
+    program = "import time\\ndef hangs():\\n    print('up', flush=True)\\n    time.sleep(600)\\nhangs()"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as found:
+        found.stdout.readline()
+        yield found
+        found.kill()
+
+def test_it(service, tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "scheduler.log").write_text("the service said this")
+    assert False, "as it should"
+"""
+    ran = run(code, "-p", "randomly", "--randomly-seed=7")
+    assert ran.code == 1
+    assert ".venv/bin/python -m pytest --randomly-seed=7 'test_one.py::test_it'" in ran.text
+    assert "the service said this" in ran.text
+    assert "hangs (<string>" in ran.text
+    assert (ran.results / "failed.txt").read_text() == "test_one.py::test_it\n"
+    assert "test_one.py::test_it" in (ran.results / "slowest.txt").read_text()
+    (case,) = ElementTree.parse(ran.results / "junit.xml").getroot().iter("testcase")
+    assert case.get("name") == "test_it"
+
+
+def test_the_stacks_of_a_test_that_hangs_are_shown(run: Runs) -> None:
+    code = "import threading\n\ndef waits():\n    threading.Event().wait()\n\ndef test_it():\n    waits()\n"
+    run.variables |= {"PYTEST_TIMEOUT": "3"}
+    ran = run(code)
+    assert ran.code == 1
+    assert "thread" in ran.text
+    assert "in waits" in ran.text.partition("- stacks -")[2]

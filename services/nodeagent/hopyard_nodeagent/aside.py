@@ -27,8 +27,8 @@ from hopyard_nodeagent.transfers import Writer, ended
 _log = logging.getLogger(__name__)
 
 _TICKET_BYTES: Final = 32
-_TICKET_SECONDS: Final = 5.0
-"""How long whoever has connected may take to show a ticket."""
+_TICKET_SECONDS: Final = 30.0
+"""How long whoever has connected may take to show a ticket; its computer may be busy."""
 _CONNECT_SECONDS: Final = 2.0
 _AT_ONCE: Final = 8
 _CALLERS: Final = 4 * _AT_ONCE

@@ -72,5 +72,5 @@ class AgentSettings:
     data_quota: int | None = None
     criu: str = ""
     image_memory: int | None = None
-    flush_seconds: float = 5.0
+    flush_seconds: float = 8.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.2, most=5.0))

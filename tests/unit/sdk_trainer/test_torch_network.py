@@ -12,6 +12,7 @@ import pytest
 
 from hopyard.torch import network
 from tests.conftest import require_system_package
+from tests.timing import HANG_SECONDS
 
 RANK = """
 import sys
@@ -24,7 +25,7 @@ from hopyard.trainer import TrainerContext
 
 rank = int(sys.argv[1])
 context = TrainerContext(seed=1, scratch=Path(), rank=rank, world_size=2, addresses=("10.77.0.1", "10.77.0.2"))
-gang = TorchGang(context, torch.device("cpu"), 150.0)
+gang = TorchGang(context, torch.device("cpu"), float(sys.argv[3]))
 (Path(sys.argv[2]) / f"rank{rank}").write_text(str(gang.summed({"rank": rank + 1.0})["rank"]))
 gang.close()
 """
@@ -32,15 +33,15 @@ gang.close()
 TWO_HOSTS = """
 set -e
 ip link set lo up
-unshare -n sleep 170 & other=$!
+unshare -n sleep "$4" & other=$!
 trap 'kill $other' EXIT
 while [ "$(readlink /proc/$other/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
 ip link add va type veth peer name vb netns $other
 ip addr add 10.77.0.1/24 dev va
 ip link set va up
 nsenter -t $other -n sh -c 'ip link set lo up; ip addr add 10.77.0.2/24 dev vb; ip link set vb up'
-nsenter -t $other -n "$1" "$2" 1 "$3" & rank=$!
-"$1" "$2" 0 "$3"
+nsenter -t $other -n "$1" "$2" 1 "$3" "$4" & rank=$!
+"$1" "$2" 0 "$3" "$4"
 wait $rank
 """
 
@@ -63,8 +64,8 @@ def apart() -> None:
 def test_ranks_on_several_hosts_meet_whatever_their_hosts_call_themselves(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(RANK)
     environment = os.environ | {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500"}
-    command = [*APART, TWO_HOSTS, "sh", sys.executable, str(tmp_path / "rank.py"), str(tmp_path)]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170, check=False)
+    command = [*APART, TWO_HOSTS, "sh", sys.executable, str(tmp_path / "rank.py"), str(tmp_path), str(HANG_SECONDS)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert found.returncode == 0, found.stderr
     assert [(tmp_path / name).read_text() for name in ("rank0", "rank1")] == ["3.0", "3.0"]
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.golden import journals
+from tests.golden import journals, product
 from tests.golden.archive import RECORD, Archive
 from tests.golden.difference import Difference
-from tests.golden.runner import PARTS, Outcome, Task, run
+from tests.golden.names import REPOSITORY
+from tests.golden.runner import PARTS, Outcome, Task, run, units_of
 
 ACTIONS: Final = ("verify", "update", "dump", "record")
 
@@ -31,6 +32,7 @@ parts
 examples
   python -m tests.golden                          everything, as `make golden` does
   python -m tests.golden simulation               one part
+  python -m tests.golden simulation/policy_asha   one unit of it: a probe or a policy
   python -m tests.golden dump /tmp/before         on the commit before a change
   python -m tests.golden --against /tmp/before    on the change: every difference is shown field by field
   python -m tests.golden update live              accept an intended change of one part
@@ -45,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(given)
     names: list[str] = options.names
+    if not product.origin().is_relative_to(REPOSITORY):
+        parser.error(f"{product.origin()} would run, which is not of this working tree ({REPOSITORY}): set PYTHONPATH")
     if action == "record":
         for name in journals.record(names):
             _say(f"recorded {name}")
@@ -58,10 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         older = Archive(options.against, whole=True) if options.against is not None else None
         task = Task("compare", Archive(RECORD), older)
-    if strange := set(names) - PARTS.keys():
-        parser.error(f"there is no part {', '.join(sorted(strange))}; there are {', '.join(PARTS)}")
+    try:
+        chosen = units_of(names)
+    except LookupError as error:
+        parser.error(str(error))
     begun = time.monotonic()
-    outcomes = run([name for name in PARTS if name in names or not names], task, options.processes)
+    outcomes = run(chosen, task, options.processes)
     seconds = time.monotonic() - begun
     differences = [difference for outcome in outcomes.values() for difference in outcome.differences]
     if options.json:
@@ -80,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG.format(parts=parts),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="PART", help="parts; without any: all of them")
+    parser.add_argument(
+        "names", nargs="*", metavar="PART", help="parts, or units as PART/UNIT; without any: everything"
+    )
     parser.add_argument("--against", type=Path, metavar="DIR", help="a dump of the code before the change")
     parser.add_argument("--all", action="store_true", help="show every case that differs, not only some of each part")
     parser.add_argument("--processes", type=int, default=2, help="run so many units at a time [default: 2]")

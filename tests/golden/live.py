@@ -31,6 +31,7 @@ COLUMNS_LEFT_OUT: Final = frozenset({"blobs.created_at"})
 LOCAL: Final = ("plan ", "simulate ", "plugins", "data split ")
 """Commands that need no cluster."""
 
+_TRANSLATED: Final = "translated"
 _JOURNAL: Final = "journal"
 _PLACES: Final = (
     (re.compile(r"\b127\.0\.0\.1:\d+"), "(address)"),
@@ -50,7 +51,8 @@ def cases(unit: str) -> Iterator[Case]:
         folder = Path(scratch)
         plain = Plain(folder)
         with cluster.up(folder / "cluster", agents=0) as server:
-            files = [present_archive(file, folder / file.name) for file in journals.recorded().values()]
+            (folder / _TRANSLATED).mkdir()
+            files = [present_archive(file, folder / _TRANSLATED / file.name) for file in journals.recorded().values()]
             imports = [_run(f"import {file}", server, plain) for file in files]
             yield Case("imports", imports)
             yield from rows(folder / "cluster" / DATABASE, plain)
@@ -82,7 +84,8 @@ class Plain:
         return self._text(value) if isinstance(value, str) else product.CANON.plain(value)
 
     def _text(self, text: str) -> str:
-        text = text.replace(self._folder, "(folder)").replace(str(journals.FOLDER), "(folder)")
+        for place in (f"{self._folder}/{_TRANSLATED}", self._folder, str(journals.FOLDER)):
+            text = text.replace(place, "(folder)")
         for pattern, word in _PLACES:
             text = pattern.sub(word, text)
         return text

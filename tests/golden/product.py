@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Final, get_args
 
 from tests.golden.canonical import Canon
@@ -119,6 +121,11 @@ def command(*arguments: str) -> tuple[int, str, str]:
     with redirect_stdout(out), redirect_stderr(err):
         code: int = NAMES.find("command_line")(list(arguments))
     return code, out.getvalue(), err.getvalue()
+
+
+def origin() -> Path:
+    """The file that the product's code is loaded from, by which one working tree is told from another."""
+    return Path(inspect.getfile(NAMES.owner("core_handle")[0])).resolve()
 
 
 def command_module() -> str:

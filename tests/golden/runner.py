@@ -6,7 +6,7 @@ import multiprocessing
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -81,17 +81,38 @@ class Task:
         return outcome
 
 
-def run(parts: Sequence[str], task: Task, processes: int) -> dict[str, Outcome]:
-    """Runs all units of some parts, and answers what came of each part."""
+def units_of(names: Sequence[str]) -> dict[str, list[str]]:
+    """The units to run, by part.
+
+    Args:
+        names: Parts, or units as `part/unit`; none: everything.
+
+    Raises:
+        LookupError: There is no such part or unit.
+    """
+    found: dict[str, list[str]] = {}
+    for name in names or PARTS:
+        part, _, unit = name.partition("/")
+        if part not in PARTS:
+            raise LookupError(f"there is no part {part}; there are {', '.join(PARTS)}")
+        there = PARTS[part].units()
+        if unit and unit not in there:
+            raise LookupError(f"{part} has no unit {unit}; it has {', '.join(there)}")
+        found.setdefault(part, []).extend([unit] if unit else there)
+    return {part: list(dict.fromkeys(found[part])) for part in PARTS if part in found}
+
+
+def run(chosen: Mapping[str, Sequence[str]], task: Task, processes: int) -> dict[str, Outcome]:
+    """Runs units, as `units_of` answers them, and answers what came of each part."""
     found: defaultdict[str, Outcome] = defaultdict(Outcome)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         waiting: list[tuple[str, Future[Outcome]]] = [
-            (part, pool.submit(task.perform, part, unit)) for part in parts for unit in PARTS[part].units()
+            (part, pool.submit(task.perform, part, unit)) for part, units in chosen.items() for unit in units
         ]
         for part, future in waiting:
             found[part].add(future.result())
-    for part in parts:
+    for part in chosen:
         for difference in _leftover(part, task):
             found[part].differences.append(difference)
     return dict(found)

@@ -7,9 +7,10 @@ import hashlib
 import json
 import tomllib
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
@@ -231,13 +232,30 @@ def test_journals_are_translated_to_present_names_and_back(monkeypatch: pytest.M
     assert Translation(to_present=True).record("Unknown", {"a": 1}) == ("Unknown", {"a": 1})
 
 
+class Swapped(Names):
+    """Names by which two classes have got each other's name since the record was written."""
+
+    def __init__(self, tables: Mapping[str, Any], swapped: Mapping[str, str]) -> None:
+        super().__init__(tables)
+        self._swapped = swapped
+
+    def class_name(self, cls: type) -> str:
+        known = super().class_name(cls)
+        other = self._swapped.get(cls.__name__)
+        return next((super(Swapped, self).class_name(one) for one in self._all() if one.__name__ == other), known)
+
+    def _all(self) -> tuple[type, ...]:
+        return get_args(self.find("event_union"))
+
+
 def test_a_recorded_journal_is_translated_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = journals.recorded()["asha"], tmp_path / "asha.hopyard"
-    swapped = {"MachineGranted": "ShareSet", "ShareSet": "MachineGranted"}
-    tables = tomllib.loads(NAMES.read_text())
-    monkeypatch.setattr(product, "NAMES", Names({**tables, "classes": {**tables["classes"], **swapped}}))
+    before = [one["kind"] for one in journal(present_archive(source, target))]
+    one, two = sorted(set(before))[:2]
+    swapped = {one: two, two: one}
+    monkeypatch.setattr(product, "NAMES", Swapped(tomllib.loads(NAMES.read_text()), swapped))
     assert present_archive(source, target) == target
-    before, after = ([one["kind"] for one in journal(archive)] for archive in (source, target))
+    after = [record["kind"] for record in journal(target)]
     assert after == [swapped.get(kind, kind) for kind in before] != before
     with zipfile.ZipFile(target) as archive:
         promised = json.loads(archive.read("manifest.json"))["members"]["journal.jsonl"]["sha256"]

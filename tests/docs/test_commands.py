@@ -43,7 +43,7 @@ def _tiered(page: str) -> ParameterSet:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", map(_tiered, PAGES))
+@pytest.mark.parametrize("page", [_tiered(page) for page in PAGES])
 def test_every_block_does_what_the_page_says(page: str, tmp_path: Path) -> None:
     if page in _NEEDS_FASHION_MNIST:
         require_system_package("dataset-fashion-mnist", "/usr/share/datasets/fashion-mnist")

@@ -19,7 +19,8 @@ TRAINER = textwrap.dedent(
     '''
     """A random walk; `fail` says how it goes wrong, in its iteration `at`.
 
-    `pace` slows each iteration down, until the file `enough` is there.
+    `pace` slows each iteration down, until the file `enough` is there. From the position `late` on an iteration takes five
+    seconds until then, so that the job is not over before, however busy the machine is.
     """
 
     import json
@@ -41,8 +42,7 @@ TRAINER = textwrap.dedent(
                 raise ValueError("a bad setup")
 
         def train(self):
-            if not os.path.exists(self.hyperparameters.get("enough", "")):
-                time.sleep(self.hyperparameters.get("pace", 0.0))
+            self.pause(self.hyperparameters)
             self.x += self.hyperparameters["step"] * self.rng.gauss(0.0, 1.0)
             metrics = {"x": self.x, "pid": float(os.getpid())}
             if self.position + 1 == self.hyperparameters.get("at", 5):
@@ -50,6 +50,12 @@ TRAINER = textwrap.dedent(
             if self.hyperparameters["fail"] == "always nan":
                 metrics["x"] = float("nan")
             return metrics
+
+        def pause(self, given):
+            late = self.position >= given.get("late", 1_000_000)
+            end = time.monotonic() + (5.0 if late else given.get("pace", 0.0))
+            while time.monotonic() < end and not os.path.exists(given.get("enough", "")):
+                time.sleep(0.01)
 
         def go_wrong(self, how, metrics):
             print(f"now comes: {how}", flush=True)
@@ -64,7 +70,7 @@ TRAINER = textwrap.dedent(
                     time.sleep(1)
             if how == "memory":
                 memory = b"x" * (600 << 20)
-                time.sleep(60)
+                time.sleep(3600)
                 print(len(memory))
             if how == "nan":
                 metrics["x"] = float("nan")
@@ -127,6 +133,6 @@ def alone(folder: Path, hyperparameters: Mapping[str, Any], until: int) -> list[
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     trainer: type[Trainer] = module.Walk
-    given = {**hyperparameters, "pace": 0.0} if "pace" in hyperparameters else dict(hyperparameters)
+    given = {**hyperparameters, "pace": 0.0, "late": until} if "pace" in hyperparameters else dict(hyperparameters)
     reports = fit(trainer, given, until=until, seed=configuration_seed(0, hyperparameters))
     return [(report.position, report.metrics["x"]) for report in reports]

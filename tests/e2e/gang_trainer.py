@@ -2,7 +2,8 @@
 
 Only `lr` decides what is trained, so that disturbed and undisturbed trainings can be compared.
 
-Hyperparameters: `lr`, and for tests `seconds` (of an iteration, until the file `enough` is there), `misdeed` (what `culprit`, a
+Hyperparameters: `lr`, and for tests `seconds` (of an iteration, until the file `enough` is there), `late` (the position from which
+on an iteration takes five seconds until then), `misdeed` (what `culprit`, a
 rank, does in the iteration that ends at position `at`: raise, kill, sleep) and `once` (a file that is made then: with it there,
 nothing happens).
 """
@@ -24,6 +25,8 @@ from hopyard import Trainer
 
 FEATURES = 4
 POINTS = 48
+LIMIT = 150.0
+"""Seconds to wait for another rank: it bounds a hang."""
 
 
 class Linear(Trainer):
@@ -50,7 +53,7 @@ class Linear(Trainer):
             return
         if self.context.rank == 0:
             with socket.create_server((host, int(port))) as server:
-                server.settimeout(60)
+                server.settimeout(LIMIT)
                 found: dict[int, socket.socket] = {}
                 while len(found) < self.context.world_size - 1:
                     connection, _ = server.accept()
@@ -58,10 +61,10 @@ class Linear(Trainer):
                     found[connection.recv(1)[0]] = connection
                 self.others = [found[rank] for rank in sorted(found)]
             return
-        end = time.monotonic() + 60
+        end = time.monotonic() + LIMIT
         while not self.others:
             try:
-                self.others = [socket.create_connection((host, int(port)), timeout=60)]
+                self.others = [socket.create_connection((host, int(port)), timeout=LIMIT)]
             except ConnectionRefusedError:
                 if time.monotonic() > end:
                     raise
@@ -74,8 +77,7 @@ class Linear(Trainer):
 
     def train(self) -> dict[str, float]:
         given = self.hyperparameters
-        if not os.path.exists(given.get("enough", "")):
-            time.sleep(given.get("seconds", 0.0))
+        self.pause(given)
         if given.get("culprit") == self.context.rank and self.position + 1 == given["at"]:
             self.misbehave(given)
         sums = [0.0] * (FEATURES + 1)
@@ -87,6 +89,11 @@ class Linear(Trainer):
         *gradient, loss = (value / POINTS for value in self.added(sums))
         self.weights = [w - self.lr * g for w, g in zip(self.weights, gradient, strict=True)]
         return {"loss": loss}
+
+    def pause(self, given: Mapping[str, Any]) -> None:
+        end = time.monotonic() + (5.0 if self.position >= given.get("late", sys.maxsize) else given.get("seconds", 0.0))
+        while time.monotonic() < end and not os.path.exists(given.get("enough", "")):
+            time.sleep(0.01)
 
     def misbehave(self, given: Mapping[str, Any]) -> None:
         if "once" in given:

@@ -21,6 +21,7 @@ from hopyard.client.embedded import agent_service, scheduler_service
 from hopyard.client.processes import ServiceProcess
 from hopyard.client.types import NodeState
 from hopyard.spec import configuration_seed
+from tests.timing import HANG_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
 SOFTMAX = Path(__file__).parent / "softmax"
@@ -30,7 +31,7 @@ def softmax_file(folder: Path, **changes: Any) -> Path:
     """A cheap experiment (`softmax/`) in a folder of its own, with some of its top-level fields changed.
 
     SOFTMAX_PACE in its agents' environment slows each iteration down, until the file that SOFTMAX_ENOUGH names is there;
-    SOFTMAX_HELD says which jobs go how far before that.
+    SOFTMAX_HELD says which jobs go how far before that, SOFTMAX_LATE from where on they are slow.
     """
     return experiment_copy(SOFTMAX, folder, changes)
 
@@ -60,7 +61,7 @@ class Processes:
         service = replace(service, arguments=(*service.arguments, *options))
         process = self.running["scheduler"] = ServiceProcess(service, self.data / "logs")
         await process.start()
-        self.scheduler = await process.ready(150)
+        self.scheduler = await process.ready(HANG_SECONDS)
         return self.scheduler
 
     async def start_agent(self, node: str, slots: int = 1, *options: str) -> None:
@@ -69,7 +70,7 @@ class Processes:
         service = replace(service, arguments=(*service.arguments, *options))
         process = self.running[node] = ServiceProcess(service, self.data / "logs")
         await process.start()
-        await process.ready(150)
+        await process.ready(HANG_SECONDS)
 
     async def stop(self) -> None:
         """Stops all, agents first."""
@@ -95,7 +96,7 @@ async def cluster(data: Path, nodes: Mapping[str, int], *options: str) -> AsyncI
 
 
 async def _up(client: AsyncClient, nodes: Collection[str]) -> None:
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while sum(node.state is NodeState.UP for node in await client.nodes()) < len(nodes):  # noqa: ASYNC110 - others' doing
             await asyncio.sleep(0.05)
 

@@ -25,6 +25,7 @@ from hopyard_scheduler.core.values import RunKey
 from tests.e2e.harness import REPOSITORY, Curve
 from tests.e2e.up import IS_UP, Up
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 
 SERVICES: Final = ("scheduler", "appstat", "hpgen", "agent-node1", "agent-node2")
 KILLS: Final = Counter(
@@ -116,7 +117,7 @@ class Disturbed:
 
     def _runners(self) -> list[int]:
         """The training processes, sorted; some is waited for."""
-        end = time.monotonic() + 150
+        end = time.monotonic() + HANG_SECONDS
         while time.monotonic() < end:
             found = []
             for agent in ("agent-node1", "agent-node2"):
@@ -225,6 +226,6 @@ def command(*arguments: str) -> str:
     """What a command prints, which it must do without an error."""
     given = [sys.executable, "-m", "hopyard.cli.main", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(given, capture_output=True, text=True, timeout=150, check=False, env=environment)
+    done = subprocess.run(given, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

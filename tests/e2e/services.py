@@ -10,6 +10,7 @@ from typing import Self
 
 from hopyard.client.processes import Service, ServiceProcess
 from tests.e2e.harness import REPOSITORY
+from tests.timing import HANG_SECONDS
 
 
 class Services:
@@ -28,7 +29,7 @@ class Services:
         made = Service(name, f"hopyard_{service}", ("--data", str(folder), *arguments), folder, address, environment)
         process = self.running[name] = ServiceProcess(made, self.data / "logs")
         await process.start()
-        return await process.ready(150)
+        return await process.ready(HANG_SECONDS)
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a service a signal."""

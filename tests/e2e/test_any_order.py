@@ -10,6 +10,7 @@ from hopyard.client.types import ExperimentState
 from hopyard.rpc import channel
 from tests.e2e.harness import softmax_file
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 
 
 async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
@@ -34,11 +35,11 @@ async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
             process.service.data.mkdir(parents=True, exist_ok=True)
             await process.start()
         for process in order:
-            await process.ready(150)
+            await process.ready(HANG_SECONDS)
         file = softmax_file(tmp_path / "e", stop={"jobs": 2, "max_iterations": 2})
-        async with AsyncClient(server=scheduler, patience=60) as client:
+        async with AsyncClient(server=scheduler, patience=HANG_SECONDS) as client:
             experiment = await client.create(file)
-            ended = await client.wait(experiment.id, timeout=150)
+            ended = await client.wait(experiment.id, timeout=HANG_SECONDS)
         assert ended.state is ExperimentState.COMPLETED, ended.reason
         await _answers_health_and_reflection([appstat, hpgen, scheduler])
     finally:

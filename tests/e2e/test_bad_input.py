@@ -23,8 +23,9 @@ from hopyard.client.types import ExperimentState, JobState
 from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from tests.e2e.failing import experiment
+from tests.timing import HANG_SECONDS
 
-PATIENCE = 150.0
+PATIENCE = HANG_SECONDS
 
 
 def hopyard(*arguments: object) -> subprocess.CompletedProcess[str]:

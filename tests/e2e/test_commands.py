@@ -19,10 +19,11 @@ from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.spec import configuration_seed
 from tests.conftest import require_criu
 from tests.e2e.harness import REPOSITORY
+from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.timeout(240)
 
-PATIENCE = 150.0
+PATIENCE = HANG_SECONDS
 
 PLAIN = """
 import sys

@@ -20,10 +20,11 @@ from hopyard.spec import configuration_seed
 from tests.conftest import require_criu
 from tests.cpp import EXAMPLE, Programs
 from tests.e2e.harness import cluster
+from tests.timing import HANG_SECONDS, scaled
 
 pytestmark = pytest.mark.timeout(600)
 
-PATIENCE = 350.0
+PATIENCE = 2 * HANG_SECONDS
 EPOCHS = 6
 JOBS = 4
 
@@ -75,7 +76,7 @@ async def need_equal_curves(client: AsyncClient, experiment_id: str, folder: Pat
     return jobs
 
 
-@pytest.mark.parametrize("provider", ["framework", "criu"])
+@pytest.mark.parametrize("provider", ["framework", pytest.param("criu", marks=pytest.mark.nightly)])
 async def test_a_trainer_in_cpp_is_suspended_and_resumed_at_barriers(
     cpp: Programs, tmp_path: Path, provider: str
 ) -> None:
@@ -86,8 +87,8 @@ async def test_a_trainer_in_cpp_is_suspended_and_resumed_at_barriers(
     async with cluster(data, {"a": 1, "b": 1}) as (_, client):
         created = await client.create(file)
         jobs = await need_equal_curves(client, created.id, file.parent)
-        # At every other barrier, at least, a job has left its machine to another.
-        assert all(job.attempt >= EPOCHS // 2 for job in jobs), [job.attempt for job in jobs]
+        # In each round the two machines keep two jobs from the one before, at most; the others are resumed.
+        assert sum(job.attempt for job in jobs) >= JOBS + (JOBS - 2) * (EPOCHS - 1), [job.attempt for job in jobs]
         assert {snapshot.provider for job in jobs for snapshot in job.snapshots} == {provider}
 
 
@@ -96,27 +97,39 @@ REASONS = {
     "save-throw": r"failed 1 times, 0 allowed: save at position 2: nothing to save \(std::runtime_error\)",
     "exit": r"failed 1 times, 0 allowed: the program ended with exit code 3",
     "crash": r"failed 1 times, 0 allowed: the training process was killed by signal SIGABRT",
-    "hang": r"failed 1 times, 0 allowed: an iteration took longer than 3 s and was ended",
 }
 
 
-async def test_what_goes_wrong_in_a_cpp_trainer_is_told_as_the_reason_of_its_job(cpp: Programs, tmp_path: Path) -> None:
-    folder = tmp_path / "code"
+def counting(folder: Path, programs: Programs, kinds: list[str], stop: dict[str, Any]) -> Path:
+    """An experiment of the counter, with a job for each kind of what it does in its third iteration."""
     folder.mkdir()
-    shutil.copy(cpp.counter, folder / "counter")
+    shutil.copy(programs.counter, folder / "counter")
     spec = {
-        "name": "counter",
+        "name": folder.name,
         "command": ["./counter", "--{kind}=2"],
         "metric": {"name": "count", "mode": "max"},
-        "space": {"kind": {"choice": [*REASONS, "nan", "finish"]}},
+        "space": {"kind": {"choice": kinds}},
         "generator": {"name": "grid"},
-        "stop": {"max_iterations": 4, "max_failures": 0, "iteration_timeout": "3s"},
+        "stop": stop,
     }
     file = folder / "experiment.yaml"
     file.write_text(yaml.safe_dump(spec))
+    return file
+
+
+async def test_what_goes_wrong_in_a_cpp_trainer_is_told_as_the_reason_of_its_job(cpp: Programs, tmp_path: Path) -> None:
+    seconds = scaled(3.0)
+    # The limit stands in an experiment of its own: on a busy machine so short a one may hit any iteration.
+    stop = {"max_iterations": 4, "max_failures": 0}
+    file = counting(tmp_path / "code", cpp, [*REASONS, "nan", "finish"], stop)
+    hanging = counting(tmp_path / "hanging", cpp, ["hang"], {**stop, "iteration_timeout": f"{seconds}s"})
     async with cluster(tmp_path / "data", {"a": 2}) as (_, client):
-        created = await client.create(file)
+        created, hung = await client.create(file), await client.create(hanging)
         await client.wait(created.id, timeout=PATIENCE)
+        await client.wait(hung.id, timeout=PATIENCE)
+        (job,) = await client.jobs(hung.id)
+        says = f"failed 1 times, 0 allowed: an iteration took longer than {seconds:g} s and was ended"
+        assert (job.state, job.reason.startswith(says)) == (JobState.FAILED, True), job.reason
         jobs = {job.hyperparameters["kind"]: job for job in await client.jobs(created.id)}
         for kind, pattern in REASONS.items():
             job = jobs.pop(kind)

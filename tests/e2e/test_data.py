@@ -17,6 +17,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from tests.e2e.harness import cluster
+from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -84,7 +85,7 @@ async def states(server: str) -> dict[str, str]:
 
 async def waits(client: AsyncClient, words: str) -> None:
     """Until the experiment says why it waits."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while words not in (await client.experiments())[0].reason:  # noqa: ASYNC110 - others' doing
             await asyncio.sleep(0.1)
 
@@ -115,9 +116,9 @@ async def test_data_is_cut_registered_trained_on_and_dropped(tmp_path: Path) -> 
         await waits(client, "it waits for partition train/2 of data set numbers: node g3 is away")
         why = json.loads(await command("jobs", "--json", *at))
         assert all("waits for partition train/2 of data set numbers" in job["reason"] for job in why), why
-        await processes.running["g3"].stop(5)
+        await processes.running["g3"].stop(HANG_SECONDS)
         await processes.start_agent("g3")
-        ended = await client.wait(found.id, timeout=150)
+        ended = await client.wait(found.id, timeout=HANG_SECONDS)
         assert ended.jobs == {"COMPLETED": 2}
 
         trained = sum(np.load(tmp_path / "parts" / f"train-{number}.npz")["y"].sum() for number in range(3))

@@ -21,19 +21,21 @@ from hopyard.trainer import TrainerContext, TrainerDriver
 from hopyard_nodeagent.hardware import cpus
 from tests.e2e.harness import cluster
 from tests.e2e.test_gangs import hopyard, seen
+from tests.timing import scaled
 
 pytestmark = pytest.mark.timeout(300)
 
+EXCHANGE_SECONDS = scaled(8.0)
 LONG = 1_000_000
 SEED = 7
 
-SLOW = """
+SLOW = f"""
 import os, signal
 from pathlib import Path
 from train import Regression
 
 class Slow(Regression):
-    exchange_timeout = 8.0
+    exchange_timeout = {EXCHANGE_SECONDS}
 
     def train_batch(self, batch):
         mark = Path(os.environ["SLOW_MARK"])
@@ -109,6 +111,7 @@ async def test_a_job_trains_on_what_others_leave_it_and_learns_the_same(
     assert {r.position: r.metrics["train_loss"] for r in reports} == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.nightly
 async def test_a_job_is_profiled_on_all_machines_before_it_starts_and_later_experiments_know_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +136,7 @@ async def test_a_job_is_profiled_on_all_machines_before_it_starts_and_later_expe
         await hopyard(processes, "replay", again.id)  # It fails where a decision is another one.
 
 
+@pytest.mark.nightly
 async def test_a_rank_that_does_not_come_to_an_exchange_costs_what_was_trained_since_the_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,4 +151,5 @@ async def test_a_rank_that_does_not_come_to_an_exchange_costs_what_was_trained_s
         job = await on(client, experiment, 2, 2)
         assert job.failures == 0
         story = await hopyard(processes, "events", experiment.id, job.id)
-    assert re.search(r"another rank is gone, or did not come to an exchange within 8 s \(exchange_timeout\)", story)
+    limit = rf"within {EXCHANGE_SECONDS:g} s \(exchange_timeout\)"
+    assert re.search(rf"another rank is gone, or did not come to an exchange {limit}", story)

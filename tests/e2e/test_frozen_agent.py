@@ -17,16 +17,17 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, Job, NodeState
 from tests.e2e.harness import REPOSITORY, all_trained_alone, softmax_file
 from tests.e2e.services import Services
+from tests.timing import HANG_SECONDS, scaled
 
 LENGTH = 200
-LEASE = "5"
+LEASE = str(scaled(8.0))
 
 
 def events(server: str, *arguments: str) -> str:
     """What `hopyard events` tells."""
     command = [sys.executable, "-m", "hopyard.cli.main", "events", *arguments, "--server", server]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -41,14 +42,14 @@ def running(pid: int) -> bool:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that nobody tells."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while not condition():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
 
 
 async def job_where(client: AsyncClient, experiment: str, condition: Callable[[Job], bool]) -> Job:
     """Wait for a job that meets a condition."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while True:
             for job in await client.jobs(experiment):
                 if condition(job):
@@ -56,7 +57,6 @@ async def job_where(client: AsyncClient, experiment: str, condition: Callable[[J
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_frozen_agent_loses_its_job_and_is_told_so_when_it_thaws(tmp_path: Path) -> None:
     file = softmax_file(
@@ -65,6 +65,7 @@ async def test_a_frozen_agent_loses_its_job_and_is_told_so_when_it_thaws(tmp_pat
         snapshot={"provider": "framework", "every": 5},
     )
     enough = tmp_path / "enough"
+    paced = {"SOFTMAX_PACE": "0.2", "SOFTMAX_ENOUGH": str(enough), "SOFTMAX_HELD": f"1:{LENGTH - 1}"}
     async with Services(tmp_path / "data") as services:
         appstat = await services.start("appstat", "appstat", "--port", "0")
         hpgen = await services.start("hpgen", "hpgen", "--port", "0")
@@ -75,10 +76,10 @@ async def test_a_frozen_agent_loses_its_job_and_is_told_so_when_it_thaws(tmp_pat
 
         async def start(node: str) -> None:
             options = ("--scheduler", server, "--node", node, "--slots", "1")
-            await services.start(node, "nodeagent", *options, SOFTMAX_PACE="0.2", SOFTMAX_ENOUGH=str(enough))
+            await services.start(node, "nodeagent", *options, **paced)
 
         await start("cold")
-        async with AsyncClient(server=server, patience=60) as client:
+        async with AsyncClient(server=server, patience=HANG_SECONDS) as client:
             experiment = (await client.create(file)).id
             job = await job_where(client, experiment, lambda j: j.machines == ("cold/0",) and j.position >= 7)
             await start("warm")
@@ -92,12 +93,12 @@ async def test_a_frozen_agent_loses_its_job_and_is_told_so_when_it_thaws(tmp_pat
 
             services.send("cold", signal.SIGCONT)
             await until(lambda: "still has, is ended there" in events(server, experiment, job.id))
-            async with asyncio.timeout(150):
+            async with asyncio.timeout(HANG_SECONDS):
                 while {node.id: node.state for node in await client.nodes()}["cold"] is not NodeState.UP:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
             assert not running(runner)
             enough.touch()
-            ended = await client.wait(experiment, timeout=150)
+            ended = await client.wait(experiment, timeout=HANG_SECONDS)
             assert ended.state is ExperimentState.COMPLETED, ended.reason
 
             jobs = await client.jobs(experiment)

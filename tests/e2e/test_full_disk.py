@@ -20,9 +20,10 @@ from hopyard_scheduler.core.events import Ended, RunMessage
 from tests.e2e.failing import alone, curve, experiment
 from tests.e2e.harness import cluster
 from tests.e2e.units import journal
+from tests.timing import HANG_SECONDS
 
-PATIENCE = 150.0
-LENGTH = 100
+PATIENCE = HANG_SECONDS
+LENGTH, LATE = 100, 60
 
 
 @contextmanager
@@ -81,12 +82,15 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A job that saves 40 kB after each iteration."""
-    return experiment(tmp_path / "walk", length=LENGTH, space={"pace": 0.1, "bytes": 40_000})
+    """A job that saves 40 kB after each iteration, and is not over before the file `enough` beside it is there."""
+    enough = str(tmp_path / "walk" / "enough")
+    space = {"pace": 0.1, "late": LATE, "enough": enough, "bytes": 40_000}
+    return experiment(tmp_path / "walk", length=LENGTH, space=space)
 
 
 async def goes_on(client: AsyncClient, name: str, file: Path) -> None:
     """The experiment ends as if nothing had been the matter."""
+    (file.parent / "enough").touch()
     ended = await client.wait(name, timeout=PATIENCE)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     (job,) = await client.jobs(name)
@@ -158,6 +162,7 @@ async def test_the_snapshot_store_s_disk(data: Path, file: Path) -> None:
         await asyncio.to_thread(without_traceback, data)
 
 
+@pytest.mark.nightly
 async def test_one_disk_for_everything(data: Path, file: Path) -> None:
     with disk(data, 24):
         async with AsyncClient.local(data) as client:

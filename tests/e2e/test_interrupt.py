@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import softmax_file
+from tests.timing import HANG_SECONDS
 
 HOPYARD = [sys.executable, "-m", "hopyard.cli.main"]
 POLICY = {"name": "default", "barrier": True, "epoch": 4}
 STOP = {"jobs": 6, "max_iterations": 8}
-PACE = {"SOFTMAX_PACE": "0.5"}
-"""Slow enough to be interrupted: twelve seconds for two machines."""
+PACE = {"SOFTMAX_PACE": "0.5", "SOFTMAX_ENOUGH": "/never", "SOFTMAX_HELD": "1:6"}
+"""Slow enough to be interrupted; no job goes beyond position 6, so that it is not over before."""
 
 
-def hopyard(*arguments: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
+def hopyard(*arguments: str, timeout: float = HANG_SECONDS) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*HOPYARD, *arguments], check=False, capture_output=True, text=True, timeout=timeout)
 
 
@@ -48,7 +49,7 @@ def interrupt_when(data: Path, file: Path, text: str) -> subprocess.CompletedPro
         if text in line:
             process.send_signal(signal.SIGINT)
             break
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=HANG_SECONDS)
     return subprocess.CompletedProcess(arguments, process.returncode, out, "".join(shown) + err)
 
 

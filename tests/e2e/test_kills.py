@@ -16,6 +16,7 @@ from hopyard.client.types import Experiment, ExperimentState
 from tests.e2e import kills
 from tests.e2e.harness import all_trained_alone, cluster, softmax_file
 from tests.e2e.kills import EACH, KILLS, Disturbed
+from tests.timing import HANG_SECONDS
 
 SEED = int(os.environ.get("KILLS_SEED", "1"))
 """Of the moments and the victims; a failure says it."""
@@ -46,7 +47,7 @@ def run(made: Disturbed, client: Client, file: Path, until: int) -> Experiment:
     made.disturb(kills.progress_of(client, experiment), until)
     assert not client.get(experiment.id).state.ended, "it was over before the last kill"
     made.let_go()
-    return client.wait(experiment.id, timeout=240)
+    return client.wait(experiment.id, timeout=2 * HANG_SECONDS)
 
 
 async def commands_and_decisions_hold(made: Disturbed, experiment: Experiment) -> None:
@@ -58,10 +59,13 @@ async def commands_and_decisions_hold(made: Disturbed, experiment: Experiment) -
     assert kills.replayed(made.server, experiment)["decisions_equal"] is True
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("policy", "jobs", "victims"), [(GREEDY, 20, KILLS), (BARRIER, 12, EACH)], ids=["greedy", "barrier"]
+    ("policy", "jobs", "victims"),
+    [
+        pytest.param(GREEDY, 20, KILLS, id="greedy"),
+        pytest.param(BARRIER, 12, EACH, id="barrier", marks=pytest.mark.nightly),
+    ],
 )
 async def test_the_final_table_and_every_curve_are_those_of_the_undisturbed_run(
     tmp_path: Path, policy: dict[str, Any], jobs: int, victims: Counter[str]
@@ -70,13 +74,13 @@ async def test_the_final_table_and_every_curve_are_those_of_the_undisturbed_run(
     file = softmax_file(tmp_path / "e", policy=policy, stop=stop)
     async with cluster(tmp_path / "undisturbed", {"a": 2, "b": 2}) as (processes, _):
         with Client(server=processes.scheduler) as client:
-            experiment = client.wait(client.create(file).id, timeout=150)
+            experiment = client.wait(client.create(file).id, timeout=HANG_SECONDS)
             expected = kills.table(client, experiment), kills.curves(client, experiment)
     assert len(expected[0]) == jobs
     with (
         # The last four jobs wait for the last kill, however long the others need.
         disturbed(tmp_path / "disturbed", SEED, 0.3, victims, held=f"{jobs - 3}:15") as made,
-        Client(server=made.server, patience=90) as client,
+        Client(server=made.server, patience=HANG_SECONDS) as client,
     ):
         experiment = run(made, client, file, until=jobs * LENGTH // 4)
         assert (experiment.state, len(made.killed)) == (ExperimentState.COMPLETED, victims.total())
@@ -84,13 +88,13 @@ async def test_the_final_table_and_every_curve_are_those_of_the_undisturbed_run(
         await commands_and_decisions_hold(made, experiment)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 async def test_whatever_the_order_of_arrival_decides_every_curve_is_that_of_the_job_alone(tmp_path: Path) -> None:
     file = softmax_file(tmp_path / "e", policy=HALVING, stop={"jobs": 40, "max_iterations": 12})
     with (
         disturbed(tmp_path / "data", SEED, 0.5, EACH, held="37:1") as made,
-        Client(server=made.server, patience=90) as client,
+        Client(server=made.server, patience=HANG_SECONDS) as client,
     ):
         experiment = run(made, client, file, until=40 * 2)
         assert (experiment.state, len(made.killed)) == (ExperimentState.COMPLETED, EACH.total())

@@ -18,6 +18,7 @@ from hopyard_scheduler.core.events import NodeLost
 from tests.e2e.harness import cluster
 from tests.e2e.test_data import command, waits
 from tests.e2e.units import check_apart, check_carried_out, histories, journal, units_of
+from tests.timing import HANG_SECONDS, scaled
 
 NODES = ("g1", "g2", "g3", "g4")
 EPOCHS = 2
@@ -106,20 +107,23 @@ async def test_two_of_four_agents_die_and_one_comes_back(tmp_path: Path, monkeyp
     code.mkdir()
     (code / "train.py").write_text(PROGRAM)
     (code / "experiment.yaml").write_text(SPEC)
-    async with cluster(tmp_path / "cluster", dict.fromkeys(NODES, 1), "--lease", "5") as (processes, client):
+    async with cluster(tmp_path / "cluster", dict.fromkeys(NODES, 1), "--lease", str(scaled(5.0))) as (
+        processes,
+        client,
+    ):
         at = ("--server", processes.scheduler)
         names = await registered(client, tmp_path / "disks")
         created = await client.create(code / "experiment.yaml")
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             while sum(job.position for job in await client.jobs(created)) < 10:  # noqa: ASYNC110 - others' doing
                 await asyncio.sleep(0.05)
         for node in ("g2", "g3"):
             os.kill(processes.running[node].pid or 0, signal.SIGKILL)
         held.unlink()
         await waits(client, "it waits for partition train/1 of data set numbers: nodes g2 and g3 are away")
-        await processes.running["g2"].stop(5)
+        await processes.running["g2"].stop(HANG_SECONDS)
         await processes.start_agent("g2")
-        ended = await client.wait(created.id, timeout=150)
+        ended = await client.wait(created.id, timeout=HANG_SECONDS)
         jobs = await client.jobs(created)
         assert (ended.jobs, [job.position for job in jobs]) == ({"COMPLETED": 4}, [EPOCHS * len(NODES)] * 4)
 

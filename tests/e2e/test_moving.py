@@ -10,6 +10,7 @@ from hopyard.client.types import ExperimentState
 from tests.e2e.branches import branching_file
 from tests.e2e.harness import all_trained_alone, cluster
 from tests.e2e.units import journal, units_of
+from tests.timing import HANG_SECONDS
 
 
 @pytest.mark.timeout(300)
@@ -24,14 +25,14 @@ async def test_suspended_on_one_agent_and_resumed_on_another_is_bit_identical(tm
     )
     async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (processes, client):
         experiment = await client.create(file)
-        ended = await client.wait(experiment.id, timeout=240)
+        ended = await client.wait(experiment.id, timeout=HANG_SECONDS)
         assert ended.state is ExperimentState.COMPLETED
         jobs = await client.jobs(experiment.id)
         assert [job.attempt for job in jobs] == [3, 3]
         nodes: dict[str, list[str]] = {}
         for unit in units_of(await journal(processes.scheduler, experiment.id)):
             nodes.setdefault(unit.key.job, []).append(unit.node)
-        assert sorted(nodes.values()) == [["a", "b", "a"], ["b", "a", "b"]]
+        assert all(own in (["a", "b", "a"], ["b", "a", "b"]) for own in nodes.values()), nodes
         alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], 9, "Branching")
         for job, curve in zip(jobs, alone, strict=True):
             statistics = await client.statistics(experiment.id, job.id)

@@ -22,6 +22,9 @@ from tests.e2e.harness import softmax_file
 from tests.e2e.test_predictions import kill, until
 from tests.e2e.up import IS_UP, Up
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
+
+pytestmark = pytest.mark.nightly
 
 JOBS, LENGTH, BOUNDARY, KILLS = 8, 12, 2, 3
 
@@ -60,14 +63,17 @@ def shown(server: str, experiment: Experiment, kind: str) -> dict[str, list[obje
     """What a plot of the experiment shows."""
     arguments = ["plot", experiment.id, "--server", server, "--kind", kind, "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "hopyard.cli.main", *arguments], capture_output=True, text=True, timeout=150, check=False
+        [sys.executable, "-m", "hopyard.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, list[object]] = json.loads(done.stdout)["shows"]
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "asked.jsonl"
@@ -84,11 +90,12 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
 
     enough = tmp_path / "enough"
     paced = {"SOFTMAX_PACE": "0.3", "SOFTMAX_ENOUGH": str(enough), "SOFTMAX_HELD": f"{JOBS}:{LENGTH - 1}"}
+    paced["SOFTMAX_LATE"] = str(LENGTH // 2)  # Questions come until the last kill, however late this process is.
     up = Up(tmp_path / "data", port=(port := free_port()), slots=1, **paced)
     server = f"127.0.0.1:{port}"
     try:
         up.wait_for(IS_UP)
-        with Client(server=server, patience=90) as client:
+        with Client(server=server, patience=HANG_SECONDS) as client:
             experiment = client.create(file)
             for _ in range(KILLS):
                 before = len(computed())
@@ -96,7 +103,7 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
                 kill(up, "scheduler")
             assert not client.get(experiment.id).state.ended, "it was over before the last kill"
             enough.touch()
-            experiment = client.wait(experiment.id, timeout=240)
+            experiment = client.wait(experiment.id, timeout=2 * HANG_SECONDS)
             assert experiment.state is ExperimentState.COMPLETED
             assert {job.state for job in client.jobs(experiment.id)} == {JobState.COMPLETED}
             assert {len(curve) for curve in kills.curves(client, experiment).values()} == {LENGTH}

@@ -23,11 +23,12 @@ from tests.e2e import kills
 from tests.e2e.harness import softmax_file
 from tests.e2e.up import IS_UP, Up
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 
 JOBS, LENGTH, STEP = 4, 12, 2
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 150) -> None:
+def until(condition: Callable[[], bool], what: str, seconds: float = HANG_SECONDS) -> None:
     """Wait for what other processes do."""
     end = time.monotonic() + seconds
     while not condition():
@@ -84,7 +85,6 @@ class Tickets:
         return found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_each_question_is_answered_once_whoever_is_killed(tmp_path: Path) -> None:
     file = softmax_file(
@@ -99,7 +99,7 @@ async def test_each_question_is_answered_once_whoever_is_killed(tmp_path: Path) 
     server = f"127.0.0.1:{port}"
     try:
         up.wait_for(IS_UP)
-        with Client(server=server, patience=90) as client:
+        with Client(server=server, patience=HANG_SECONDS) as client:
             experiment = client.create(file)
             progress = kills.progress_of(client, experiment)
             until(lambda: progress() >= JOBS * 2, "the first predictions")
@@ -114,7 +114,7 @@ async def test_each_question_is_answered_once_whoever_is_killed(tmp_path: Path) 
             until(lambda: killed_one(predictors(agent)), "a predictor")
             assert not client.get(experiment.id).state.ended, "it was over before the last kill"
             enough.touch()
-            experiment = client.wait(experiment.id, timeout=240)
+            experiment = client.wait(experiment.id, timeout=2 * HANG_SECONDS)
             assert experiment.state is ExperimentState.COMPLETED
             assert {len(curve) for curve in kills.curves(client, experiment).values()} == {LENGTH}
             found = await Tickets.of(server, experiment)

@@ -36,7 +36,6 @@ def recipe() -> ModuleType:
     return module
 
 
-@pytest.mark.slow
 def test_agents_are_recorded(tmp_path: Path) -> None:
     for package, extra in (("torch", "torch"), ("Box2D", "lunarlander")):
         pytest.importorskip(package, reason=f"{package} is not installed: pip install 'hopyard[{extra}]'")

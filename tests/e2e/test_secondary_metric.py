@@ -12,6 +12,8 @@ import pytest
 
 from tests.e2e.harness import REPOSITORY
 
+pytestmark = pytest.mark.nightly
+
 EXAMPLE = REPOSITORY / "examples" / "secondary_metric"
 HOPYARD = [sys.executable, "-P", "-c", "from hopyard.cli.main import main; main()"]
 

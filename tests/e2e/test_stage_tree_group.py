@@ -21,6 +21,7 @@ from tests.e2e.branches import LENGTH, States, branching_file, trained, whole_cu
 from tests.e2e.harness import all_trained_alone
 from tests.e2e.test_stage_tree_kills import cluster, kill_scheduler, when_trained
 from tests.e2e.test_stage_tree_later import rates
+from tests.timing import HANG_SECONDS
 
 FIRST = rates((18, 0.004), (30, 0.004))
 SECOND = rates((18, 0.004), (24, 0.004))
@@ -41,7 +42,6 @@ async def billed(server: str, experiment: Experiment) -> Mapping[str, float]:
     return {m.id: m.machine_seconds for x in core.experiments.values() for m in x.members.values()}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_two_searches_at_once_train_nothing_twice_and_each_has_the_results_of_its_lone_run(
     tmp_path: Path,
@@ -53,13 +53,13 @@ async def test_two_searches_at_once_train_nothing_twice_and_each_has_the_results
     file = branching_file(tmp_path / "e", log, pace=PACE, light=True, held=held, space=FIRST, **terms)
     other = file.with_name("second.yaml")
     other.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "space": SECOND}))
-    with cluster(data) as (up, server), Client(server=server, patience=90) as client:
+    with cluster(data) as (up, server), Client(server=server, patience=HANG_SECONDS) as client:
         both = [client.create(file), client.create(other)]
         assert both[1].group == both[0].id
         held.unlink()
         when_trained(log, UNIQUE // 2)
         kill_scheduler(up, log)
-        both = [client.wait(one.id, timeout=150, until={*ENDED, ExperimentState.PAUSED}) for one in both]
+        both = [client.wait(one.id, timeout=HANG_SECONDS, until={*ENDED, ExperimentState.PAUSED}) for one in both]
         assert [one.state for one in both] == [ExperimentState.COMPLETED] * 2, [one.reason for one in both]
         jobs = [client.jobs(one.id) for one in both]
         curves = {job: curve for one in both for job, curve in whole_curves(client, one).items()}

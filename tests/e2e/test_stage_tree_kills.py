@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tests.e2e.branches import LENGTH, States, Trained, branching_file, trained,
 from tests.e2e.harness import all_trained_alone
 from tests.e2e.up import IS_UP, Up
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS
 
 SPACE = {
     "optimizer": "adam",
@@ -49,10 +50,18 @@ Kill = Callable[[Up, Path], list[Trained]]
 
 def when_trained(log: Path, units: int) -> None:
     """Returns once so many units were trained, all runs together."""
-    end = time.monotonic() + 150
+    end = time.monotonic() + HANG_SECONDS
     while sum(len(run.positions) for run in trained(log)) < units:
         assert time.monotonic() < end, f"it did not come to {units} units"
         time.sleep(0.02)
+
+
+def when_all_completed(client: Client, experiment: Experiment, count: int) -> None:
+    """Returns once an experiment has so many jobs and all are completed."""
+    end = time.monotonic() + 2 * HANG_SECONDS
+    while [job.state for job in client.jobs(experiment)] != [JobState.COMPLETED] * count:
+        assert time.monotonic() < end, [(job.id, job.state) for job in client.jobs(experiment)]
+        time.sleep(0.1)
 
 
 def kill_scheduler(up: Up, log: Path) -> list[Trained]:
@@ -65,10 +74,26 @@ def kill_scheduler(up: Up, log: Path) -> list[Trained]:
 
 
 def kill_runner(up: Up, log: Path) -> list[Trained]:
-    """The process that trained last."""
-    pid = int(max(log.iterdir(), key=lambda file: file.stat().st_mtime_ns).name.split("-")[-1])
-    os.kill(pid, signal.SIGKILL)
-    return _last_of({pid}, log)
+    """Of the processes that train, the one that trained last."""
+    end = time.monotonic() + HANG_SECONDS
+    while time.monotonic() < end:
+        for file in sorted(log.iterdir(), key=lambda file: file.stat().st_mtime_ns, reverse=True):
+            pid = int(file.name.split("-")[-1])
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                return _last_of({pid}, log)
+        time.sleep(0.02)
+    raise AssertionError("no process trains")
+
+
+@contextmanager
+def halted(held: Path) -> Iterator[None]:
+    """Nothing begins to train a unit: the search is not over, whoever is slow."""
+    held.touch()
+    try:
+        yield
+    finally:
+        held.unlink()
 
 
 def kill_agent(up: Up, log: Path) -> list[Trained]:
@@ -78,7 +103,7 @@ def kill_agent(up: Up, log: Path) -> list[Trained]:
     up.pids.pop("agent-node1")
     os.kill(agent, signal.SIGKILL)
     assert up.wait_serving("agent-node1") != agent
-    assert psutil.wait_procs(runners, timeout=90)[1] == []
+    assert psutil.wait_procs(runners, timeout=HANG_SECONDS)[1] == []
     return _last_of({process.pid for process in runners}, log)
 
 
@@ -123,25 +148,27 @@ def cluster(data: Path) -> Iterator[tuple[Up, str]]:
             up.stop()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("victims", "exact"),
-    [([(UNIQUE // 3, kill_runner), (UNIQUE // 2, kill_scheduler)], True), ([(UNIQUE // 2, kill_agent)], False)],
-    ids=["runner and scheduler", "agent"],
+    [
+        pytest.param([(UNIQUE // 3, kill_runner), (UNIQUE // 2, kill_scheduler)], True, id="runner and scheduler"),
+        pytest.param([(UNIQUE // 2, kill_agent)], False, id="agent", marks=pytest.mark.nightly),
+    ],
 )
 async def test_only_what_a_killed_run_had_not_saved_is_trained_again(
     tmp_path: Path, victims: Sequence[tuple[int, Kill]], exact: bool
 ) -> None:
-    data, log = tmp_path / "data", tmp_path / "log"
-    file = branching_file(tmp_path / "e", log, pace=0.06, light=True, space=SPACE)
+    data, log, held = tmp_path / "data", tmp_path / "log", tmp_path / "held"
+    file = branching_file(tmp_path / "e", log, pace=0.06, light=True, held=held, space=SPACE)
     lost: list[Trained] = []
-    with cluster(data) as (up, server), Client(server=server, patience=90) as client:
+    with cluster(data) as (up, server), Client(server=server, patience=HANG_SECONDS) as client:
         experiment = client.create(file)
         for moment, kill in victims:
             when_trained(log, moment)
-            lost += kill(up, log)
-        experiment = client.wait(experiment.id, timeout=200, until={*ENDED, ExperimentState.PAUSED})
+            with halted(held):
+                lost += kill(up, log)
+        experiment = client.wait(experiment.id, timeout=2 * HANG_SECONDS, until={*ENDED, ExperimentState.PAUSED})
         assert experiment.state is ExperimentState.COMPLETED, experiment.reason
         jobs, curves = client.jobs(experiment.id), whole_curves(client, experiment)
         events = await journal(server, experiment)
@@ -172,35 +199,37 @@ def asked(milestone: int) -> dict[str, Any]:
 
 def ask_one_by_one(server: str, experiment: Experiment, milestones: Sequence[int]) -> None:
     """Requests, each when the one before has been taken, whatever becomes of the scheduler meanwhile."""
-    with Client(server=server, patience=90) as client:
+    with Client(server=server, patience=HANG_SECONDS) as client:
         for milestone in milestones:
             client.request(experiment, asked(milestone), LENGTH - 6, request_id=f"at {milestone}")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_requests_that_arrive_while_processes_are_killed_train_nothing_twice(tmp_path: Path) -> None:
     """What had been passed before anybody asked for it is counted apart, and is less than what lies between two snapshots."""
-    data, log = tmp_path / "data", tmp_path / "log"
+    data, log, held = tmp_path / "data", tmp_path / "log", tmp_path / "held"
     policy = {"name": "stage_tree", "save_every": SAVE_EVERY}
     terms: dict[str, Any] = {
         "generator": {"name": "random", "seed": 3},
-        "stop": {"jobs": 3, "max_iterations": LENGTH, "idle": "10s"},
+        "stop": {"jobs": 3, "max_iterations": LENGTH, "idle": "1h"},
     }
     terms |= {"space": DRAWN, "policy": policy, "snapshot": {"every": 100}}
-    file = branching_file(tmp_path / "e", log, pace=0.06, light=True, **terms)
-    with cluster(data) as (up, server), Client(server=server, patience=90) as client:
+    file = branching_file(tmp_path / "e", log, pace=0.06, light=True, held=held, **terms)
+    with cluster(data) as (up, server), Client(server=server, patience=HANG_SECONDS) as client:
         experiment = client.create(file)
         when_trained(log, 13)
         client.request(experiment, asked(8), 20)
-        lost = kill_runner(up, log)
+        with halted(held):
+            lost = kill_runner(up, log)
         client.request_all(experiment, [(asked(24), LENGTH), (asked(17), 18)])
         when_trained(log, 30)
         with ThreadPoolExecutor(1) as thread:
             asking = thread.submit(ask_one_by_one, server, experiment, (28, 14, 26, 10))
             kill_scheduler(up, log)
-            asking.result(timeout=120)
-        experiment = client.wait(experiment.id, timeout=200, until={*ENDED, ExperimentState.PAUSED})
+            asking.result(timeout=HANG_SECONDS)
+        when_all_completed(client, experiment, 10)
+        client.close_experiment(experiment)
+        experiment = client.wait(experiment.id, timeout=2 * HANG_SECONDS, until={*ENDED, ExperimentState.PAUSED})
         assert experiment.state is ExperimentState.COMPLETED, experiment.reason
         jobs, curves = client.jobs(experiment.id), whole_curves(client, experiment)
         events = await journal(server, experiment)

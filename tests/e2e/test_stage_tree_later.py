@@ -19,6 +19,8 @@ from tests.e2e.branches import LENGTH, branching_file, trained, whole_curves
 from tests.e2e.harness import all_trained_alone
 from tests.e2e.test_stage_tree import differing
 
+pytestmark = pytest.mark.nightly
+
 
 def rates(*steps: tuple[int, float]) -> Mapping[str, Any]:
     """A space of trials that begin with the rate 0.02 and take another one from a position on."""

@@ -16,9 +16,10 @@ from tests.e2e.units import journal
 from tests.e2e.up import IS_UP, Up
 from tests.integration.scheduler.conftest import TRAINER
 from tests.ports import free_port
+from tests.timing import HANG_SECONDS, scaled
 
 PACE, LENGTH = 0.05, 20
-IDLE, EVERY = 100.0, 0.3
+IDLE, EVERY = scaled(100.0), 0.3
 """Seconds that it may be idle, and between two words of its client that it is not to end: many more than it needs."""
 
 
@@ -35,7 +36,7 @@ async def test_evaluations_are_answered_over_a_kill_of_the_scheduler(tmp_path: P
     try:
         await asyncio.to_thread(up.wait_for, IS_UP)
         server = f"127.0.0.1:{port}"
-        async with AsyncClient(server, patience=90) as client:
+        async with AsyncClient(server, patience=HANG_SECONDS) as client:
             async with await AsyncStudy(client, sleep=lambda seconds: asyncio.sleep(min(seconds, EVERY))).create(
                 folder=tmp_path / "code",
                 trainer="train.py:Counter",
@@ -58,11 +59,11 @@ async def test_evaluations_are_answered_over_a_kill_of_the_scheduler(tmp_path: P
                 assert len(await client.jobs(study.experiment)) == len(wanted) + 1
                 assert len(await client.statistics(study.experiment)) == 3 * LENGTH + 2
                 before = await kept(server, name)
-                async with asyncio.timeout(150):
+                async with asyncio.timeout(HANG_SECONDS):
                     while await kept(server, name) == before:  # noqa: ASYNC110 - others' doing
                         await asyncio.sleep(0.1)
                 assert (await study.eval({"x": 0.25, "pace": PACE}, 3)).value == 0.75
-            assert (await client.wait(name, timeout=150)).reason == "closed by its client"
+            assert (await client.wait(name, timeout=HANG_SECONDS)).reason == "closed by its client"
     finally:
         await asyncio.to_thread(up.stop)
     assert up.restarted == {"scheduler"}

@@ -15,6 +15,7 @@ import pytest
 
 from hopyard.cli.main import run
 from tests.e2e.harness import REPOSITORY, cluster, softmax_file
+from tests.timing import HANG_SECONDS
 
 ELSEWHERE = ("http://localhost:5000",)
 """Commands with these need a server of somebody else's."""
@@ -26,7 +27,6 @@ def commands() -> list[list[str]]:
     return [one for one in found if not set(ELSEWHERE) & set(one)]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_the_commands_of_the_page_do_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -38,7 +38,7 @@ async def test_the_commands_of_the_page_do_what_it_says(
         monkeypatch.delenv(variable, raising=False)
     file = softmax_file(tmp_path / "code", name="digits", stop={"jobs": 2, "max_iterations": 3})
     async with cluster(tmp_path / "hopyard-data", {"n": 1}) as (_, client):
-        made = await client.wait(await client.create(file), 120)
+        made = await client.wait(await client.create(file), HANG_SECONDS)
         best = await client.best(made)
         output: dict[str, str] = {}
         for command in commands():

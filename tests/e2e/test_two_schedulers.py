@@ -10,6 +10,7 @@ import pytest
 from hopyard.client import AsyncClient
 from tests.e2e.harness import softmax_file
 from tests.e2e.services import Services
+from tests.timing import HANG_SECONDS
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
@@ -24,7 +25,7 @@ async def test_the_older_of_two_schedulers_ends_with_one_clear_line(tmp_path: Pa
             async with AsyncClient(server=older) as client:
                 experiment = (await client.create(softmax_file(tmp_path / "e"))).id
         newer = await services.start("newer", "scheduler", *options)
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(HANG_SECONDS):
             code = await services.running["older"].wait()
         assert code == 1
         # A busy computer is warned of, such as of a stall.

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, Job, JobState
 from hopyard.rpc import channel
@@ -17,6 +15,7 @@ from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from tests.e2e.harness import softmax_file
 from tests.e2e.services import Services
 from tests.e2e.test_frozen_agent import events
+from tests.timing import HANG_SECONDS
 
 
 class Wire:
@@ -77,14 +76,13 @@ async def in_store(appstat: str, sha256: str) -> bool:
 
 async def the_job(client: AsyncClient, experiment: str) -> Job:
     """The only job; waited for."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(HANG_SECONDS):
         while True:
             if jobs := await client.jobs(experiment):
                 return jobs[0]
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.slow
 async def test_what_a_killed_agent_had_not_shipped_is_shipped_when_it_is_back(tmp_path: Path) -> None:
     file = softmax_file(
         tmp_path / "e",
@@ -97,15 +95,15 @@ async def test_what_a_killed_agent_had_not_shipped_is_shipped_when_it_is_back(tm
         hpgen = await services.start("hpgen", "hpgen", "--port", "0")
         server = await services.start("scheduler", "scheduler", "--port", "0", "--appstat", appstat, "--hpgen", hpgen)
         options = ("--scheduler", server, "--node", "n", "--slots", "1")
-        async with Wire(appstat).laid() as wire, AsyncClient(server=server, patience=60) as client:
+        async with Wire(appstat).laid() as wire, AsyncClient(server=server, patience=HANG_SECONDS) as client:
             await services.start("agent", "nodeagent", *options, "--appstat", wire.address, SOFTMAX_PACE="0.05")
             experiment = (await client.create(file)).id
-            async with asyncio.timeout(150):
+            async with asyncio.timeout(HANG_SECONDS):
                 while (await the_job(client, experiment)).position < 3:  # noqa: ASYNC110 - another process
                     await asyncio.sleep(0.05)
             wire.cut()
             await client.pause(experiment)
-            async with asyncio.timeout(150):
+            async with asyncio.timeout(HANG_SECONDS):
                 while (job := await the_job(client, experiment)).state is not JobState.SUSPENDED:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             assert (
@@ -119,7 +117,7 @@ async def test_what_a_killed_agent_had_not_shipped_is_shipped_when_it_is_back(tm
             services.send("agent", signal.SIGKILL)
             await services.running["agent"].wait()
             await services.start("agent", "nodeagent", *options, SOFTMAX_PACE="0.0")
-            async with asyncio.timeout(150):
+            async with asyncio.timeout(HANG_SECONDS):
                 while (await client.get(experiment)).state is not ExperimentState.PAUSED:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             assert await in_store(appstat, local.sha256)

@@ -13,6 +13,7 @@ from hopyard.client import Client
 from hopyard.client.types import ExperimentState
 from tests.e2e.harness import softmax_file
 from tests.e2e.up import Up
+from tests.timing import HANG_SECONDS
 
 
 @pytest.fixture
@@ -30,12 +31,12 @@ def test_every_service_killed_once_in_an_experiment(up: Up, tmp_path: Path) -> N
     up.wait_for("the cluster is up")
     assert set(up.pids) == {"appstat", "hpgen", "scheduler", "agent-node1", "agent-node2"}
     file = softmax_file(tmp_path / "e", stop={"jobs": 8, "max_iterations": 10})
-    with Client(server=f"127.0.0.1:{up.ports['scheduler']}", patience=60) as client:
+    with Client(server=f"127.0.0.1:{up.ports['scheduler']}", patience=HANG_SECONDS) as client:
         experiment = client.create(file)
         for name in ("scheduler", "appstat", "hpgen", "agent-node1"):
             os.kill(up.pids[name], signal.SIGKILL)
             up.wait_for(f"{name} serves again")
-        ended = client.wait(experiment.id, timeout=150)
+        ended = client.wait(experiment.id, timeout=HANG_SECONDS)
         assert ended.state is ExperimentState.COMPLETED, ended.reason
         jobs = client.jobs(experiment.id)
         assert [(job.state.value, job.position) for job in jobs] == [("COMPLETED", 10)] * 8

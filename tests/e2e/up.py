@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from tests.e2e.harness import REPOSITORY
+from tests.timing import HANG_SECONDS
 
 ROW = re.compile(r"^(\S+)\s+127\.0\.0\.1:(\d+)\s+(\d+)\s")
 AGAIN = re.compile(r"^(\S+) serves again \(process (\d+)\)")
@@ -58,13 +59,13 @@ class Up:
                     self.restarted.add(again[1])
                 self._changed.notify_all()
 
-    def wait_for(self, text: str, limit: float = 150) -> None:
+    def wait_for(self, text: str, limit: float = HANG_SECONDS) -> None:
         """Until it has said something."""
         with self._changed:
             found = self._changed.wait_for(lambda: any(text in line for line in self.said), limit)
         assert found, "".join(self.said)
 
-    def wait_serving(self, name: str, limit: float = 150) -> int:
+    def wait_serving(self, name: str, limit: float = HANG_SECONDS) -> int:
         """Until a service serves; answers its process."""
         with self._changed:
             found = self._changed.wait_for(lambda: name in self.pids, limit)
@@ -82,8 +83,8 @@ class Up:
         self._ended()
 
     def _ended(self) -> int:
-        code = self.process.wait(150)
-        self._reader.join(30)
+        code = self.process.wait(HANG_SECONDS)
+        self._reader.join(HANG_SECONDS)
         assert self.process.stderr is not None
         self.process.stderr.close()
         return code

@@ -98,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _tell(outcomes: Mapping[str, Outcome], differences: Sequence[Difference], seconds: float, whole: bool) -> None:
     for name, outcome in outcomes.items():
-        shown = outcome.differences if whole else outcome.differences[:3]
+        # Those that can be shown field by field come first.
+        ordered = sorted(outcome.differences, key=lambda one: not one.changes)
+        shown = ordered if whole else ordered[:3]
         for difference in shown:
             _say(f"{difference}\n")
         if left := len(outcome.differences) - len(shown):

@@ -13,7 +13,6 @@ from typing import Final
 
 from tests.golden import journals, product
 from tests.golden.archive import RECORD, Archive
-from tests.golden.difference import Difference
 from tests.golden.names import REPOSITORY
 from tests.golden.runner import PARTS, Outcome, Task, run, units_of
 
@@ -73,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         _say(json.dumps({"action": action, "seconds": seconds, "parts": _plain(outcomes)}, indent=2))
     else:
-        _tell(outcomes, differences, seconds, options.all)
+        _tell(outcomes, options.all)
+        found = f"{len(differences)} cases differ" if differences else "no difference"
+        _say(f"{'written' if task.action == 'write' else found}; {seconds:.0f} seconds")
     return 1 if differences else 0
 
 
@@ -96,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tell(outcomes: Mapping[str, Outcome], differences: Sequence[Difference], seconds: float, whole: bool) -> None:
+def _tell(outcomes: Mapping[str, Outcome], whole: bool) -> None:
     for name, outcome in outcomes.items():
         # Those that can be shown field by field come first.
         ordered = sorted(outcome.differences, key=lambda one: not one.changes)
@@ -109,8 +110,6 @@ def _tell(outcomes: Mapping[str, Outcome], differences: Sequence[Difference], se
     for name, outcome in outcomes.items():
         count = len(outcome.differences)
         _say(f"{name:12} {outcome.cases:6} {outcome.steps:8} {outcome.seconds:8.1f} {count:7}")
-    verdict = f"{len(differences)} cases differ" if differences else "no difference"
-    _say(f"{verdict}; {seconds:.0f} seconds")
 
 
 def _plain(outcomes: Mapping[str, Outcome]) -> dict[str, object]:

@@ -26,8 +26,12 @@ _FIXTURES_LEAVE: set[Path] = set()
 
 
 def _watched() -> set[Path]:
-    """Return what lies in the folders into which no test may write: the repository and the temporary folder."""
-    return {Path(entry.path) for folder in (REPOSITORY, tempfile.gettempdir()) for entry in os.scandir(folder)}
+    """Return what lies in the folders into which no test may write: the temporary folder and, in CI, the repository.
+
+    Elsewhere a person may be writing in the repository.
+    """
+    folders = [tempfile.gettempdir(), *([REPOSITORY] if os.environ.get("HOPYARD_CI") else [])]
+    return {Path(entry.path) for folder in folders for entry in os.scandir(folder)}
 
 
 def pytest_configure(config: pytest.Config) -> None:

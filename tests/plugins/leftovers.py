@@ -30,7 +30,7 @@ def _watched() -> set[Path]:
 
     Elsewhere a person may be writing in the repository.
     """
-    folders = [tempfile.gettempdir(), *([REPOSITORY] if os.environ.get("HOPYARD_CI") else [])]
+    folders = [Path(tempfile.gettempdir()), *([REPOSITORY] if os.environ.get("HOPYARD_CI") else [])]
     return {Path(entry.path) for folder in folders for entry in os.scandir(folder)}
 
 

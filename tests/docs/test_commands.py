@@ -22,10 +22,12 @@ _NEEDS_FASHION_MNIST = (
 _AT_NIGHT = (
     "docs/halving.md",
     "docs/mop.md",
+    "docs/pbt.md",
     "docs/plots.md",
     "docs/policies.md",
     "docs/recovery.md",
     "docs/simulation.md",
+    "docs/snapshots.md",
     "docs/stage-trees.md",
     "docs/studies.md",
     "examples/fashion_mnist/README.md",
@@ -35,7 +37,7 @@ _AT_NIGHT = (
     "examples/own_predictor/README.md",
     "examples/secondary_metric/README.md",
 )
-"""Pages whose commands take more than 7 s of CPU time. README.md and docs/first-experiment.md take more and guard each merge."""
+"""Pages whose commands take more than 5 s of CPU time. README.md and docs/first-experiment.md take more and guard each merge."""
 
 
 def _tiered(page: str) -> ParameterSet:

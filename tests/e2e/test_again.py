@@ -64,6 +64,7 @@ def again(data: Path, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_an_asha_run_is_trained_again_to_the_same_bits_and_a_difference_is_named(tmp_path: Path) -> None:
     nudge = tmp_path / "nudge"
     nudge.write_text("0")

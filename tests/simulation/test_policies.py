@@ -172,6 +172,7 @@ class MopPbt(Tuned):
         super().__init__(tuner={"name": "pbt", "population": 3, "interval": 1, "truncation": 0.5}, barrier=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
@@ -192,6 +193,7 @@ def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], m
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "policy", "seeds"),
     [
@@ -208,6 +210,7 @@ def test_jobs_on_changing_numbers_of_machines_survive_all_faults(
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
 
 
+@pytest.mark.nightly
 def test_models_on_gangs_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROBES, "mop on gangs", MopGangs)
     outcomes = [run("mop on gangs", seed) for seed in range(12)]

@@ -8,15 +8,15 @@ import pytest
 
 from hopyard.application.conformance import CASES, Client, check
 from tests.cpp import Programs
+from tests.timing import HANG_SECONDS, scaled
 
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("style", ["trainer", "script"])
 def test_it_passes_the_conformance_program(cpp: Programs, tmp_path: Path, style: str) -> None:
     client = Client((str(cpp.task), style), tmp_path)
-    results = {result.name: result for result in check(client, patience=150.0, jobs=4)}
+    results = {result.name: result for result in check(client, patience=HANG_SECONDS, jobs=8, stretch=scaled(2.5))}
     assert results.keys() == CASES.keys()
     failed = {name: (one.expected, one.seen, one.printed) for name, one in results.items() if one.outcome != "ok"}
     assert failed == {}

@@ -16,10 +16,11 @@ from hopyard.runner.mailbox import Mailbox
 from hopyard.runner.sources import Reported
 from hopyard.trainer import Report
 from tests.cpp import Programs
+from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.timeout(600)
 
-PATIENCE = 150.0
+PATIENCE = HANG_SECONDS
 LEFT = {RunEndReason.UNTIL: "left: 1", RunEndReason.SUSPENDED: "left: 2", RunEndReason.TERMINATED: "left: 3"}
 """What the program prints of hopyard::decision()."""
 

@@ -15,6 +15,7 @@ from hopyard.application.conformance import CASES, Client, check
 from hopyard.client.types import ExperimentState, JobState
 from tests.conftest import require_system_package
 from tests.e2e.harness import cluster
+from tests.timing import HANG_SECONDS, scaled
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -41,9 +42,11 @@ def example(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_it_passes_the_conformance_program(example: Path) -> None:
-    results = {result.name: result for result in check(Client(("ruby", "adder.rb"), example), patience=150.0, jobs=4)}
+    results = {
+        result.name: result
+        for result in check(Client(("ruby", "adder.rb"), example), patience=HANG_SECONDS, jobs=8, stretch=scaled(2.5))
+    }
     assert results.keys() == CASES.keys()
     failed = {name: (one.expected, one.seen, one.printed) for name, one in results.items() if one.outcome != "ok"}
     assert failed == {}
@@ -61,11 +64,12 @@ def test_without_an_agent_it_trains_alone(example: Path) -> None:
 async def test_its_jobs_are_suspended_and_resumed_by_an_agent(example: Path, tmp_path: Path) -> None:
     async with cluster(tmp_path / "data", {"a": 2}) as (_, client):
         created = await client.create(example / "experiment.yaml")
-        ended = await client.wait(created.id, timeout=350.0)
+        ended = await client.wait(created.id, timeout=2 * HANG_SECONDS)
         jobs = await client.jobs(created.id)
         assert ended.state is ExperimentState.COMPLETED
         assert {(job.state, job.position, job.failures) for job in jobs} == {(JobState.COMPLETED, 6, 0)}
+        # In each of three rounds the two machines keep two jobs from the one before, at most; the two others are resumed.
+        assert sum(job.attempt for job in jobs) >= 4 + 2 * 2
         for job in jobs:
-            assert job.attempt >= 2  # At one of the two barriers, at least, it was suspended.
             found = [report.report.metrics["value"] for report in await client.statistics(created.id, job.id)]
             assert found == list(accumulate(repeat(job.hyperparameters["lr"], 6), initial=0.0))[1:]

@@ -46,6 +46,7 @@ class Bench:
 
     client: Client
     patience: float
+    stretch: float = 1.0
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="hopyard-conformance-")))
     runs: list[Run] = field(default_factory=list)
 
@@ -71,13 +72,18 @@ class Bench:
         Args:
             hyperparameters: Of the job.
             source: What it goes on from; None: from scratch.
-            lease: Seconds.
+            lease: Seconds, stretched like all intervals of a run.
             job: Its id.
             known: Whether the agent knows the token that it is given.
             change: Makes the start other than usual.
             before: Says something before the start.
             fields: Of StartRun.
         """
+        hyperparameters = dict(hyperparameters)
+        if "seconds" in hyperparameters:
+            hyperparameters["seconds"] *= self.stretch
+        if "iteration_timeout" in fields:
+            fields["iteration_timeout"] *= self.stretch
         number = len(self.runs) + 1
         scratch = self.folder / f"scratch-{number}"
         scratch.mkdir()
@@ -85,7 +91,7 @@ class Bench:
         token, place = secrets.token_urlsafe(32), Place()
         if known:
             self.agent.places[token] = place
-        run = Run(place, dict(hyperparameters), self.patience, source)
+        run = Run(place, hyperparameters, self.patience, source, self.stretch)
         self.runs.append(run)
         start = resource_manager_pb2.StartRun(
             machine="conformance/0",
@@ -109,7 +115,7 @@ class Bench:
             snapshot_file="" if source is None else str(source.file),
             snapshot_folder=str(self.agent.snapshots),
             scratch_folder=str(scratch),
-            lease_seconds=lease,
+            lease_seconds=lease * self.stretch,
             log_file=str(log),
         )
         if change is not None:
@@ -133,13 +139,16 @@ class Bench:
 class Run:
     """A process and its run. What does not come raises `Unmet`, with what came instead."""
 
-    def __init__(self, place: Place, hyperparameters: dict[str, Any], patience: float, source: Saved | None) -> None:
+    def __init__(
+        self, place: Place, hyperparameters: dict[str, Any], patience: float, source: Saved | None, stretch: float
+    ) -> None:
         self.place = place
         self.heard = place.conversation
         self.hyperparameters = hyperparameters
         self.base = 0 if source is None else source.snapshot.position
         self._x = None if source is None else source.x
         self._patience = patience
+        self.stretch = stretch
         self.process: Started | None = None
         self.restated = 0
         """How many of its reports tell of a position that it had reached before."""
@@ -185,6 +194,7 @@ class Run:
 
     def quiet(self, why: str, seconds: float = QUIET_SECONDS) -> None:
         """Nothing comes for a while, because the run waits."""
+        seconds *= self.stretch
         count = len(self.heard.said)
         if self.heard.wait(lambda: len(self.heard.said) > count or self.heard.closed, seconds):
             raise Unmet(f"nothing for {seconds:g} s: {why}", self.heard.shown(count) or "the end of the stream")
@@ -258,7 +268,7 @@ class Run:
     def exits(self, code: int | None, when: str, seconds: float | None = None) -> int:
         """Wait for the end of the process; None: with any code."""
         assert self.process is not None
-        limit = seconds if seconds is not None else self._patience
+        limit = seconds * self.stretch if seconds is not None else self._patience
         found = self.process.wait(limit)
         expected = f"exit code {code}" if code is not None else "the end of the process"
         if found is None:

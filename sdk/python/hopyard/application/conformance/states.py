@@ -31,7 +31,7 @@ def suspend(bench: Bench) -> None:
 @case("suspend-running", "suspend-and-terminate", "suspend")
 def suspend_running(bench: Bench) -> None:
     """Suspended while it trains it saves and leaves at the next boundary, whatever is said afterwards."""
-    run = bench.begin({"lr": 0.5, "seconds": 0.4}, allowed=FAR)
+    run = bench.begin({"lr": 0.5, "seconds": 0.4}, allowed=3)
     run.reported(1)
     run.decide("SUSPEND", 0)  # whatever its position
     run.decide("CONTINUE", 1, allowed=FAR)

@@ -54,6 +54,7 @@ def check(
     *,
     patience: float = PATIENCE_SECONDS,
     jobs: int = 1,
+    stretch: float = 1.0,
     told: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
     """Try a client.
@@ -63,6 +64,8 @@ def check(
         names: The cases to try, whatever they need; none: all, each after those that it needs.
         patience: Seconds that the client may take for each thing that is expected of it, such as to start and attach.
         jobs: How many cases are tried at a time.
+        stretch: Factor for all intervals, such as leases and the time in which nothing must come: more than 1 on a machine that is
+            slow or busy.
         told: Hears each result, in the order of the cases.
 
     Raises:
@@ -79,7 +82,7 @@ def check(
             for case in chosen:
                 # Those before it have begun when it does, so no one waits for one that cannot begin.
                 before = [futures[need] for need in case.needs if need in futures]
-                futures[case.name] = pool.submit(_try, case, client, patience, before)
+                futures[case.name] = pool.submit(_try, case, client, patience, stretch, before)
             for future in futures.values():
                 results.append(future.result())
                 told(results[-1])
@@ -90,12 +93,12 @@ def check(
     return results
 
 
-def _try(case: Case, client: Client, patience: float, before: Sequence[Future[Result]]) -> Result:
+def _try(case: Case, client: Client, patience: float, stretch: float, before: Sequence[Future[Result]]) -> Result:
     place = f"{PAGE}#{case.section}"
     if missing := [result.name for result in (future.result() for future in before) if result.outcome != "ok"]:
         return Result(case.name, case.title, "not run", place, seen=f"needs {', '.join(missing)}")
     began = time.monotonic()
-    bench = Bench(client, patience)
+    bench = Bench(client, patience, stretch)
     try:
         case.try_out(bench)
     except Unmet as unmet:

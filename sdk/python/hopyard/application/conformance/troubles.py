@@ -23,7 +23,7 @@ def kill(bench: Bench) -> None:
     run.reported(1)
     assert run.process is not None
     run.process.kill()
-    if left := run.process.left(_SOON_SECONDS):
+    if left := run.process.left(_SOON_SECONDS * bench.stretch):
         raise Unmet("no process of its own that outlives it in a group of its own", f"{len(left)} of them")
 
 
@@ -47,7 +47,8 @@ def agent_silent(bench: Bench) -> None:
     run.quiet("the agent gives a sign of life each second", seconds=4.0)
     run.place.silent.set()
     run.quiet("the lease is not over yet", seconds=1.0)
-    run.exits(EXIT_AGENT_GONE, "when the agent has been silent for longer than the lease of 3 s", 3 + _SOON_SECONDS)
+    limit = f"the lease of {3 * bench.stretch:g} s"
+    run.exits(EXIT_AGENT_GONE, f"when the agent has been silent for longer than {limit}", 3 + _SOON_SECONDS)
 
 
 @case("refused", "attaching", "attach")
@@ -63,11 +64,13 @@ def refused(bench: Bench) -> None:
 @case("iteration-timeout", "signs-of-life", "waiting")
 def iteration_timeout(bench: Bench) -> None:
     """Ends itself with code 76 when an iteration takes longer than allowed; waiting is no iteration."""
-    run = bench.begin({"lr": 0.5}, allowed=1, iteration_timeout=1.0)
+    run = bench.begin({"lr": 0.5}, allowed=1, iteration_timeout=2.0)
     run.reported(1)
     run.quiet("the run waits, which may take as long as it likes", seconds=3.0)
-    run = _training(bench, iteration_timeout=1.0)
-    run.exits(EXIT_HUNG, "when an iteration takes longer than the 1 s that it may", 1 + _SOON_SECONDS)
+    run = _training(bench, iteration_timeout=2.0)
+    run.exits(
+        EXIT_HUNG, f"when an iteration takes longer than the {2 * bench.stretch:g} s that it may", 2 + _SOON_SECONDS
+    )
 
 
 @case("bad-hyperparameters", "failures", "attach")

@@ -9,6 +9,7 @@ import pytest
 from hopyard.plugins import PREDICTORS, load_plugin, plugin_names
 from hopyard.predictor import Predictor
 from hopyard.predictor.conformance import PredictorConformance
+from tests.timing import scaled
 
 # What keeps a predictor's suite short, and what is known of it.
 PARAMETERS: dict[str, dict[str, Any]] = {"mcmc": {"steps": 140, "burn_in": 100}}
@@ -17,11 +18,11 @@ _SLOW = ["test_it_is_neither_overconfident_nor_absurdly_wide", "test_answers_do_
 _SLOWER = ["test_history_leaves_it_honest", "test_any_history_is_survived", "test_same_question_same_answer"]
 TIERS = {"grid": pytest.mark.quick(merge=_SLOW), "pooled": pytest.mark.quick(merge=_SLOW + _SLOWER)}
 ATTRIBUTES: dict[str, dict[str, Any]] = {
-    # Ten times what they take on an idle machine.
-    "grid": {"time_limit": 0.05},
-    "pooled": {"time_limit": 0.2},
+    # At least ten times what they take on an idle machine.
+    "grid": {"time_limit": scaled(0.05)},
+    "pooled": {"time_limit": scaled(0.2)},
     # The published model is too sure of itself at every share; it is there as it was published.
-    "mcmc": {"honest_from": 1.0},
+    "mcmc": {"honest_from": 1.0, "time_limit": scaled(1.0)},
 }
 
 

@@ -268,9 +268,9 @@ class PredictorConformance:
         spent = list[float]()
         for seed in range(4):
             asked = replace(self.seen(FAMILIES[0], 30, seed), horizon=200, target=0.9, others=others, seed=seed)
-            began = time.process_time()
+            began = self.clock()
             self.ask(predictor, asked)
-            spent.append(time.process_time() - began)
+            spent.append(self.clock() - began)
         quickest = min(spent[1:])
         assert quickest <= self.time_limit, (
             f"a prediction took {quickest:.3f} s of a core; the limit is {self.time_limit} s"
@@ -289,6 +289,10 @@ class PredictorConformance:
             type(self.make())(no_such_parameter=1)
 
     # -------------------------------------------------------------------------------------------------------------- tools
+
+    def clock(self) -> float:
+        """Seconds of a core that this process has taken so far."""
+        return time.process_time()
 
     def ask(self, predictor: Predictor, question: Question) -> Prediction:
         """Asks, and checks that the answer is what `Prediction` promises."""

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from hopyard.errors import HopyardError, NotFound, Unavailable
 from hopyard.rpc import channel, retry
 from hopyard.serving import address_file, read_address
@@ -61,7 +59,6 @@ async def append_until_killed(
         acknowledged[stream] = position
 
 
-@pytest.mark.slow
 async def test_every_acknowledged_record_survives_kill_9(tmp_path: Path) -> None:
     acknowledged: dict[str, int] = {}
     streams = [f"e{number}" for number in range(8)]

@@ -25,8 +25,8 @@ NODES = ("g1", "g2", "g3", "g4")
 COUNTS = (16, 16, 24, 9)
 SIZE = 32
 EPOCHS = 3
-SECONDS = scaled(10.0)
-"""How long a model that has trained before waits in each unit, at most: other configurations come meanwhile. Profiling waits once."""
+SECONDS = scaled(5.0)
+"""How long a model that has trained before waits in each unit, at most: other configurations come meanwhile. Profiling waits, too."""
 
 PROGRAM = f"""
 import os

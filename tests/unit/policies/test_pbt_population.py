@@ -32,7 +32,8 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "part", "count"), [(20, 0.2, 4), (25, 0.2, 5), (5, 0.2, 1), (4, 0.2, 0), (100, 0.29, 29)]
+    ("size", "part", "count"),
+    [(20, 0.2, 4), (25, 0.2, 5), (5, 0.2, 1), (4, 0.2, 0), pytest.param(100, 0.29, 29, marks=pytest.mark.merge)],
 )
 def test_so_many_give_way_and_so_many_are_copied(size: int, part: float, count: int) -> None:
     found = population({str(number): float(number * 37 % 101) for number in range(size)})

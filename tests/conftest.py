@@ -80,13 +80,12 @@ def _process_left_as_found() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def cpp(tmp_path_factory: pytest.TempPathFactory) -> "Programs":
-    """The C++ library and its example, built once in a session, or kept from one to the next in $HOPYARD_CPP_BUILD."""
-    from tests.cpp import built
+def cpp() -> "Programs":
+    """The C++ library and its example, built once and kept for later runs, or in $HOPYARD_CPP_BUILD."""
+    from tests.cpp import built, cache_folder
 
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cpp"
-    return built(Path(os.environ.get("HOPYARD_CPP_BUILD", shared)))
+    given = os.environ.get("HOPYARD_CPP_BUILD")
+    return built(Path(given) if given else cache_folder())
 
 
 def _give_up(reason: str) -> NoReturn:

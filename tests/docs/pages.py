@@ -68,7 +68,12 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page, from the repository's root, those of later times too."""
-    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
+    found = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted(ROOT.glob("docs/*.md")),
+        *sorted(ROOT.glob("examples/*/README.md")),
+    ]
     return [path.relative_to(ROOT) for path in found]
 
 

@@ -7,6 +7,8 @@ import os
 import time
 from typing import Final
 
+import pytest
+
 from tests.timing import STRETCH_VARIABLE, stretch
 
 REFERENCE_SECONDS: Final = 0.0065
@@ -53,6 +55,14 @@ def _rounded(factor: float) -> float:
 # At import, before pytest reads its time limit and before test modules compute theirs. Workers inherit the variable.
 os.environ.setdefault(STRETCH_VARIABLE, str(_rounded(slowness())))
 os.environ.setdefault("PYTEST_TIMEOUT", str(LIMIT_SECONDS * stretch()))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stretch the time limits that tests have by a marker."""
+    for item in items:
+        marker = item.get_closest_marker("timeout")
+        if marker is not None:
+            item.add_marker(pytest.mark.timeout(marker.args[0] * stretch()), append=False)
 
 
 def pytest_report_header() -> str:

@@ -12,14 +12,14 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from tests.integration.remote.rig import ROOT, node_policy
 from tests.integration.scheduler.conftest import address, client
-from tests.timing import HANG_SECONDS, scaled
+from tests.timing import HANG_SECONDS
 
 __all__ = ["address", "client", "node_policy"]
 
 CLIENT = ROOT / "examples" / "node_client"
 
 
-@pytest.mark.timeout(scaled(300))
+@pytest.mark.timeout(300)
 async def test_the_example_does_what_it_says(
     node_policy: Path, address: str, client: AsyncClient, tmp_path: Path
 ) -> None:

@@ -16,7 +16,6 @@ from hopyard_scheduler.core.effects import UpCall
 from hopyard_scheduler.core.events import PolicyAnswered
 from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults
 from tests.integration.remote.rig import SERVE, Far, Post, searched
-from tests.timing import scaled
 
 KILLS = 10
 BANDIT = {"evaluation_boundary": 2, "epsilon": 0.3}
@@ -39,7 +38,7 @@ def workload() -> CurveWorkload:
     )
 
 
-@pytest.mark.timeout(scaled(600))
+@pytest.mark.timeout(600)
 def test_ten_kills_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, journal = searched(workload(), "bandit", monkeypatch, **TERMS)
     calls = [event.answer.number for event in journal if isinstance(event, PolicyAnswered)]

@@ -68,7 +68,7 @@ async def reported(client: AsyncClient, name: str, reports: int) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.timeout(scaled(240))
+@pytest.mark.timeout(240)
 async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +102,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
     assert "every decision is the same" in capfd.readouterr().err
 
 
-@pytest.mark.timeout(scaled(240))
+@pytest.mark.timeout(240)
 async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_killed(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +141,7 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
                 await asyncio.sleep(0.05)
 
 
-@pytest.mark.timeout(scaled(240))
+@pytest.mark.timeout(240)
 async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +175,7 @@ async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
             await ended(client, dies.id)
 
 
-@pytest.mark.timeout(scaled(240))
+@pytest.mark.timeout(240)
 async def test_a_scheduler_that_is_started_anew_tells_all_again(cluster: Restartable, tmp_path: Path) -> None:
     await cluster.start()
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:

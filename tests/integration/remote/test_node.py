@@ -9,12 +9,12 @@ import pytest
 
 from tests.integration.remote.rig import ROOT, Far, Post, node_policy, searched
 from tests.integration.remote.test_killed import BANDIT, TERMS, workload
-from tests.timing import HANG_SECONDS, scaled
+from tests.timing import HANG_SECONDS
 
 __all__ = ["node_policy"]
 
 
-@pytest.mark.timeout(scaled(300))
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_the_same_journal_comes_of_it(node_policy: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = workload()

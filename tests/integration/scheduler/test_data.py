@@ -15,7 +15,7 @@ from hopyard.errors import Conflict, InvalidInput
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
 from tests.timing import HANG_SECONDS, scaled
 
-pytestmark = pytest.mark.timeout(scaled(240))
+pytestmark = pytest.mark.timeout(240)
 
 TRAINER = '''
 import numpy as np

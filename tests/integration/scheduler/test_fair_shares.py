@@ -148,7 +148,7 @@ async def stretches(client: AsyncClient, found: Experiment) -> Mapping[str, list
     return result
 
 
-@pytest.mark.timeout(scaled(240))
+@pytest.mark.timeout(240)
 @pytest.mark.usefixtures("grace")
 @pytest.mark.parametrize(
     ("policy", "grace"),

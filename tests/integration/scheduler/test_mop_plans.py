@@ -15,9 +15,9 @@ from hopyard_policies.mop import exact
 from hopyard_scheduler.commands.source import opened
 from hopyard_scheduler.core.events import Answered, Event, PolicyAnswered, Reports, RunMessage
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
-from tests.timing import HANG_SECONDS, scaled
+from tests.timing import HANG_SECONDS
 
-pytestmark = pytest.mark.timeout(scaled(300))
+pytestmark = pytest.mark.timeout(300)
 
 PROGRAM = """
 import time

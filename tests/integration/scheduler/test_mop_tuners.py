@@ -16,7 +16,7 @@ from hopyard.plots.data.hops import Hops
 from hopyard.plots.experiments import read_experiment
 from hopyard_scheduler.commands.replay import replay
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
-from tests.timing import HANG_SECONDS, scaled
+from tests.timing import HANG_SECONDS
 
 TRAINER = '''
 import json
@@ -122,7 +122,7 @@ async def whole_epochs(cluster: Cluster, found: Experiment) -> None:
     assert shown.storage.copies == 2 * shown.storage.held
 
 
-@pytest.mark.timeout(scaled(600))
+@pytest.mark.timeout(600)
 async def test_tuners_end_promote_and_copy_models_that_hop(cluster: Cluster, code: Path) -> None:
     asha = {"tuner": {"name": "asha", "eta": 2, "r": 1, "brackets": [0]}, "configurations": 2}
     found = await searched(cluster, code, asha, jobs=4, epochs=4)

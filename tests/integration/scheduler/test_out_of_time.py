@@ -15,7 +15,7 @@ from tests.timing import HANG_SECONDS, scaled
 ASHA = "policy: {name: asha, eta: 2, brackets: [0]}\ngenerator: {name: random, seed: 11}"
 
 
-@pytest.mark.timeout(scaled(240))
+@pytest.mark.timeout(240)
 async def test_an_extension_in_time_wakes_the_jobs_that_the_end_of_the_time_stopped(
     client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,7 +80,7 @@ async def test_a_policy_gets_answers_which_people_see_and_a_replay_needs_no_solv
     assert replayed.equal, replayed
 
 
-@pytest.mark.timeout(scaled(240))
+@pytest.mark.timeout(240)
 async def test_whatever_becomes_of_a_solver_the_policy_hears_it_and_goes_on(
     client: AsyncClient, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +129,7 @@ async def test_a_killed_solver_is_an_error_and_the_end_of_an_experiment_ends_its
     assert await answers(address, stops.id) == []
 
 
-@pytest.mark.timeout(scaled(240))
+@pytest.mark.timeout(240)
 async def test_what_is_not_answered_when_the_scheduler_goes_is_asked_again(pieces: Pieces, tmp_path: Path) -> None:
     first = await pieces.scheduler()
     port = int(first.address.split(":")[1])

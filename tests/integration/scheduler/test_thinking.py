@@ -81,7 +81,7 @@ async def hung(client: AsyncClient, name: str, how: str) -> Experiment:
     return shown
 
 
-@pytest.mark.timeout(scaled(240))
+@pytest.mark.timeout(240)
 async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: Path, behaves: threading.Event) -> None:
     await cluster.begin(policy_seconds=NEVER, lease_seconds=20.0)
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
@@ -105,7 +105,7 @@ async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: 
             assert await cluster.failures(name) == []
 
 
-@pytest.mark.timeout(scaled(240))
+@pytest.mark.timeout(240)
 async def test_policies_that_think_too_long_are_paused_and_go_on_when_they_behave(
     cluster: Cluster, tmp_path: Path, behaves: threading.Event, capfd: pytest.CaptureFixture[str]
 ) -> None:

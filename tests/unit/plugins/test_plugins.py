@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.integration.nodeagent.cluster import alive
 from tests.plugins.failures import RESULTS_VARIABLE
 from tests.plugins.processes import MARK
-from tests.integration.nodeagent.cluster import alive
 from tests.timing import HANG_SECONDS, STRETCH_VARIABLE
 
 REPOSITORY = Path(__file__).parents[3]
@@ -227,3 +227,23 @@ def test_the_stacks_of_a_test_that_hangs_are_shown(run: Runs) -> None:
     assert ran.code == 1
     assert "thread" in ran.text
     assert "in waits" in ran.text.partition("- stacks -")[2]
+
+
+# --------------------------------------------------------------------------------------------------------- slow machines
+
+
+def test_intervals_and_time_limits_stretch_on_a_slow_machine(run: Runs) -> None:
+    run.variables[STRETCH_VARIABLE] = "3"
+    code = """
+import os, pytest
+from tests.timing import HANG_SECONDS, scaled
+
+@pytest.mark.timeout(200)
+def test_it(request):
+    assert (scaled(2.0), HANG_SECONDS) == (6.0, 450.0)
+    assert os.environ["PYTEST_TIMEOUT"] == "540.0"
+    assert request.node.get_closest_marker("timeout").args == (600.0,)
+"""
+    ran = run(code)
+    assert ran.code == 0, ran.text
+    assert "intervals of tests stretched 3 times" in ran.text

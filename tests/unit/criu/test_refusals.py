@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,15 +28,35 @@ def test_a_tree_with_io_uring_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     assert refuse([1], NEW) == []
 
 
+CONNECTS = """
+import socket
+
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print("listens", flush=True)
+    input()
+    with socket.create_connection(server.getsockname()), server.accept()[0]:
+        print("is connected", flush=True)
+        input()
+"""
+
+
 @pytest.mark.merge
 def test_open_connections_need_a_newer_criu() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        refuse([os.getpid()], NEW)
-        with socket.create_connection(server.getsockname()) as client, server.accept()[0]:
-            assert refuse([os.getpid()], NEW) == []
-            with pytest.raises(DumpRefusedError, match=r"open network connections, which CRIU 4\.1\.1 cannot dump"):
-                refuse([os.getpid()], OLD)
-            assert client.fileno() >= 0
+    # A process of its own: other tests leave in this one what no CRIU can dump.
+    with subprocess.Popen(
+        [sys.executable, "-c", CONNECTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "listens\n"
+        assert refuse([process.pid], NEW) == refuse([process.pid], OLD) == []
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "is connected\n"
+        assert refuse([process.pid], NEW) == []
+        with pytest.raises(DumpRefusedError, match=r"open network connections, which CRIU 4\.1\.1 cannot dump"):
+            refuse([process.pid], OLD)
+        process.communicate("\n")
 
 
 def test_the_processes_that_use_a_gpu_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def run(tmp_path: Path) -> Runs:
     ],
 )
 def test_a_quick_test_that_is_not_quick_fails_by_name(run: Runs, line: str, fault: str) -> None:
-    ran = run(f"import pytest\n\n@pytest.mark.quick\ndef test_it():\n    {line}\n")
+    ran = run(f"import pytest\n\n@pytest.mark.quick\ndef test_it():\n    {line}\n", "--tier", "quick")
     assert ran.code == 1
     assert "test_one.py::test_it is marked quick but" in ran.text
     assert fault in ran.text

@@ -27,6 +27,7 @@ class Suite(PolicyConformance):
         "test_answers_do_not_depend_on_hash_order",
         "test_changes_nothing_that_it_was_given",
         "test_commands_are_legal",
+        "test_experiment_drains",
         "test_metric_modes",
         "test_no_machine_idles_forever_while_a_job_waits",
         "test_random_schedules",

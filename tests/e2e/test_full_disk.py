@@ -127,10 +127,12 @@ async def test_the_agent_s_disk(data: Path, file: Path) -> None:
             name = (await client.create(file)).id
             await reached(client, name, 3)
 
-            async def lost_twice() -> bool:
-                return (await client.job(name, "1")).attempt >= 3
+            with filled(data / "a") as fill:
 
-            with filled(data / "a"):
+                async def lost_twice() -> bool:
+                    await asyncio.to_thread(fill)  # Each snapshot lets an older one go.
+                    return (await client.job(name, "1")).attempt >= 3
+
                 await until(lost_twice)
             events = await journal(processes.scheduler, name)
             said = (event.body for event in events if isinstance(event, RunMessage))
@@ -148,10 +150,14 @@ async def test_the_snapshot_store_s_disk(data: Path, file: Path) -> None:
             await reached(client, name, 3)
             log = data / "logs" / "agent-a.log"
 
-            async def given_up() -> bool:
-                return "is not stored: " in await asyncio.to_thread(log.read_text)
+            with filled(data / "store") as fill:
 
-            with filled(data / "store"):
+                async def given_up() -> bool:
+                    await asyncio.to_thread(
+                        fill
+                    )  # Each snapshot lets an older one go, whose room is enough for the next.
+                    return "is not stored: " in await asyncio.to_thread(log.read_text)
+
                 await until(given_up)
                 assert "cannot be stored: No space left on device; make room" in await asyncio.to_thread(log.read_text)
                 # It trains on: its snapshots are on its own disk.

@@ -145,6 +145,21 @@ def test_an_extended_experiment_goes_on_with_its_completed_jobs() -> None:
     assert rig.run().start == 1
 
 
+def test_a_job_that_trained_beyond_the_new_end_stays_completed_when_its_experiment_is_extended() -> None:
+    rig = Rig(max_position=8, jobs=1)
+    rig.create()
+    rig.start("1")
+    rig.report(13, at_until=True)  # The program reports every 13 positions only.
+    rig.ended(RunEndReason.UNTIL, 13, snapshot(13))
+    rig.stored(13)
+    assert rig.x.phase is Phase.COMPLETED
+    rig.feed(Updated(rig.now, "x", "u1", max_position=10))
+    assert (rig.job().state, rig.job().position) == (JobState.COMPLETED, 13)
+    assert (str(rig.x.phase), rig.x.reason) == ("Phase.COMPLETED", "all jobs ended")
+    rig.feed(Updated(rig.now, "x", "u2", max_position=20))
+    assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 13)
+
+
 def test_a_policy_that_is_refused_again_and_again_pauses_its_experiment() -> None:
     rig = Rig()
     rig.create()

@@ -288,8 +288,8 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
     extended = longer or event.more_jobs > 0 or event.more_seconds > 0
     if longer:
         for job in list(x.jobs.values()):
-            longer = job.limit is None and job.state is JobState.COMPLETED
-            if job.member is member and longer:
+            unfinished = job.limit is None and job.position < job.max_position
+            if job.member is member and job.state is JobState.COMPLETED and unfinished:
                 _reopen(x, job)
     if extended and member.phase.over:
         over = x.phase.over

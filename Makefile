@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install
 TORCH := $(shell grep '^torch==' constraints.txt)
-# All that the tests need. System packages come first: the interpreter may be one of them.
+# Everything the tests need. System packages come first: they may include the interpreter's venv module.
 READY = deploy/install-system-packages.sh && deploy/install-criu.sh && $(MAKE) --no-print-directory $(VENV)/.dev-ready
 export PYTHON
 
@@ -17,14 +17,14 @@ export PYTHON
 help:
 	@echo 'make demo     watch a search over real training run through all the services'
 	@echo 'make quick    the pure tests, in parallel: under a minute'
-	@echo 'make test     lint and every test that guards a merge, as CI runs them: 15 minutes'
+	@echo 'make test     lint and every test that guards a merge, as CI runs them: at most 15 minutes'
 	@echo 'make nightly  all other tests, long simulations and random searches: at most 90 minutes'
-	@echo 'make golden   compare the behaviour with its golden record: at most 5 minutes'
+	@echo 'make golden   compare the behaviour with the golden record: at most 5 minutes'
 	@echo 'make lint     ruff, mypy, import-linter, buf, generated code: under 30 s when little changed'
 	@echo 'make format   format the code'
 	@echo 'make proto    generate the stubs of protos/ into the SDK'
 	@echo 'make clean    remove the environment and all caches'
-	@echo 'The tests of one package: .venv/bin/pytest tests/unit/core   (CONTRIBUTING.md says more)'
+	@echo 'The tests of one package: .venv/bin/pytest tests/unit/core   (see CONTRIBUTING.md)'
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/hopyard run examples/digits/experiment.yaml
@@ -55,7 +55,7 @@ proto: $(VENV)/.dev-ready
 clean:
 	rm -rf $(VENV) .test-results .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
-# The stamps make a second run quick; a change of what must be installed makes them old.
+# Stamp files skip completed steps; a change of pyproject.toml or constraints.txt invalidates them.
 $(VENV)/.python-ready:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Hopyard needs Python 3.11 or newer; $(PYTHON) is older or missing: make PYTHON=python3.11 ..." >&2; exit 1; }
@@ -64,7 +64,7 @@ $(VENV)/.python-ready:
 		|| { rm -rf $(VENV); echo "no venv module: run deploy/install-system-packages.sh (Debian: python3-venv)" >&2; exit 1; }
 	@touch $@
 
-# PyTorch goes first and by its exact version, so that the build chosen for this machine stays.
+# Install PyTorch first, pinned, so that pip keeps the build chosen for this machine.
 $(VENV)/.demo-ready: $(VENV)/.python-ready pyproject.toml constraints.txt
 	@echo "installing Hopyard and PyTorch (some minutes the first time)"
 	@$(PIP) $(TORCH)

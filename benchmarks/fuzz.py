@@ -54,8 +54,15 @@ def hunt(first: int, count: int, policies: list[str], *, quiet: bool) -> Found:
             found.findings[case.name] = f"{case.policy}: {wrong}"
             if not quiet:
                 print(f"{case.name} {found.findings[case.name]}", flush=True)
+                print(f"  repeat it: {command(case.name, policies)}", flush=True)
     found.cpu_seconds = time.process_time() - begun
     return found
+
+
+def command(seed: str, policies: list[str]) -> str:
+    """The command that repeats a search. The policies to choose from are a part of what is drawn."""
+    chosen = "" if policies == list(POLICIES) else f" --policies {','.join(policies)}"
+    return f"python benchmarks/fuzz.py --only {seed}{chosen}"
 
 
 def kind(wrong: str) -> str:
@@ -71,6 +78,7 @@ def only(seed: str, policies: list[str], *, reduce: bool) -> None:
         case = reduced(case, lambda one: kind(said(one)) == kind(wrong))
     print(case)
     run(case)
+    print("no finding")
 
 
 def table(found: Found) -> str:

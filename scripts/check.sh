@@ -1,22 +1,26 @@
 #!/bin/sh
-# Runs checks and tests, each with its own tool. Every step runs; the end names the steps and tests that failed.
+# Runs lint and tests. All steps run; the end lists the failed steps and tests.
 #   scripts/check.sh            lint and the tests that guard a merge
-#   scripts/check.sh lint       everything but the tests
+#   scripts/check.sh lint       lint only
 #   scripts/check.sh quick      the quick tests
 #   scripts/check.sh merge      the quick tests and those that guard a merge
-#   scripts/check.sh nightly    what neither of these runs
-# VENV names the environment (default .venv). HOPYARD_TEST_RESULTS names the folder for reports (default .test-results).
+#   scripts/check.sh nightly    nightly tests, golden record, fault simulation, random searches, repeated kills
+# VENV names the environment (default .venv). HOPYARD_TEST_RESULTS names the folder for reports (default .test-results), which gets a
+# subfolder for each run of pytest.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 what=${1:-all}
 case $what in
   all | lint | quick | merge | nightly) ;;
   *)
-    echo "usage: scripts/check.sh [lint|quick|merge|nightly]" >&2
+    echo "usage: scripts/check.sh [all|lint|quick|merge|nightly]" >&2
     exit 2
     ;;
 esac
-bin=$(cd "${VENV:-.venv}/bin" && pwd) || exit 1
+bin=$(cd "${VENV:-.venv}/bin" 2>/dev/null && pwd) || {
+  echo "no environment ${VENV:-.venv}: run make test" >&2
+  exit 1
+}
 PATH=$bin:$PATH
 export PATH
 results=${HOPYARD_TEST_RESULTS:-.test-results}
@@ -30,14 +34,16 @@ step() { # name command...
   $name"
 }
 
-# Examples have no packages, so that each folder can hold a train.py: mypy reads one folder at a time.
+# Examples are not packages (each folder may have a train.py), so mypy checks one folder at a time.
 types() {
-  mypy sdk/python/hopyard services/*/hopyard_* policies/hopyard_* scripts tests benchmarks || return 1
+  status=0
+  mypy sdk/python/hopyard services/*/hopyard_* policies/hopyard_* scripts tests benchmarks || status=1
   for folder in examples/*/; do
     if [ -n "$(find "$folder" -name '*.py' -print -quit)" ]; then
-      mypy "$folder" || return 1
+      mypy "$folder" || status=1
     fi
   done
+  return "$status"
 }
 
 lint() {
@@ -50,35 +56,47 @@ lint() {
   step "generated code" python scripts/generate_protos.py --check
 }
 
-tests() { # tiers workers
-  # Tests start hundreds of processes. None of them compiles Hopyard again, even where Python keeps no bytecode.
-  python -m compileall -q sdk services policies
-  rm -f "$results/failed.txt"
-  step "pytest, tier $1" python -m pytest -q -n "$2" --dist worksteal --tier "$1"
-  if [ -s "$results/failed.txt" ]; then
+# Each run of pytest has a separate report folder, so that a later run does not overwrite the reports of an earlier one.
+suite() { # name option...
+  suite=$1
+  shift
+  reports=$results/$suite
+  rm -f "$reports/failed.txt"
+  HOPYARD_TEST_RESULTS=$reports
+  export HOPYARD_TEST_RESULTS
+  step "pytest, $suite" python -m pytest -q "$@"
+  if [ -s "$reports/failed.txt" ]; then
     failed="$failed
-$(sed 's/^/    /' "$results/failed.txt")"
+$(sed 's/^/    /' "$reports/failed.txt")"
   fi
 }
 
-cores=$(getconf _NPROCESSORS_ONLN)
-# Tests with processes wait for these much of the time: one worker more than cores, and four at most.
+tests() { # name tiers workers
+  # Tests start hundreds of processes: compile Hopyard once, even if PYTHONDONTWRITEBYTECODE is set.
+  step "bytecode" python -m compileall -q sdk services policies
+  suite "$1" -n "$3" --dist worksteal --tier "$2"
+}
+
+cores=$(nproc)
+# Integration tests mostly wait for their processes: use one worker more than cores, at most four.
 workers=$((cores < 3 ? cores + 1 : 4))
 case $what in
   all)
     lint
-    tests quick,merge "$workers"
+    tests merge quick,merge "$workers"
     ;;
   lint) lint ;;
-  quick) tests quick "$cores" ;;
-  merge) tests quick,merge "$workers" ;;
+  quick) tests quick quick "$cores" ;;
+  merge) tests merge quick,merge "$workers" ;;
   nightly)
-    tests nightly "$workers"
+    tests nightly nightly "$workers"
     step "golden record" python -m tests.golden
     step "fault simulation" python -m tests.simulation --schedules 6000 --seed 1000 --jobs "$cores"
     step "random searches" python benchmarks/fuzz.py --searches 5000 --seed 100000
     for seed in 2 3 4; do
-      KILLS_SEED=$seed step "kills, seed $seed" python -m pytest -q tests/e2e/test_kills.py
+      KILLS_SEED=$seed
+      export KILLS_SEED
+      suite "kills-$seed" tests/e2e/test_kills.py
     done
     ;;
 esac

@@ -1,4 +1,4 @@
-"""Shared by all tests: the suite's plugins, how to ask for a system package, and the list of skipped tests."""
+"""Fixtures and hooks for all tests: plugins, system-package requirements, and the list of skipped tests."""
 
 import os
 import shutil
@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from hypothesis import settings
 
+from tests.plugins import CI_VARIABLE, PLUGINS
+
 if TYPE_CHECKING:
     from tests.cpp import Programs
 
-CI_VARIABLE = "HOPYARD_CI"
-
-# Before anything imports NumPy or PyTorch. Tests run side by side, and what they compute is small: more threads would mostly
-# wait for each other.
+# Set before NumPy or PyTorch is imported. Tests run in parallel with small inputs, so more threads only contend for cores.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
-pytest_plugins = [f"tests.plugins.{name}" for name in ("machine", "tiers", "processes", "leftovers", "failures")]
+pytest_plugins = PLUGINS
 
-# A loaded machine makes deadlines lie: pytest's time limit bounds each test. Only nightly runs draw new examples.
+# No Hypothesis deadline: it fails on a loaded machine. Only nightly runs draw new examples.
 settings.register_profile("same", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("new", deadline=None, print_blob=True)
 
@@ -62,7 +61,7 @@ def require_criu() -> Path:
 
 @pytest.fixture(autouse=True)
 def _process_left_as_found() -> Iterator[None]:
-    """Give the working directory, the environment and how PyTorch computes back.
+    """Restore the working directory, the environment and PyTorch's numeric settings after each test.
 
     A trainer loaded in the test's own process changes all of them, and what a later test starts would inherit them. Where
     denormal numbers are flushed to zero, Hypothesis fails.

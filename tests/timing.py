@@ -1,8 +1,7 @@
-"""Time in tests: intervals that tests shorten are multiples of one constant, which stretches on a slow machine.
+"""Intervals in tests, scaled to the speed of the machine.
 
-A lease, heartbeat, grace or policy limit that a test shortens is written `scaled(2.0)`, never as a bare number: on a machine
-that is slow or loaded, the run measures by how much and every such interval grows alike, so their ratios stay what the test
-means. A limit on waiting only bounds a hang: use `HANG_SECONDS`.
+Write a lease, heartbeat, grace period or policy limit that a test shortens as `scaled(2.0)`. On a slow machine all intervals grow
+by the same factor, so their ratios stay constant. A wait limit only bounds a hang: use `HANG_SECONDS`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 from typing import Final
 
 STRETCH_VARIABLE: Final = "HOPYARD_TEST_STRETCH"
-"""Environment variable with the factor; tests/plugins/machine.py measures and sets it, workers and child processes inherit it."""
+"""Environment variable with the factor. `tests/plugins/machine.py` sets it; child processes inherit it, training processes do not."""
 
 
 def stretch() -> float:
@@ -25,4 +24,4 @@ def scaled(seconds: float) -> float:
 
 
 HANG_SECONDS: Final = scaled(150.0)
-"""How long to wait for something that must happen: longer than it can take on any machine, shorter than pytest's limit."""
+"""Limit for waiting on an event that must occur: far longer than it takes, shorter than pytest's default time limit."""

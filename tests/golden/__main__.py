@@ -1,4 +1,4 @@
-"""`python -m tests.golden`: compares what the code does with the golden record, or writes the record anew."""
+"""Compares the behavior of the code with the golden record, or updates the record."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.golden import journals, product
 from tests.golden.archive import RECORD, Archive
+from tests.golden.cluster import ClusterError
 from tests.golden.names import REPOSITORY
 from tests.golden.runner import PARTS, Outcome, Task, run, units_of
 
@@ -40,7 +41,7 @@ A rename is no difference: add it to tests/golden/names.toml. docs/golden.md exp
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line. Returns its exit code."""
+    """Run the command line and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     action = given.pop(0) if given and given[0] in ACTIONS else "verify"
     parser = _parser()
@@ -48,9 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names: list[str] = options.names
     if not product.origin().is_relative_to(REPOSITORY):
         parser.error(f"{product.origin()} would run, which is not of this working tree ({REPOSITORY}): set PYTHONPATH")
+    if options.against is not None and not options.against.is_dir():
+        parser.error(f"--against: no folder {options.against}")
     if action == "record":
-        for name in journals.record(names):
-            _say(f"recorded {name}")
+        if unknown := sorted(set(names) - product.policies().keys()):
+            parser.error(f"record: no policy {', '.join(unknown)}; there are {', '.join(product.policies())}")
+        try:
+            for name in journals.record(names):
+                _say(f"recorded {name}")
+        except ClusterError as error:
+            parser.exit(1, f"{error}\n")
         return 0
     if action == "dump":
         if not names:

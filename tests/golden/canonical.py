@@ -1,4 +1,4 @@
-"""Canonical text: the same for equal behaviour, whatever things are called and on whatever machine it runs.
+"""Canonical text: identical for identical behaviour, independent of names and of the machine.
 
 * A dataclass or named tuple is an object with its canonical class name under "is" and its fields by canonical names.
   Fields that equal their default are left out, so that a new optional field changes nothing.
@@ -127,7 +127,7 @@ class Canon:
 
 
 def rounded(value: float) -> float | str:
-    """A float with as many digits as count; as text if it is not finite."""
+    """Return a float rounded to the significant digits, as text if it is not finite."""
     if not math.isfinite(value):
         return str(value)
     return (round(value, 3) if abs(value) >= LARGE else float(f"{value:.{DIGITS}g}")) + 0.0

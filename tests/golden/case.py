@@ -1,4 +1,4 @@
-"""What a part of the record is made of."""
+"""Cases and parts of the record."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Part:
     Attributes:
         name: As the command line has it.
         about: What it covers, in a line.
-        units: What can be run apart from the rest; each has a file of its own in the record.
+        units: Returns the units, which run independently; each has its own file in the record.
         cases: Runs a unit.
     """
 

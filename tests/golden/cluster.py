@@ -26,7 +26,7 @@ class ClusterError(RuntimeError):
 
 @contextmanager
 def up(data: Path, agents: int) -> Iterator[str]:
-    """Runs a cluster with so many agents of one machine each; answers the scheduler's address."""
+    """Run a cluster with one-slot agents and yield the scheduler's address."""
     log = data.with_suffix(".log")
     options = ["--data", str(data), "--agents", str(agents), "--slots", "1", "--port", "0"]
     with log.open("wb") as output:
@@ -43,7 +43,7 @@ def up(data: Path, agents: int) -> Iterator[str]:
 
 
 def call(*arguments: str) -> Any:
-    """Runs a command in a process of its own with `--json`; answers its document.
+    """Run a command with `--json` in a separate process and return its document.
 
     Raises:
         ClusterError: It failed.
@@ -70,7 +70,8 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     """Waits until the cluster says that it is up, and reads where from what it says."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and process.poll() is None:
-        for line in log.read_text(encoding="utf-8").splitlines():
+        complete, _, _ = log.read_text(encoding="utf-8").rpartition("\n")
+        for line in complete.splitlines():
             if line.startswith("the cluster is up"):
                 return line.partition("--server ")[2].split()[0]
         time.sleep(0.05)

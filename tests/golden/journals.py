@@ -36,8 +36,7 @@ _PREDICTED: Final[Mapping[str, Any]] = {
     "predictor": {"name": "grid"},
     "stop": {"jobs": 6, "max_iterations": 9, "max_time": "10m"},
 }
-
-"""Terms for policies that ask a predictor: jobs train slowly enough to hear its answers."""
+"""Settings for policies that use a predictor: jobs train slowly enough to receive its answers."""
 
 _STEPS: Final[Mapping[str, Any]] = {"sequence": {"multi_step": {"milestones": [3], "values": [0.1, 0.02]}}}
 _LONGER: Final[Mapping[str, Any]] = {"sequence": {"multi_step": {"milestones": [6], "values": [0.1, 0.05]}}}
@@ -79,7 +78,7 @@ def recorded() -> dict[str, Path]:
 
 
 def record(names: Sequence[str] = ()) -> Iterator[str]:
-    """Runs the experiments of some policies, by default of all, and keeps their journals. Answers each name as it is done."""
+    """Run one experiment for each policy, store its journal, and yield the policy's name."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

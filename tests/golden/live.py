@@ -9,6 +9,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,7 +61,7 @@ def cases(unit: str) -> Iterator[Case]:
 
 
 class Plain:
-    """Makes canonical JSON documents that do not tell when and where they were made.
+    """Normalizes JSON documents: replaces times, folders, addresses and random ids by placeholders.
 
     Moments during the run become `(now)`, the folder of the run `(folder)`, addresses and random ids likewise.
 
@@ -93,7 +94,7 @@ class Plain:
 
 def rows(database: Path, plain: Plain) -> Iterator[Case]:
     """The rows of a database: a case for each stream of the journal, and one for each other table."""
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         connection.row_factory = sqlite3.Row
         tables = [str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         canonical = product.NAMES.keys(tables)
@@ -129,7 +130,7 @@ def _calls(arguments: str, halving: Sequence[str]) -> list[str]:
 
 
 def _run(arguments: str, server: str, plain: Plain, left_out: Sequence[str] = ()) -> str:
-    """Runs a command with `--json`; answers a line with its document, or with what it said when it failed."""
+    """Run a command with `--json` and return one line with its document or its error messages."""
     local = arguments.startswith(LOCAL)
     code, out, err = product.command(*arguments.split(), "--json", *(() if local else ("--server", server)))
     step: dict[str, Any] = {"name": plain.of(f"hopyard {arguments}"), "exit": code}

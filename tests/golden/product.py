@@ -31,11 +31,11 @@ def policies() -> dict[str, type]:
 
 
 @contextmanager
-def patched(role: str, made: Callable[[Any], Any]) -> Iterator[None]:
-    """Replaces the code of a role by what `made` makes of it, for as long as the context is open."""
+def patched(role: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace the code of a role by what `wrap` returns for it, for as long as the context is open."""
     owner, name = NAMES.owner(role)
     original = getattr(owner, name)
-    setattr(owner, name, made(original))
+    setattr(owner, name, wrap(original))
     try:
         yield
     finally:
@@ -44,18 +44,18 @@ def patched(role: str, made: Callable[[Any], Any]) -> Iterator[None]:
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Tells `observer` of every event that any core takes, with the effects that follow from it."""
+    """Call `observer` with each event that a core handles and its effects."""
 
-    def made(handle: Callable[[Any, Any], list[Any]]) -> Callable[[Any, Any], list[Any]]:
+    def wrap(handle: Callable[[Any, Any], list[Any]]) -> Callable[[Any, Any], list[Any]]:
         @functools.wraps(handle)
-        def observing(core: Any, event: Any) -> list[Any]:
+        def wrapper(core: Any, event: Any) -> list[Any]:
             effects = handle(core, event)
             observer(event, effects)
             return effects
 
-        return observing
+        return wrapper
 
-    with patched("core_handle", made):
+    with patched("core_handle", wrap):
         yield
 
 
@@ -81,12 +81,12 @@ def probes() -> dict[str, type]:
 
 
 def schedule(name: str, seed: int, events: int) -> Any:
-    """Runs one seeded schedule of the fault simulation; answers its outcome."""
+    """Run one seeded schedule of the fault simulation and return its outcome."""
     return NAMES.find("schedule_run")(name, seed, events)
 
 
 def search(seed: str, policy: str) -> tuple[Any, Callable[[], str]]:
-    """Draws a random search of a policy; answers its case, and the function that runs it and answers what is wrong."""
+    """Draw a random search and return its case and a function that runs it and returns the verdict."""
     folder = str(NAMES.path("benchmarks"))
     if folder not in sys.path:
         sys.path.append(folder)
@@ -98,15 +98,15 @@ def search(seed: str, policy: str) -> tuple[Any, Callable[[], str]]:
 def results(found: list[Any]) -> Iterator[None]:
     """Appends the result of every simulation that a random search runs."""
 
-    def made(simulate: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(simulate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(simulate)
-        def keeping(*arguments: Any, **named: Any) -> Any:
+        def wrapper(*arguments: Any, **named: Any) -> Any:
             found.append(simulate(*arguments, **named))
             return found[-1]
 
-        return keeping
+        return wrapper
 
-    with patched("search_simulate", made):
+    with patched("search_simulate", wrap):
         yield
 
 
@@ -116,7 +116,7 @@ def event_types() -> tuple[type, ...]:
 
 
 def command(*arguments: str) -> tuple[int, str, str]:
-    """Runs a `hopyard` command in this process; answers its exit code, its output and its messages."""
+    """Run a `hopyard` command in this process and return its exit code, stdout and stderr."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code: int = NAMES.find("command_line")(list(arguments))
@@ -124,7 +124,7 @@ def command(*arguments: str) -> tuple[int, str, str]:
 
 
 def origin() -> Path:
-    """The file that the product's code is loaded from, by which one working tree is told from another."""
+    """Return the source file of the product's core, which identifies the working tree."""
     return Path(inspect.getfile(NAMES.owner("core_handle")[0])).resolve()
 
 

@@ -24,7 +24,7 @@ PARTS: Final[dict[str, Part]] = {
 
 @dataclass
 class Outcome:
-    """What one unit, or a whole part, came to.
+    """Result of a unit or of a whole part.
 
     Attributes:
         cases: How many cases ran.
@@ -103,7 +103,7 @@ def units_of(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def run(chosen: Mapping[str, Sequence[str]], task: Task, processes: int) -> dict[str, Outcome]:
-    """Runs units, as `units_of` answers them, and answers what came of each part."""
+    """Run the units that `units_of` returns and return the outcome of each part."""
     found: defaultdict[str, Outcome] = defaultdict(Outcome)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
@@ -112,16 +112,16 @@ def run(chosen: Mapping[str, Sequence[str]], task: Task, processes: int) -> dict
         ]
         for part, future in waiting:
             found[part].add(future.result())
-    for part in chosen:
-        for difference in _leftover(part, task):
-            found[part].differences.append(difference)
+    for part, units in chosen.items():
+        if set(units) == set(PARTS[part].units()):
+            found[part].differences.extend(_leftover(part, task))
     return dict(found)
 
 
 def _leftover(part: str, task: Task) -> Iterator[Difference]:
-    """Units that are in the record and do not exist any more; they are deleted where the record is written."""
+    """Yield recorded units that no longer exist; when writing, delete them."""
     for unit in sorted(task.archive.units(part) - set(PARTS[part].units())):
         if task.action == "write":
             task.archive.drop(part, unit)
         else:
-            yield Difference(f"{part}/{unit}", "in the record, but there is nothing of this name to run any more")
+            yield Difference(f"{part}/{unit}", "in the record, but this unit no longer exists")

@@ -36,7 +36,7 @@ def cases(unit: str) -> Iterator[Case]:
 
 
 def lines(verdict: Any) -> list[str]:
-    """Runs a search; answers a line for each event in its journal, for each result, and for the verdict."""
+    """Run a search and return one line for each journal event, each result, and the verdict."""
     found: list[str] = []
     results: list[Any] = []
 

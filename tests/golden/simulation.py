@@ -68,16 +68,16 @@ def schedule(unit: str, seed: int, events: int = EVENTS, most: int | None = None
     def observer(event: Any, effects: list[Any]) -> None:
         lines.append(dump(step(event, effects)))
         if len(lines) == most:
-            raise EnoughError
+            raise StepLimitReached
 
-    with _registered(unit) as name, product.observed(observer), suppress(EnoughError):
+    with _registered(unit) as name, product.observed(observer), suppress(StepLimitReached):
         outcome = product.schedule(name, seed, events)
         lines.append(dump({"name": "the outcome", "outcome": product.CANON.plain(outcome)}))
     return lines
 
 
-class EnoughError(BaseException):
-    """As many steps as were asked for are there. No handler of exceptions in the simulation catches it."""
+class StepLimitReached(BaseException):
+    """Ends a schedule after the requested number of steps. It is not an `Exception`, so that the simulation does not catch it."""
 
 
 @contextmanager

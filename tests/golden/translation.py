@@ -1,4 +1,4 @@
-"""Names in recorded journals: the record has canonical ones, the code that reads it present ones.
+"""Translates names in recorded journals between canonical and present names.
 
 A journal holds the names of classes and of fields. So that it stays readable when these are renamed, its events are translated before
 they are imported, and back when their rows are compared. The types of the fields say which name belongs to which class.

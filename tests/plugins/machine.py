@@ -12,11 +12,11 @@ import pytest
 from tests.timing import STRETCH_VARIABLE, stretch
 
 REFERENCE_SECONDS: Final = 0.0065
-"""What one call of `_work` takes on a quiet core of the machine on which the tests' intervals were chosen."""
+"""CPU time of one call of `_work` on an idle core of the reference machine, on which the intervals of tests were chosen."""
 REFERENCE_CORES: Final = 2
 LIMIT_SECONDS: Final = 180.0
 """How long a test may take on a quiet machine before it counts as hung."""
-MOST: Final = 10.0
+MAX_STRETCH: Final = 10.0
 _ROUNDS: Final = 20
 
 
@@ -28,7 +28,7 @@ def _work() -> int:
 
 
 def cpu_slowness() -> float:
-    """Return how many times more CPU time than on the reference machine a fixed computation takes now, at least 1."""
+    """Return the ratio of the CPU time of a fixed computation to that on the reference machine, at least 1."""
     best = math.inf
     for _ in range(3):
         begin = time.process_time()
@@ -38,7 +38,7 @@ def cpu_slowness() -> float:
 
 
 def slowness() -> float:
-    """Return how many times longer than on the quiet reference machine a fixed computation takes now, at least 1."""
+    """Return the ratio of the wall-clock time of a fixed computation to that on the idle reference machine, at least 1."""
     begin = time.monotonic()
     for _ in range(_ROUNDS):
         _work()
@@ -47,24 +47,27 @@ def slowness() -> float:
     return max(1.0, wall) * max(1.0, cores)
 
 
-def _rounded(factor: float) -> float:
-    """Round to halves: small fluctuations of a quiet machine stretch nothing."""
-    return min(MOST, max(1.0, round(factor * 2) / 2))
+def _round_to_half(factor: float) -> float:
+    """Round to halves, so that small fluctuations do not change the intervals."""
+    return min(MAX_STRETCH, max(1.0, round(factor * 2) / 2))
 
 
 # At import, before pytest reads its time limit and before test modules compute theirs. Workers inherit the variable.
-os.environ.setdefault(STRETCH_VARIABLE, str(_rounded(slowness())))
+os.environ.setdefault(STRETCH_VARIABLE, str(_round_to_half(slowness())))
 os.environ.setdefault("PYTEST_TIMEOUT", str(LIMIT_SECONDS * stretch()))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Stretch the time limits that tests have by a marker."""
+    """Stretch time limits set by markers."""
     for item in items:
         marker = item.get_closest_marker("timeout")
-        if marker is not None:
-            item.add_marker(pytest.mark.timeout(marker.args[0] * stretch()), append=False)
+        if marker is None:
+            continue
+        if len(marker.args) != 1 or marker.kwargs:
+            raise pytest.UsageError(f"{item.nodeid}: write the time limit as pytest.mark.timeout(SECONDS)")
+        item.add_marker(pytest.mark.timeout(marker.args[0] * stretch()), append=False)
 
 
 def pytest_report_header() -> str:
-    """Say by how much this run stretches intervals."""
+    """Report the stretch factor of this run."""
     return f"intervals of tests stretched {stretch():g} times ({STRETCH_VARIABLE})"

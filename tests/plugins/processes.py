@@ -1,4 +1,4 @@
-"""Finds the processes that a test has started, wherever their parents are: by a mark in their environment."""
+"""Finds the processes that a test started by a mark in their environment. Forked children that never exec are not found."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from typing import Any, Final
 
 import pytest
 
-MARK: Final = "HOPYARD_TEST_MARK"
-"""Environment variable that names the test, or the fixture of a wider scope, that a process was started for."""
+MARK: Final = "TEST_PROCESS_MARK"
+"""Environment variable that names the test, or the wider fixture, that started a process.
+
+It does not begin with HOPYARD_, because agents remove such variables from the environment of training processes.
+"""
 
 _PY_SPY_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A process that was started for a test.
+class MarkedProcess:
+    """A process that a test started.
 
     Attributes:
         pid: its process id.
@@ -43,8 +46,8 @@ def mark_of(item: pytest.Item) -> str:
     return f"{os.getpid()} {item.nodeid}"
 
 
-def find(mark: str) -> list[Found]:
-    """Return the running processes with this mark, this one excluded; zombies do not count."""
+def find(mark: str) -> list[MarkedProcess]:
+    """Return the running processes with this mark, except this process and zombies."""
     entry = f"{MARK}={mark}".encode()
     found = []
     for name in os.listdir("/proc"):
@@ -55,18 +58,26 @@ def find(mark: str) -> list[Found]:
                 continue
             command = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             if command:
-                found.append(Found(int(name), command))
+                found.append(MarkedProcess(int(name), command))
     return found
 
 
-def kill(found: list[Found]) -> None:
-    """Kill processes; those that have ended are passed over."""
+def kill(found: list[MarkedProcess]) -> None:
+    """Kill processes; ignore those that have exited."""
     for process in found:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
 
 
-def stack(process: Found) -> str:
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not count."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def stack(process: MarkedProcess) -> str:
     """Return the stacks of a process as py-spy sees them, or why there are none."""
     tool = Path(sys.executable).with_name("py-spy")
     command = str(tool) if tool.exists() else shutil.which("py-spy")
@@ -92,7 +103,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-    """Mark what a fixture of a wider scope starts as the fixture's: it outlives the test that asks for it first."""
+    """Give processes of a wider fixture a mark of the fixture: they outlive the test that requests it first."""
     if fixturedef.scope == "function":
         return (yield)
     mark = os.environ.get(MARK)

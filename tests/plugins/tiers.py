@@ -2,30 +2,31 @@
 
 Each test belongs to one tier:
 
-* `quick`: pure and in-process. At most 0.2 s of CPU time, no socket, no process, no sleep; what exceeds that fails.
+* `quick`: pure and in-process. At most 0.2 s of CPU time, no socket, no process, no sleep; the limits are enforced.
   `quick(merge=["test_a"])` on a class puts the inherited test `test_a` into the tier `merge`.
-* `merge`: no marker. Guards a merge: real services, processes and databases, one path for each feature.
+* `merge`: the default. Guards a merge: real services, processes and databases, one path for each feature.
 * `nightly`: everything else, such as long simulations and further variants.
 
-The marker closest to the test counts: on a parameter or a function before its class, on a class before its module. Of two
-markers at one level the more expensive tier counts.
+The marker closest to the test applies: on a parameter or a function before its class, on a class before its module. Of two
+markers at one level the more expensive tier applies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import asyncio.tasks
+import functools
 import gc
 import importlib
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
 
+from tests.plugins import REPOSITORY
 from tests.plugins.machine import cpu_slowness
 from tests.timing import stretch
 
@@ -33,9 +34,12 @@ TIERS: Final = ("quick", "merge", "nightly")
 QUICK_CPU_SECONDS: Final = 0.2
 """CPU time that a quick test may use, set-up and teardown included, on the reference machine."""
 
+_PLUGINS: Final = Path(__file__).parent
 _FORBIDDEN: Final = {
     "socket.bind": "opens a socket",
     "socket.connect": "opens a socket",
+    "socket.sendto": "opens a socket",
+    "socket.sendmsg": "opens a socket",
     "subprocess.Popen": "starts a process",
     "os.fork": "starts a process",
     "os.forkpty": "starts a process",
@@ -44,8 +48,8 @@ _FORBIDDEN: Final = {
 }
 """Audit events of the interpreter, and what each means."""
 
-_seen: set[str] = set()
-"""What the test that runs now has done."""
+_violations: dict[str, str] = {}
+"""Forbidden actions of the running test, each with the place in the repository that it was called from."""
 
 
 def tier_of(item: pytest.Item) -> str:
@@ -63,8 +67,8 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def started_process() -> bool:
-    """Return whether the test that runs now has started a process."""
-    return "starts a process" in _seen
+    """Return whether the running test has started a process."""
+    return "starts a process" in _violations
 
 
 # ------------------------------------------------------------------------------------------------------------ selection
@@ -81,19 +85,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse an unknown tier."""
-    for tier in wanted(config):
+    for tier in selected_tiers(config):
         if tier not in TIERS:
             raise pytest.UsageError(f"--tier: there is no tier {tier!r}; there are {', '.join(TIERS)}")
 
 
-def wanted(config: pytest.Config) -> list[str]:
-    """Return the tiers that this run is for."""
+def selected_tiers(config: pytest.Config) -> list[str]:
+    """Return the tiers that this run selects."""
     return cast(str, config.getoption("--tier")).split(",")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import test modules without a quick test in a run of quick tests: imports would take most of its time."""
-    if wanted(config) != ["quick"] or collection_path.suffix != ".py":
+    """Skip modules without a quick test in a quick run, because importing them would take most of its time."""
+    if selected_tiers(config) != ["quick"] or collection_path.suffix != ".py":
         return None
     return True if "mark.quick" not in collection_path.read_text() else None
 
@@ -101,7 +105,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the selected tiers."""
-    tiers = set(wanted(config))
+    tiers = set(selected_tiers(config))
     deselected = [item for item in items if tier_of(item) not in tiers]
     if deselected:
         config.hook.pytest_deselected(items=deselected)
@@ -109,7 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was imported out of garbage collections, whose cost would be charged to whichever test triggers them."""
+    """Freeze imported objects, so that no test is charged for collecting them."""
     gc.collect()
     gc.freeze()
 
@@ -117,22 +121,38 @@ def pytest_collection_finish() -> None:
 # --------------------------------------------------------------------------------------------------------------- budget
 
 
+def _violate(meaning: str) -> None:
+    if meaning not in _violations:
+        frame = sys._getframe(2)
+        while frame.f_back is not None and not _is_own(frame.f_code.co_filename):
+            frame = frame.f_back
+        path = Path(frame.f_code.co_filename)
+        place = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path.name
+        _violations[meaning] = f"{place}:{frame.f_lineno}"
+
+
+def _is_own(file: str) -> bool:
+    """Return whether a file is part of the repository, libraries and the plugins excluded."""
+    return file.startswith(str(REPOSITORY)) and "site-packages" not in file and not file.startswith(str(_PLUGINS))
+
+
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if (meaning := _FORBIDDEN.get(event)) is not None:
-        _seen.add(meaning)
+        _violate(meaning)
 
 
-def _watched(original: Callable[..., Any], meaning: str, counts: Callable[..., bool]) -> Callable[..., Any]:
+def _watch(original: Callable[..., Any], meaning: str, counts: Callable[..., bool]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def call(*arguments: Any, **options: Any) -> Any:
-        if counts(*arguments):
-            _seen.add(meaning)
+        if counts(*arguments, **options):
+            _violate(meaning)
         return original(*arguments, **options)
 
     return call
 
 
-_uncharged_seconds = 0.0
-"""CPU time of imports and of garbage collections since the process began: the test in which they fall is not their cause."""
+_excluded_cpu_seconds = 0.0
+"""CPU time of imports and garbage collections in this process. It is not charged to tests."""
 
 
 def _watch_imports() -> None:
@@ -141,7 +161,7 @@ def _watch_imports() -> None:
     find_and_load, depth = bootstrap._find_and_load, 0
 
     def measured(*arguments: Any) -> Any:
-        global _uncharged_seconds
+        global _excluded_cpu_seconds
         nonlocal depth
         if depth:
             return find_and_load(*arguments)
@@ -149,7 +169,7 @@ def _watch_imports() -> None:
         try:
             return find_and_load(*arguments)
         finally:
-            _uncharged_seconds += time.process_time() - begin
+            _excluded_cpu_seconds += time.process_time() - begin
             depth = 0
 
     bootstrap._find_and_load = measured
@@ -160,29 +180,33 @@ def _watch_collections() -> None:
     begun = 0.0
 
     def collects(phase: str, _: dict[str, int]) -> None:
-        global _uncharged_seconds
+        global _excluded_cpu_seconds
         nonlocal begun
         if phase == "start":
             begun = time.process_time()
         else:
-            _uncharged_seconds += time.process_time() - begun
+            _excluded_cpu_seconds += time.process_time() - begun
 
     gc.callbacks.append(collects)
 
 
 def _watch_libraries() -> None:
-    """Watch what raises no audit event: sleeps, and gRPC's channels and servers, which are C++."""
+    """Watch calls that raise no audit event: sleeps, multiprocessing's `spawn`, and gRPC channels and servers (C++)."""
+    from multiprocessing import util
+
     from grpc import _channel, _server
     from grpc.aio import _channel as _aio_channel
     from grpc.aio import _server as _aio_server
 
-    time.sleep = _watched(time.sleep, "sleeps", lambda seconds: seconds > 0)
-    sleep = _watched(asyncio.sleep, "sleeps", lambda delay, *_: delay > 0)
+    time.sleep = _watch(time.sleep, "sleeps", lambda seconds: seconds > 0)
+    sleep = _watch(asyncio.sleep, "sleeps", lambda delay, *_, **__: delay > 0)
     for module in (asyncio, asyncio.tasks):
         module.sleep = sleep  # type: ignore[attr-defined]
     classes: list[Any] = [_channel.Channel, _server._Server, _aio_channel.Channel, _aio_server.Server]
     for each in classes:
-        each.__init__ = _watched(each.__init__, "opens a socket", lambda *_: True)
+        each.__init__ = _watch(each.__init__, "opens a socket", lambda *_, **__: True)
+    spawn: Any = util
+    spawn.spawnv_passfds = _watch(spawn.spawnv_passfds, "starts a process", lambda *_: True)
 
 
 sys.addaudithook(_audit)
@@ -191,39 +215,38 @@ _watch_imports()
 _watch_collections()
 
 _begun = pytest.StashKey[float]()
-_costs: list[tuple[str, str, float]] = []
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
-    """Begin to count what a test costs and does."""
-    _seen.clear()
-    item.stash[_begun] = time.process_time() - _uncharged_seconds
+    """Start to measure the test."""
+    _violations.clear()
+    item.stash[_begun] = time.process_time() - _excluded_cpu_seconds
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
-    """Fail a quick test that is not quick."""
+    """Fail a quick test that breaks the limits of its tier."""
     try:
         return (yield)
     finally:
-        used = time.process_time() - _uncharged_seconds - item.stash[_begun]
+        used = time.process_time() - _excluded_cpu_seconds - item.stash[_begun]
         item.user_properties.append(("cpu_seconds", round(used, 4)))
         if tier_of(item) == "quick":
             _check(item, used)
 
 
 def _check(item: pytest.Item, used: float) -> None:
-    faults = sorted(_seen)
-    # Beside tests with servers in the same process, threads that these leave are charged too.
-    if used > QUICK_CPU_SECONDS and wanted(item.config) == ["quick"]:
+    faults = [f"{action} ({place})" for action, place in sorted(_violations.items())]
+    # Only in a run of quick tests alone: threads that an integration test leaves in this process would be charged to a quick test.
+    if used > QUICK_CPU_SECONDS and selected_tiers(item.config) == ["quick"]:
         allowed = QUICK_CPU_SECONDS * max(cpu_slowness(), stretch())
         if used > allowed:
-            faults.append(f"uses {used:.2f} s of CPU time where {allowed:.2f} s are allowed")
+            faults.append(f"uses {used:.2f} s of CPU time, allowed are {allowed:.2f} s")
     if faults:
         pytest.fail(
-            f"{item.nodeid} is marked quick but {' and '.join(faults)}: mark it merge or nightly, or make it cheaper",
+            f"a quick test {' and '.join(faults)}: mark it merge or nightly, or remove the cause (CONTRIBUTING.md, Tiers)",
             pytrace=False,
         )
 
@@ -232,13 +255,13 @@ def _check(item: pytest.Item, used: float) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many tests ran and what CPU time their own process took."""
+    """Report the number of tests and the CPU time of their processes."""
     reports = list(_teardowns(terminalreporter))
     properties = (dict(report.user_properties) for report in reports)
     seconds = sum(float(str(each.get("cpu_seconds", 0))) for each in properties)
-    outcomes = Counter(name for name in ("failed", "error") for _ in terminalreporter.stats.get(name, ()))
+    failures = sum(len(terminalreporter.stats.get(name, ())) for name in ("failed", "error"))
     terminalreporter.write_line(
-        f"{len(reports)} tests, {seconds:.0f} s of CPU time in pytest itself, {sum(outcomes.values())} failures"
+        f"{len(reports)} tests, {seconds:.0f} s of CPU time in pytest itself, {failures} failures"
     )
 
 

@@ -13,10 +13,17 @@ from tests.simulation.probes import PROBES
 from tests.simulation.schedule import Outcome, run
 
 CHUNK = 50
+EVENTS = 200
 
 
 def _chunk(probe: str, first: int, count: int, events: int) -> list[Outcome]:
     return [run(probe, first + index, events) for index in range(count)]
+
+
+def command(probe: str, seed: int, events: int = EVENTS) -> str:
+    """Return the command that repeats a schedule and prints its events. The number of events is a part of what is drawn."""
+    longer = f" --events {events}" if events != EVENTS else ""
+    return f"python -m tests.simulation --probe {probe} --seed-of-failure {seed}{longer} --trace"
 
 
 def _say(text: str) -> None:
@@ -48,6 +55,7 @@ def simulate(probes: list[str], schedules: int, events: int, seed: int, jobs: in
                     if outcome.error:
                         failures += 1
                         _say(f"FAILED {outcome.seed} after {outcome.events} events: {outcome.error}")
+                        _say(f"  repeat it: {command(probe, outcome.seed, events)}")
             _say(
                 f"{probe}: {outcomes} schedules, {taken} core events (at least {fewest} each), "
                 f"{accepted} reports accepted, {sum(counts.values())} faults"
@@ -82,7 +90,9 @@ def main() -> int:
     """Runs the command line. Returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--schedules", type=int, default=100, help="schedules, divided among the probes")
-    parser.add_argument("--events", type=int, default=200, help="core events under faults, at least, in each schedule")
+    parser.add_argument(
+        "--events", type=int, default=EVENTS, help="core events under faults, at least, in each schedule"
+    )
     parser.add_argument("--probe", choices=[*PROBES, "all"], default="all")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule's seed; the others count on from it")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
@@ -90,6 +100,8 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed-of-failure: tell its story, event by event")
     parser.add_argument("--bugs", action="store_true", help="seed each known bug and show which schedule finds it")
     arguments = parser.parse_args()
+    if arguments.trace and arguments.seed_of_failure is None:
+        parser.error("--trace needs --seed-of-failure: the schedule whose events are printed")
     if arguments.bugs:
         return min(find_bugs(1000, arguments.events), 1)
     probes = list(PROBES) if arguments.probe == "all" else [arguments.probe]

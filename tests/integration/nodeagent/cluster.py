@@ -17,6 +17,7 @@ from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from tests.integration.nodeagent.fakes import FakeScheduler, FakeStore
+from tests.plugins.processes import is_running
 from tests.timing import HANG_SECONDS
 
 TRAINER = textwrap.dedent(
@@ -128,19 +129,10 @@ TRAINER = textwrap.dedent(
 )
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has reaped yet does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 async def gone(pid: int) -> None:
     """Wait until a process is gone."""
     async with asyncio.timeout(HANG_SECONDS):
-        while alive(pid):  # noqa: ASYNC110 (nobody tells us: it is no child of this process)
+        while is_running(pid):  # noqa: ASYNC110 (nobody tells us: it is no child of this process)
             await asyncio.sleep(0.02)
 
 

@@ -18,8 +18,9 @@ from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
-from tests.integration.nodeagent.cluster import Cluster, alive, gone
+from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.integration.nodeagent.test_process import start_agent
+from tests.plugins.processes import is_running
 from tests.timing import HANG_SECONDS, scaled
 
 KEY = RunKey("e1", "j1", 1, 0)
@@ -253,7 +254,7 @@ def _states(cluster: Cluster) -> set[str]:
         if not process.name.isdigit():
             continue
         try:
-            if b"p.py" not in (process / "cmdline").read_bytes().split(b"\0") or not alive(int(process.name)):
+            if b"p.py" not in (process / "cmdline").read_bytes().split(b"\0") or not is_running(int(process.name)):
                 continue
             if (process / "cwd").resolve().is_relative_to(cluster.folder):
                 found.add((process / "stat").read_text().rpartition(")")[2].split()[0])

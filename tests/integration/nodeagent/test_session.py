@@ -7,7 +7,8 @@ import asyncio
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.keys import RunKey
-from tests.integration.nodeagent.cluster import Cluster, alive, gone
+from tests.integration.nodeagent.cluster import Cluster, gone
+from tests.plugins.processes import is_running
 
 KEY = RunKey("e1", "j1", 1, 0)
 
@@ -104,7 +105,7 @@ async def test_a_stopping_agent_ends_its_runs_and_says_so(cluster: Cluster) -> N
     cluster.start(KEY)
     pid = int((await scheduler.reported(KEY, 1)).metrics["pid"])
     await agent.stop()
-    assert not alive(pid)
+    assert not is_running(pid)
     ended = await scheduler.ended(KEY)
     assert ended.reason == common_pb2.RUN_END_REASON_LOST
     assert "node a stops" in ended.message

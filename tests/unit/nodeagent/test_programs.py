@@ -20,6 +20,7 @@ from hopyard_nodeagent.command import machines
 from hopyard_nodeagent.keys import RunKey
 from hopyard_nodeagent.programs import Preparation, ProgramRefused, agent_variables, environment_of, prepared
 from hopyard_nodeagent.settings import MachineSettings
+from tests.plugins.processes import MARK
 
 pytestmark = pytest.mark.quick
 
@@ -192,3 +193,7 @@ def test_a_node_is_cut_into_machines() -> None:
 def test_gpus_that_cannot_be_shared_out_are_refused(gpus: str) -> None:
     with pytest.raises(InvalidInput, match="--gpus"):
         machines("n", 2, None, gpus)
+
+
+def test_training_processes_carry_the_mark_by_which_the_test_suite_finds_them() -> None:
+    assert environment_of(wire.RunProgram(), MACHINE, {MARK: "a test"})[MARK] == "a test"

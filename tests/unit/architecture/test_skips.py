@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import CI_VARIABLE, require_system_package
+from tests.conftest import require_system_package
+from tests.plugins import CI_VARIABLE
 
 pytestmark = pytest.mark.quick
 

@@ -20,8 +20,9 @@ def _chunk(probe: str, first: int, count: int, events: int) -> list[Outcome]:
     return [run(probe, first + index, events) for index in range(count)]
 
 
-def command(probe: str, seed: int, events: int = EVENTS) -> str:
-    """Return the command that repeats a schedule and prints its events. The number of events is a part of what is drawn."""
+def command(schedule: str, events: int = EVENTS) -> str:
+    """Return the command that repeats a schedule (`probe:seed`) and prints its events. What is drawn depends on their number."""
+    probe, _, seed = schedule.rpartition(":")
     longer = f" --events {events}" if events != EVENTS else ""
     return f"python -m tests.simulation --probe {probe} --seed-of-failure {seed}{longer} --trace"
 
@@ -55,7 +56,7 @@ def simulate(probes: list[str], schedules: int, events: int, seed: int, jobs: in
                     if outcome.error:
                         failures += 1
                         _say(f"FAILED {outcome.seed} after {outcome.events} events: {outcome.error}")
-                        _say(f"  repeat it: {command(probe, outcome.seed, events)}")
+                        _say(f"  repeat it: {command(outcome.seed, events)}")
             _say(
                 f"{probe}: {outcomes} schedules, {taken} core events (at least {fewest} each), "
                 f"{accepted} reports accepted, {sum(counts.values())} faults"

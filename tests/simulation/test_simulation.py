@@ -15,7 +15,7 @@ SCHEDULES = 20
 @pytest.mark.parametrize("probe", list(PROBES))
 def test_every_probe_survives_all_faults(probe: str) -> None:
     outcomes = [run(probe, seed) for seed in range(SCHEDULES)]
-    assert [f"{o.error}; repeat it: {command(probe, o.seed)}" for o in outcomes if o.error] == []
+    assert [f"{o.error}; repeat it: {command(o.seed)}" for o in outcomes if o.error] == []
     assert min(outcome.events for outcome in outcomes) >= 200
     struck = {kind for outcome in outcomes for kind in outcome.faults}
     for kind in ("message lost", "message duplicated", "message reordered", "node death", "scheduler crash"):

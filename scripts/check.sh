@@ -10,17 +10,18 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 what=${1:-all}
-case $what in
-  all | lint | quick | merge | nightly) ;;
+case $#$what in
+  [01]all | 1lint | 1quick | 1merge | 1nightly) ;;
   *)
     echo "usage: scripts/check.sh [all|lint|quick|merge|nightly]" >&2
     exit 2
     ;;
 esac
-bin=$(cd "${VENV:-.venv}/bin" 2>/dev/null && pwd) || {
+bin=$(cd "${VENV:-.venv}/bin" 2>/dev/null && pwd)
+if [ ! -x "$bin/python" ]; then
   echo "no environment ${VENV:-.venv}: run make test" >&2
   exit 1
-}
+fi
 PATH=$bin:$PATH
 export PATH
 results=${HOPYARD_TEST_RESULTS:-.test-results}
@@ -65,7 +66,10 @@ suite() { # name option...
   HOPYARD_TEST_RESULTS=$reports
   export HOPYARD_TEST_RESULTS
   step "pytest, $suite" python -m pytest -q "$@"
-  if [ -s "$reports/failed.txt" ]; then
+  if [ ! -e "$reports/failed.txt" ]; then
+    failed="$failed
+  pytest, $suite, ended before its summary"
+  elif [ -s "$reports/failed.txt" ]; then
     failed="$failed
 $(sed 's/^/    /' "$reports/failed.txt")"
   fi

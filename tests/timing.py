@@ -6,6 +6,7 @@ by the same factor, so their ratios stay constant. A wait limit only bounds a ha
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Final
 
@@ -15,7 +16,14 @@ STRETCH_VARIABLE: Final = "HOPYARD_TEST_STRETCH"
 
 def stretch() -> float:
     """Return the factor by which this run stretches intervals: 1 on a quiet machine, more on a slow one."""
-    return float(os.environ.get(STRETCH_VARIABLE, "1"))
+    given = os.environ.get(STRETCH_VARIABLE, "1")
+    try:
+        factor = float(given)
+    except ValueError:
+        factor = math.nan
+    if not 1.0 <= factor < math.inf:
+        raise ValueError(f"{STRETCH_VARIABLE}: found {given!r}, allowed are finite numbers of at least 1")
+    return factor
 
 
 def scaled(seconds: float) -> float:

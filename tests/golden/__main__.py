@@ -47,15 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(given)
     names: list[str] = options.names
-    if not product.origin().is_relative_to(REPOSITORY):
-        parser.error(f"{product.origin()} would run, which is not of this working tree ({REPOSITORY}): set PYTHONPATH")
+    for name, origin in product.origins().items():
+        if not origin.is_relative_to(REPOSITORY):
+            parser.error(f"{name} is loaded from {origin}, outside of this working tree ({REPOSITORY}): set PYTHONPATH")
+    if options.processes < 1:
+        parser.error(f"--processes: found {options.processes}, allowed are numbers of at least 1")
     if options.against is not None and not options.against.is_dir():
         parser.error(f"--against: no folder {options.against}")
     if action == "record":
         if unknown := sorted(set(names) - product.policies().keys()):
             parser.error(f"record: no policy {', '.join(unknown)}; there are {', '.join(product.policies())}")
         try:
-            for name in journals.record(names):
+            for name in journals.record(list(dict.fromkeys(names))):
                 _say(f"recorded {name}")
         except ClusterError as error:
             parser.exit(1, f"{error}\n")
@@ -63,7 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if action == "dump":
         if not names:
             parser.error("dump: name the folder to write into")
-        task = Task("write", Archive(Path(names.pop(0)), whole=True))
+        folder = Path(names.pop(0))
+        if folder.exists() and not folder.is_dir():
+            parser.error(f"dump: {folder} is not a folder")
+        task = Task("write", Archive(folder, whole=True))
     elif action == "update":
         task = Task("write", Archive(RECORD))
     else:

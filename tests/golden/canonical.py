@@ -93,6 +93,14 @@ class Canon:
                 return getattr(value, one.present)
         raise AttributeError(f"{type(value).__name__} has no field {field}")
 
+    def defaults(self, cls: type) -> dict[str, Any]:
+        """Return the canonical name of a dataclass and the canonical defaults of its fields."""
+        layout = self._layout(cls)
+        if layout is None:
+            raise TypeError(f"{cls.__name__} has no fields")
+        named = {field.canonical: self.plain(field.default) for field in layout.fields if field.default is not _NONE}
+        return {"name": layout.name, "defaults": named}
+
     def _object(self, layout: _Layout, value: object) -> dict[str, Any]:
         found: dict[str, Any] = {"is": layout.name}
         for field in layout.fields:

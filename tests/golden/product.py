@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
+import importlib.util
 import io
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from tests.golden.canonical import Canon
-from tests.golden.names import Names
+from tests.golden.names import REPOSITORY, Names
 
 NAMES: Final = Names.load()
 CANON: Final = Canon(NAMES)
@@ -115,6 +116,11 @@ def event_types() -> tuple[type, ...]:
     return get_args(NAMES.find("event_union"))
 
 
+def effect_types() -> tuple[type, ...]:
+    """The classes of the effects of a core."""
+    return get_args(NAMES.find("effect_union"))
+
+
 def command(*arguments: str) -> tuple[int, str, str]:
     """Run a `hopyard` command in this process and return its exit code, stdout and stderr."""
     out, err = io.StringIO(), io.StringIO()
@@ -123,9 +129,15 @@ def command(*arguments: str) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def origin() -> Path:
-    """Return the source file of the product's core, which identifies the working tree."""
-    return Path(inspect.getfile(NAMES.owner("core_handle")[0])).resolve()
+def origins() -> dict[str, Path]:
+    """Return the folder of each of the product's packages, which identifies the working tree."""
+    found = {name: importlib.util.find_spec(name) for name in _packages()}
+    return {name: Path(spec.origin).resolve() for name, spec in found.items() if spec is not None and spec.origin}
+
+
+def _packages() -> list[str]:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    return [Path(path).name for path in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
 
 
 def command_module() -> str:

@@ -38,15 +38,25 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 _PROBE: Final = "probe_"
 _POLICY: Final = "policy_"
+_DEFAULTS: Final = "defaults"
 
 
 def units() -> list[str]:
+    """Each probe, each built-in policy, and the defaults of events and effects."""
+    return [*schedules(), _DEFAULTS]
+
+
+def schedules() -> list[str]:
     """Each probe and each built-in policy."""
     return [f"{_PROBE}{name}" for name in product.probes()] + [f"{_POLICY}{name}" for name in product.policies()]
 
 
 def cases(unit: str) -> Iterator[Case]:
-    """The schedules of a probe or a policy."""
+    """The schedules of a probe or a policy, or the defaults: steps leave out fields at their defaults."""
+    if unit == _DEFAULTS:
+        for name, types in (("events", product.event_types()), ("effects", product.effect_types())):
+            yield Case(f"{unit}:{name}", sorted(dump(product.CANON.defaults(each)) for each in types))
+        return
     for seed in range(SEEDS):
         yield Case(f"{unit}:{seed}", schedule(unit, seed), kept=seed < KEPT)
 

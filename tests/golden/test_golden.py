@@ -27,12 +27,19 @@ pytestmark = pytest.mark.quick
 STEPS = 50
 
 
-@pytest.mark.parametrize("unit", simulation.units())
+@pytest.mark.parametrize("unit", simulation.schedules())
 def test_a_schedule_begins_as_recorded(unit: str) -> None:
     chain = Archive().read("simulation", unit).entries[f"{unit}:0"].chain
     lines = simulation.schedule(unit, 0, most=STEPS)
     assert len(lines) == STEPS
     assert "".join(map(mark, lines)) == chain[: STEPS * MARK]
+
+
+def test_defaults_of_events_and_effects_are_as_recorded() -> None:
+    entries = Archive().read("simulation", "defaults").entries
+    assert {case.name: case.digest for case in simulation.cases("defaults")} == {
+        name: entry.digest for name, entry in entries.items()
+    }
 
 
 @pytest.mark.parametrize("policy", searches.units())

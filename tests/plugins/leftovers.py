@@ -62,8 +62,8 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
-    """Fail the test if it leaves files or processes."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """Fail the test if it leaves files or processes; after the last test, also if fixtures of wider scopes do."""
     try:
         return (yield)
     finally:
@@ -71,6 +71,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
         left = [f"the file {path}" for path in sorted(_watched_files() - before - _fixture_files)]
         if started_process():
             left += [f"the process {process}" for process in _remaining(processes.mark_of(item))]
+        if nextitem is None:
+            left += [f"the process {process} of a fixture" for process in _remaining(processes.mark_of_fixture(""))]
         if left:
             pytest.fail(f"the test leaves behind {'; '.join(left)}", pytrace=False)
 

@@ -43,21 +43,26 @@ class MarkedProcess:
 
 def mark_of(item: pytest.Item) -> str:
     """Return the mark of the processes of a test."""
-    return f"{os.getpid()} {item.nodeid}"
+    return f"{os.getpid()} {item.nodeid} "
+
+
+def mark_of_fixture(name: str) -> str:
+    """Return the mark of the processes of a wider fixture; without a name, the beginning that the marks of all of them have."""
+    return f"{os.getpid()} fixture {name}"
 
 
 def find(mark: str) -> list[MarkedProcess]:
-    """Return the running processes with this mark, except this process and zombies."""
+    """Return the running processes whose mark begins with this one, except this process, zombies and multiprocessing's tracker."""
     entry = f"{MARK}={mark}".encode()
     found = []
     for name in os.listdir("/proc"):
         if not name.isdecimal() or int(name) == os.getpid():
             continue
         with suppress(OSError):  # it has ended, or belongs to somebody else
-            if entry not in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+            if not any(each.startswith(entry) for each in Path(f"/proc/{name}/environ").read_bytes().split(b"\0")):
                 continue
             command = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            if command:
+            if command and "multiprocessing.resource_tracker" not in command:
                 found.append(MarkedProcess(int(name), command))
     return found
 
@@ -107,7 +112,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
     if fixturedef.scope == "function":
         return (yield)
     mark = os.environ.get(MARK)
-    os.environ[MARK] = f"{os.getpid()} fixture {fixturedef.argname}"
+    os.environ[MARK] = mark_of_fixture(fixturedef.argname)
     try:
         return (yield)
     finally:

@@ -179,6 +179,26 @@ def test_two(process):
     assert ran.code == 0, ran.text
 
 
+def test_a_process_that_a_wider_fixture_leaves_is_named(run: PytestRunner) -> None:
+    code = """
+import subprocess
+import pytest
+
+@pytest.fixture(scope="module")
+def process():
+    found = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    found.returncode = 0
+    yield found
+
+def test_one(process): pass
+
+def test_two(process): pass
+"""
+    ran = run(code)
+    assert ran.code == 1
+    assert "sleep 600 of a fixture" in ran.text
+
+
 def test_a_file_that_a_test_leaves_is_named(run: PytestRunner) -> None:
     ran = run("import tempfile\n\ndef test_it():\n    tempfile.mkstemp(prefix='forgotten')\n")
     assert ran.code == 1
@@ -244,3 +264,11 @@ def test_it(request):
     ran = run(code)
     assert ran.code == 0, ran.text
     assert "intervals of tests stretched 3 times" in ran.text
+
+
+@pytest.mark.parametrize("factor", ["0", "-1", "nan", "inf", "abc", ""])
+def test_a_factor_that_is_no_number_of_at_least_one_is_refused(run: PytestRunner, factor: str) -> None:
+    run.variables[STRETCH_VARIABLE] = factor
+    ran = run("def test_it(): pass\n")
+    assert ran.code != 0
+    assert f"{STRETCH_VARIABLE}: found {factor!r}, allowed are finite numbers of at least 1" in ran.text

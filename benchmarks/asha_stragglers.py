@@ -38,8 +38,8 @@ from typing import Any, Literal, TypeVar, overload
 
 from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, Policy
 from hopyard_policies.halving import AshaPolicy, ShaPolicy
-from hopyard_scheduler.simulator import Faults, simulate
-from hopyard_scheduler.simulator.workload import Lesson, Workload
+from hopyard_simulator import Faults, simulate
+from hopyard_simulator.workload import Lesson, Workload
 
 ETA, R, N = 4, 256, 256
 RUNGS = (1, 4, 16, 64, 256)

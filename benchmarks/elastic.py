@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, simulate
+from hopyard_simulator import Costs, CurveWorkload, Faults, simulate
 
 R = 256
 PROFILE = {k: 60 / k + 0.3125 * math.log2(k) for k in (1, 2, 4, 8, 16, 32)}

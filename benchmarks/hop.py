@@ -35,8 +35,8 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, Statistic
 from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
-from hopyard_scheduler.codec import decode
-from hopyard_scheduler.core.events import Ended, RunMessage, SnapshotTaken
+from hopyard_engine.core.events import Ended, RunMessage, SnapshotTaken
+from hopyard_engine.journal.codec import decode
 
 Hop: TypeAlias = tuple[str, int]
 Times: TypeAlias = dict[str, float]

@@ -51,7 +51,7 @@ from live_vs_simulated import (
     stop_of,
 )
 
-from hopyard_scheduler.simulator import Costs
+from hopyard_simulator import Costs
 from policies import Contender
 
 HERE: Final = Path(__file__).parent

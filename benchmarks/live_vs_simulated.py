@@ -42,8 +42,8 @@ from hopyard.client.types import Job
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard.traces import Trace
-from hopyard_scheduler.policies import new_policy
-from hopyard_scheduler.simulator import Costs, TraceWorkload, simulate
+from hopyard_engine.policy_host.factory import new_policy
+from hopyard_simulator import Costs, TraceWorkload, simulate
 from policies import Contender, contender, listed, usual_target
 
 DIGITS: Final = Path(__file__).parents[1] / "examples" / "digits" / "experiment.yaml"

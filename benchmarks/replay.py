@@ -27,10 +27,8 @@ from hopyard.rpc import channel
 from hopyard.spec import canonical_json, parse_spec
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
-from hopyard_hpgen.service import HpgenService
-from hopyard_scheduler.codec import encode, kind_of
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import (
     AskOutside,
     Decide,
     ExperimentChanged,
@@ -41,7 +39,7 @@ from hopyard_scheduler.core.effects import (
     Start,
     UpCall,
 )
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.events import (
     Answered,
     Ended,
     Event,
@@ -54,16 +52,18 @@ from hopyard_scheduler.core.events import (
     SnapshotTaken,
     Started,
 )
-from hopyard_scheduler.core.values import MachineSpec, RunKey, SnapshotInfo
+from hopyard_engine.core.values import MachineSpec, RunKey, SnapshotInfo
+from hopyard_engine.explain.story import Story
+from hopyard_engine.journal.codec import encode, kind_of
+from hopyard_engine.policy_host import Host
+from hopyard_engine.policy_host.factory import host_of
+from hopyard_engine.replay import Replay
+from hopyard_hpgen.service import HpgenService
 from hopyard_scheduler.journal import Entry, Journal
 from hopyard_scheduler.planned import PlanRows
-from hopyard_scheduler.policies import host_of
-from hopyard_scheduler.policyhost import Host
 from hopyard_scheduler.program import program_of, settings_of
 from hopyard_scheduler.projections import Changes
-from hopyard_scheduler.replaying import Replay
 from hopyard_scheduler.service import SchedulerService
-from hopyard_scheduler.story import Story
 
 MACHINES = 8
 LENGTH = 60

@@ -25,8 +25,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hopyard_scheduler.simulator import CurveWorkload, Result, simulate
-from hopyard_scheduler.simulator.timeline import Timeline
+from hopyard_simulator import CurveWorkload, Result, simulate
+from hopyard_simulator.event_heap import Timeline
 
 
 def workload(jobs: int, positions: int) -> CurveWorkload:

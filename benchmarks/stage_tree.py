@@ -26,7 +26,7 @@ from hopyard.generator import Generator
 from hopyard.plugins import GENERATORS, load_plugin
 from hopyard.sequences import PrefixTree, Request, as_sequence
 from hopyard.spec import load_search
-from hopyard_scheduler.simulator import Costs, Lesson, Result, Workload, simulate
+from hopyard_simulator import Costs, Lesson, Result, Workload, simulate
 
 SPACES = Path(__file__).parent / "stage_tree"
 TUNERS: Mapping[str, Mapping[str, Any]] = {

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hopyard.sequences import PrefixTree, Request
-from hopyard_scheduler.core.values import EarlierTrial
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Joining, Result, named, simulate
+from hopyard_engine.core.values import EarlierTrial
+from hopyard_simulator import Costs, CurveWorkload, Joining, Result, named, simulate
 
 EPOCHS: Final = 5
 """Epochs in a position."""

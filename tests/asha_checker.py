@@ -32,11 +32,11 @@ from hopyard.policy.vocabulary import (
     StartJob,
     TerminateJob,
 )
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Amend, Send, Start, UpCall
-from hopyard_scheduler.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.values import RunKey
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Amend, Send, Start, UpCall
+from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.values import RunKey
 
 Available = Callable[[str], bool]
 """Whether a worker could be given this job now."""

@@ -22,14 +22,14 @@ from hopyard.rpc import channel
 from hopyard.spec import parse_spec
 from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
+from hopyard_engine.core.effects import AskOutside
+from hopyard_engine.core.events import NodeJoined
+from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.policy_host.factory import host_of
+from hopyard_engine.replay import Replay
 from hopyard_hpgen.generators.random import RandomGenerator
-from hopyard_scheduler.core.effects import AskOutside
-from hopyard_scheduler.core.events import NodeJoined
-from hopyard_scheduler.core.values import MachineSpec
 from hopyard_scheduler.journal import Journal
-from hopyard_scheduler.policies import host_of
 from hopyard_scheduler.program import program_of
-from hopyard_scheduler.replaying import Replay
 
 SLOTS: Final = 2
 FEW: Final = 100

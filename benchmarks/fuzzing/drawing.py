@@ -10,7 +10,7 @@ from typing import Any, Final
 from fuzzing.watching import Deed, Kind
 from fuzzing.workload import Configuration, Program, Task
 from hopyard.space import Space
-from hopyard_scheduler.simulator import Costs, Faults, Fleet, Joining, Partitions
+from hopyard_simulator import Costs, Faults, Fleet, Joining, Partitions
 
 SPACE: Final = Space.from_dict({"lr": {"loguniform": [1e-4, 1.0]}, "batch": {"choice": [16, 32, 64]}})
 Drawn = dict[str, Any]

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from fuzzing.drawing import Case
-from hopyard_scheduler.simulator import Costs, Faults, Fleet
+from hopyard_simulator import Costs, Faults, Fleet
 
 _NOTHING: Final[dict[str, Any]] = {
     "costs": Costs(),

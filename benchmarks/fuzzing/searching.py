@@ -16,9 +16,9 @@ from fuzzing.watching import Watched
 from fuzzing.workload import Configuration, Reporting
 from hopyard.errors import InvalidInput
 from hopyard.predictor import LEVELS, Prediction, Predictor, Question
-from hopyard_scheduler.core.values import EarlierTrial
-from hopyard_scheduler.policies import new_policy
-from hopyard_scheduler.simulator import Result, named, simulate
+from hopyard_engine.core.values import EarlierTrial
+from hopyard_engine.policy_host.factory import new_policy
+from hopyard_simulator import Result, named, simulate
 
 
 class Flat(Predictor):
@@ -67,7 +67,7 @@ def _search(case: Case, configurations: Sequence[Configuration], earlier: Sequen
         worlds.append(Watched(*given, deeds=case.deeds, terms=case.settings, undisturbed=quiet, **named))
         return worlds[-1]
 
-    with patch.object(importlib.import_module("hopyard_scheduler.simulator.simulate"), "World", world):
+    with patch.object(importlib.import_module("hopyard_simulator.simulate"), "World", world):
         result = simulate(
             Reporting(replace(case.task, configurations=configurations)),
             case.policy,

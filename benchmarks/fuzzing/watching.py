@@ -10,10 +10,9 @@ from typing import Any, Final, Literal
 
 from hopyard.policy import Policy
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason, RunMode, TerminateJob
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Effect, Record, Send, Start
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Effect, Record, Send, Start
+from hopyard_engine.core.events import (
     Ended,
     Event,
     JobHeld,
@@ -25,12 +24,13 @@ from hopyard_scheduler.core.events import (
     SnapshotsGivenUp,
     Updated,
 )
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.policyhost import PolicyHost
-from hopyard_scheduler.replaying import Replay
-from hopyard_scheduler.simulator import World
-from hopyard_scheduler.simulator.world import NAME
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.model import Job
+from hopyard_engine.journal.codec import decode, encode, kind_of
+from hopyard_engine.policy_host import PolicyHost
+from hopyard_engine.replay import Replay
+from hopyard_simulator import World
+from hopyard_simulator.world import NAME
 
 _NEVER: Final = 10**6
 """More experiments than will ever join: while it waits for these, a world goes on."""

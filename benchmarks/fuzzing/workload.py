@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from hopyard.sequences import as_sequence
-from hopyard_scheduler.simulator import CurveWorkload, Lesson
+from hopyard_simulator import CurveWorkload, Lesson
 
 Configuration = Mapping[str, Any]
 

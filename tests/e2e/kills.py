@@ -18,10 +18,10 @@ import psutil
 
 from hopyard.client import Client
 from hopyard.client.types import Experiment
-from hopyard_scheduler.commands.source import opened
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Send
-from hopyard_scheduler.core.values import RunKey
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Send
+from hopyard_engine.core.values import RunKey
+from hopyard_tools.commands.journal_source import opened
 from tests.e2e.harness import REPOSITORY, Curve
 from tests.e2e.up import IS_UP, Up
 from tests.ports import free_port

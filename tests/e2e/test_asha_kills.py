@@ -15,8 +15,8 @@ import pytest
 
 from hopyard.client import Client
 from hopyard.client.types import Experiment, ExperimentState
-from hopyard_scheduler.commands.source import opened
-from hopyard_scheduler.core.events import Event
+from hopyard_engine.core.events import Event
+from hopyard_tools.commands.journal_source import opened
 from tests.asha_checker import Bracket, Judge, Violation
 from tests.e2e import kills
 from tests.e2e.harness import all_trained_alone, softmax_file

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hopyard.client.types import ExperimentState
-from hopyard_scheduler.commands.source import opened
-from hopyard_scheduler.core.events import Answered
+from hopyard_engine.core.events import Answered
+from hopyard_tools.commands.journal_source import opened
 from tests.e2e.harness import cluster, softmax_file
 
 JOBS, LENGTH = 2, 3

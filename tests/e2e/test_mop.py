@@ -14,7 +14,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.datasets import DataPartition, DataReplica
 from hopyard.client.types import JobState
-from hopyard_scheduler.core.events import NodeLost
+from hopyard_engine.core.events import NodeLost
 from tests.e2e.harness import cluster
 from tests.e2e.test_data import command, waits
 from tests.e2e.units import check_apart, check_carried_out, histories, journal, units_of

@@ -15,10 +15,10 @@ import pytest
 from hopyard.client import Client
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.policy.vocabulary import Predict
-from hopyard_scheduler.commands.source import opened
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import WithdrawQuestion
-from hopyard_scheduler.core.events import Answered, PolicyAnswered
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import WithdrawQuestion
+from hopyard_engine.core.events import Answered, PolicyAnswered
+from hopyard_tools.commands.journal_source import opened
 from tests.e2e import kills
 from tests.e2e.harness import softmax_file
 from tests.e2e.up import IS_UP, Up

@@ -14,8 +14,8 @@ import yaml
 from hopyard.client import Client
 from hopyard.client.looking import ENDED
 from hopyard.client.types import Experiment, ExperimentState, JobState
-from hopyard_scheduler.commands.source import opened
-from hopyard_scheduler.core import Core
+from hopyard_engine.core import Core
+from hopyard_tools.commands.journal_source import opened
 from tests.e2e import kills
 from tests.e2e.branches import LENGTH, States, branching_file, trained, whole_curves
 from tests.e2e.harness import all_trained_alone

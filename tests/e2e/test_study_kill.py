@@ -11,7 +11,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.study import AsyncStudy
-from hopyard_scheduler.core.events import Operated
+from hopyard_engine.core.events import Operated
 from tests.e2e.units import journal
 from tests.e2e.up import IS_UP, Up
 from tests.integration.scheduler.conftest import TRAINER

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hopyard.policy.vocabulary import RunMode
-from hopyard_scheduler.commands.source import opened
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Send, Start
-from hopyard_scheduler.core.events import Ended, Event, RunMessage, SnapshotTaken, Started
-from hopyard_scheduler.core.values import RunKey
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Send, Start
+from hopyard_engine.core.events import Ended, Event, RunMessage, SnapshotTaken, Started
+from hopyard_engine.core.values import RunKey
+from hopyard_tools.commands.journal_source import opened
 
 
 @dataclass(slots=True)

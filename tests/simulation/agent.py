@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hopyard_scheduler.core.effects import CommandBody, ShipmentOrder, Start
-from hopyard_scheduler.core.events import NodeJoined, RunBody, RunMessage, SnapshotShipped, SnapshotStored
-from hopyard_scheduler.core.values import MachineSpec, RunKey
+from hopyard_engine.core.effects import CommandBody, ShipmentOrder, Start
+from hopyard_engine.core.events import NodeJoined, RunBody, RunMessage, SnapshotShipped, SnapshotStored
+from hopyard_engine.core.values import MachineSpec, RunKey
 from tests.simulation.faults import LEASE, Rates
 from tests.simulation.process import Process
 from tests.simulation.training import Blob, Store

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from hopyard.policy.vocabulary import StartJob
-from hopyard_scheduler.core import (
+from hopyard_engine.core import (
     Core,
     checks,
     dispatch,
@@ -26,10 +26,10 @@ from hopyard_scheduler.core import (
     snapshots,
     thinking,
 )
-from hopyard_scheduler.core.channels import Channel
-from hopyard_scheduler.core.cluster import Cluster, ClusterNode
-from hopyard_scheduler.core.entries import Entry
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.channels import Channel
+from hopyard_engine.core.cluster import Cluster, ClusterNode
+from hopyard_engine.core.entries import Entry
+from hopyard_engine.core.events import (
     Ended,
     ExperimentEvent,
     MachineGranted,
@@ -38,10 +38,10 @@ from hopyard_scheduler.core.events import (
     PolicyAnswered,
     ShareSet,
 )
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import HeldMachine, Job, Rank, Run
-from hopyard_scheduler.core.snapshots import SnapshotBook
-from hopyard_scheduler.core.thinking import Thinking
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.model import HeldMachine, Job, Rank, Run
+from hopyard_engine.core.snapshots import SnapshotBook
+from hopyard_engine.core.thinking import Thinking
 
 ALL = ("predict", "rungs", "tree", "hops")
 Patch = tuple[Any, str, Any]

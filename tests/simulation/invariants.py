@@ -7,21 +7,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hopyard.policy.vocabulary import JobState
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import (
-    Effect,
-    ForgetSnapshot,
-    JobChanged,
-    Record,
-    ReportAccepted,
-    Send,
-    Start,
-    UpCall,
-)
-from hopyard_scheduler.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import POLICY, Job
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, ReportAccepted, Send, Start, UpCall
+from hopyard_engine.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member, Phase
+from hopyard_engine.core.model import POLICY, Job
 from tests.simulation import training
 from tests.simulation.legal import (
     NOTHING_LEFT,

@@ -6,15 +6,15 @@ from collections import Counter
 from itertools import pairwise
 
 from hopyard.policy.vocabulary import JobState
-from hopyard_scheduler.core import Core, losses
-from hopyard_scheduler.core.effects import ForgetSnapshot, Send
-from hopyard_scheduler.core.entries import Entry
-from hopyard_scheduler.core.events import NodeBack
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import Job, Run
-from hopyard_scheduler.core.predicting import PREDICT
-from hopyard_scheduler.core.waiting import Waiting
+from hopyard_engine.core import Core, losses
+from hopyard_engine.core.effects import ForgetSnapshot, Send
+from hopyard_engine.core.entries import Entry
+from hopyard_engine.core.events import NodeBack
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.model import Job, Run
+from hopyard_engine.core.predicting import PREDICT
+from hopyard_engine.explain.waiting import Waiting
 
 # The documented state table, written down a second time: the core's own may be patched by a seeded bug.
 LEGAL = {

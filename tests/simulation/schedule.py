@@ -11,8 +11,7 @@ from typing import Literal
 
 from hopyard.policy import Policy
 from hopyard.policy.vocabulary import Report, TerminateJob
-from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.events import (
     DataChanged,
     ExperimentCreated,
     JobHeld,
@@ -24,8 +23,9 @@ from hopyard_scheduler.core.events import (
     SnapshotsGivenUp,
     Updated,
 )
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.values import EarlierTrial, PlacedData, PlacedPartition, Settings
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.values import EarlierTrial, PlacedData, PlacedPartition, Settings
+from hopyard_policies.stages.policy import StageTreePolicy
 from tests.simulation import faults, training
 from tests.simulation.agent import Agent
 from tests.simulation.invariants import Invariants

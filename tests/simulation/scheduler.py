@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hopyard.policy import Policy
 from hopyard.predictor import LEVELS, Curve, Prediction
 from hopyard.predictor.wire import prediction_to_wire
-from hopyard_policies.mop.exact import KIND, from_plain
-from hopyard_policies.mop.planning import longest
-from hopyard_scheduler.core import CLUSTER_STREAM, Core
-from hopyard_scheduler.core.effects import (
+from hopyard_engine.core import CLUSTER_STREAM, Core
+from hopyard_engine.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
     AskOutside,
@@ -26,7 +24,7 @@ from hopyard_scheduler.core.effects import (
     UpCall,
     Welcome,
 )
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.events import (
     Answered,
     ClusterEvent,
     Event,
@@ -42,9 +40,11 @@ from hopyard_scheduler.core.events import (
     SnapshotShipped,
     TimerElapsed,
 )
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.values import RunKey
-from hopyard_scheduler.policyhost import PolicyHost
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.values import RunKey
+from hopyard_engine.policy_host import PolicyHost
+from hopyard_policies.mop.exact import KIND, from_plain
+from hopyard_policies.mop.planning import longest
 from tests.simulation import dump, training
 from tests.simulation.agent import unreliable
 from tests.simulation.faults import LEASE, Rates

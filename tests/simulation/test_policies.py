@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import pytest
 
 from hopyard.policy import ApplicationStat, Cluster, Data, JobState, Policy, RunEnd, RunMode
+from hopyard_engine.core.events import ExperimentCreated, MemberJoined
 from hopyard_policies.bandit import BanditPolicy
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.halving import AshaPolicy, ShaPolicy
 from hopyard_policies.median import MedianPolicy
 from hopyard_policies.mop import MopPolicy
 from hopyard_policies.pbt import PbtPolicy
-from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined
 from tests.asha_checker import Bracket, Judge, Violation, positions
 from tests.simulation.probes import PROBES, Predict
 from tests.simulation.schedule import Schedule, run

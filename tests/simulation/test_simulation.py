@@ -2,7 +2,7 @@
 
 import pytest
 
-from hopyard_scheduler.core import Core
+from hopyard_engine.core import Core
 from tests.simulation.__main__ import command
 from tests.simulation.bugs import BUGS
 from tests.simulation.probes import PROBES

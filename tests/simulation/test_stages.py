@@ -10,8 +10,8 @@ from itertools import takewhile
 
 import pytest
 
-from hopyard_scheduler.core.events import Operated, Requested
-from hopyard_scheduler.core.values import Settings
+from hopyard_engine.core.events import Operated, Requested
+from hopyard_engine.core.values import Settings
 from tests.simulation import training
 from tests.simulation.faults import Rates
 from tests.simulation.schedule import MAX_POSITION, Schedule

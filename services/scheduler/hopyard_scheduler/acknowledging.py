@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from hopyard_scheduler.core.effects import Acknowledge, Effect, ForgetSnapshot
+from hopyard_engine.core.effects import Acknowledge, Effect, ForgetSnapshot
 
 
 def acknowledged(effects: Iterable[Effect]) -> Iterator[Effect]:

@@ -11,12 +11,12 @@ import zstandard
 
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.v1 import appstat_pb2
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core import CLUSTER_STREAM, Core
-from hopyard_scheduler.core.effects import ExperimentChanged, JobChanged, ReportAccepted
-from hopyard_scheduler.core.events import ClusterEvent, ExperimentCreated, ExperimentEvent, Imported, MemberJoined
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Phase
+from hopyard_engine.core import CLUSTER_STREAM, Core
+from hopyard_engine.core.effects import ExperimentChanged, JobChanged, ReportAccepted
+from hopyard_engine.core.events import ClusterEvent, ExperimentCreated, ExperimentEvent, Imported, MemberJoined
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_scheduler.planned import PlanRows
 from hopyard_scheduler.program import program_of
 from hopyard_scheduler.projections import Changes, statistics

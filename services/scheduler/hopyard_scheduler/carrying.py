@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable, Iterable
 
 from hopyard.v1 import resource_manager_pb2
-from hopyard_scheduler.converters import command_to_proto, key_to_proto, order_to_proto
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.commands import CREATE_JOB
-from hopyard_scheduler.core.effects import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.commands import CREATE_JOB
+from hopyard_engine.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
     AskOutside,
@@ -24,8 +23,9 @@ from hopyard_scheduler.core.effects import (
     Welcome,
     WithdrawQuestion,
 )
-from hopyard_scheduler.core.events import Event, TimerElapsed
-from hopyard_scheduler.core.predicting import PREDICT
+from hopyard_engine.core.events import Event, TimerElapsed
+from hopyard_engine.core.predicting import PREDICT
+from hopyard_scheduler.converters import command_to_proto, key_to_proto, order_to_proto
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.outside import Generators
 from hopyard_scheduler.predictions import Predictions

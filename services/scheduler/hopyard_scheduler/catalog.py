@@ -18,10 +18,10 @@ from hopyard.errors import AlreadyExists, Conflict, HopyardError, InvalidInput, 
 from hopyard.rpc import retry
 from hopyard.serving import Background
 from hopyard.v1 import appstat_pb2, data_pb2
+from hopyard_engine.core.events import DataChanged
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.values import PlacedData, PlacedPartition
 from hopyard_scheduler import registering
-from hopyard_scheduler.core.events import DataChanged
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.values import PlacedData, PlacedPartition
 from hopyard_scheduler.inspecting import Inspections
 from hopyard_scheduler.journal import persist
 from hopyard_scheduler.live import Live

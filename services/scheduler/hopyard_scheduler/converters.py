@@ -13,11 +13,11 @@ from hopyard.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASO
 from hopyard.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto
 from hopyard.trainer.checks import MAX_METRICS, MAX_NAME
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
-from hopyard_scheduler.core import quota
-from hopyard_scheduler.core.curve import Point
-from hopyard_scheduler.core.effects import Amend, CommandBody, Decide, Kill, ShipmentOrder, Start
-from hopyard_scheduler.core.entries import Entry
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import quota
+from hopyard_engine.core.curve import Point
+from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, ShipmentOrder, Start
+from hopyard_engine.core.entries import Entry
+from hopyard_engine.core.events import (
     Amended,
     Ended,
     Reports,
@@ -28,13 +28,13 @@ from hopyard_scheduler.core.events import (
     SnapshotTaken,
     Started,
 )
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.phases import runs_of
-from hopyard_scheduler.core.recompute import seconds_again
-from hopyard_scheduler.core.room import Use
-from hopyard_scheduler.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member, Phase
+from hopyard_engine.core.model import Job
+from hopyard_engine.core.phases import runs_of
+from hopyard_engine.core.recompute import seconds_again
+from hopyard_engine.core.room import Use
+from hopyard_engine.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
 from hopyard_scheduler.program import Program
 
 MAX_MESSAGE: Final = 16_384

@@ -17,20 +17,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hopyard.serving.threads import GivenUp, Threads, Work
-from hopyard_scheduler.codec import encode, kind_of
-from hopyard_scheduler.core import Core, UnknownExperimentError, quarantine
-from hopyard_scheduler.core.effects import (
-    Effect,
-    ExperimentChanged,
-    JobChanged,
-    Profiled,
-    Record,
-    ReportAccepted,
-    UpCall,
-)
-from hopyard_scheduler.core.events import Event, PolicyFailed
+from hopyard_engine.core import Core, UnknownExperimentError, quarantine
+from hopyard_engine.core.effects import Effect, ExperimentChanged, JobChanged, Profiled, Record, ReportAccepted, UpCall
+from hopyard_engine.core.events import Event, PolicyFailed
+from hopyard_engine.journal.codec import encode, kind_of
+from hopyard_engine.policy_host import Host
 from hopyard_scheduler.journal import Entry
-from hopyard_scheduler.policyhost import Host
 from hopyard_scheduler.projections import Changes
 from hopyard_scheduler.remote.policy import RemotePolicy
 from hopyard_scheduler.thoughts import Answer, failure

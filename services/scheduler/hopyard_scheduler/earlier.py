@@ -29,7 +29,7 @@ from hopyard.spec.errors import SpecError
 from hopyard.traces.recording import Recorder
 from hopyard.traces.trace import Trace
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from hopyard_scheduler.core.predicting import thinned
+from hopyard_engine.core.predicting import thinned
 from hopyard_scheduler.failures import Failure, failed
 
 if TYPE_CHECKING:

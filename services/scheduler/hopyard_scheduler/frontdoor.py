@@ -18,16 +18,16 @@ from hopyard.serving.threads import TooLong
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
 from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.phases import IDLE_TIMER
-from hopyard_scheduler.core.values import EarlierTrial, PlacedData, Settings
+from hopyard_engine.core import Core
+from hopyard_engine.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member, Phase
+from hopyard_engine.core.phases import IDLE_TIMER
+from hopyard_engine.core.values import EarlierTrial, PlacedData, Settings
+from hopyard_engine.policy_host import took_too_long
+from hopyard_engine.policy_host.factory import Wishes, need_fit, new_policy, review, unseen_metric
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.loading import PlanReader, hash_of_code
-from hopyard_scheduler.policies import Wishes, need_fit, new_policy, review, unseen_metric
-from hopyard_scheduler.policyhost import took_too_long
 from hopyard_scheduler.program import Program, need_agreement, program_of, settings_of
 from hopyard_scheduler.recovery import Recovered, replay
 from hopyard_scheduler.scaling import measured

@@ -23,7 +23,7 @@ from hopyard.v1 import appstat_pb2, resource_manager_pb2
 if TYPE_CHECKING:
     from hopyard.serving import Background
     from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
-    from hopyard_scheduler.core.room import Use
+    from hopyard_engine.core.room import Use
     from hopyard_scheduler.live import Live
     from hopyard_scheduler.looking import Looking
     from hopyard_scheduler.sessions import Session, Sessions

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from hopyard.client.blobs import BUNDLE_OWNER
 from hopyard.errors import AlreadyExists, Conflict, InvalidInput
 from hopyard.v1 import appstat_pb2
+from hopyard_engine.core.events import Imported
 from hopyard_scheduler.arriving import ArrivingStream, Lines
-from hopyard_scheduler.core.events import Imported
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from hopyard.errors import Exhausted, StaleEpoch, TimedOut, Unavailable
 from hopyard.rpc import retry
 from hopyard.v1 import appstat_pb2
-from hopyard_scheduler.codec import decode
-from hopyard_scheduler.core.events import Event
+from hopyard_engine.core.events import Event
+from hopyard_engine.journal.codec import decode
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc

@@ -12,11 +12,9 @@ from typing import Any, Final
 
 from hopyard.errors import NotFound
 from hopyard.serving.threads import Threads
-from hopyard_scheduler.acknowledging import acknowledged
-from hopyard_scheduler.carrying import Carrier
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Effect, Noted, UpCall
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Effect, Noted, UpCall
+from hopyard_engine.core.events import (
     ClusterEvent,
     Event,
     JobHeld,
@@ -26,15 +24,17 @@ from hopyard_scheduler.core.events import (
     Requested,
     Updated,
 )
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Member
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member
+from hopyard_engine.policy_host import Host, LatePolicy
+from hopyard_engine.policy_host.factory import host_of
+from hopyard_scheduler.acknowledging import acknowledged
+from hopyard_scheduler.carrying import Carrier
 from hopyard_scheduler.driving import MAX_BATCH_EVENTS, Batch, Item, Parked
 from hopyard_scheduler.inboxes import Inboxes
 from hopyard_scheduler.journal import Journal
 from hopyard_scheduler.patience import patient
 from hopyard_scheduler.planned import PlanRows
-from hopyard_scheduler.policies import host_of
-from hopyard_scheduler.policyhost import Host, LatePolicy
 from hopyard_scheduler.program import Program, program_of
 from hopyard_scheduler.projections import Changes
 from hopyard_scheduler.recovery import Patience, Recovered

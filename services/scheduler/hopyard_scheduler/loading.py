@@ -21,7 +21,7 @@ from hopyard.policy.vocabulary import Report
 from hopyard.rpc.values import hyperparameters_from_proto, report_from_proto
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import experiment_pb2
-from hopyard_scheduler.core.values import EarlierTrial, SnapshotInfo
+from hopyard_engine.core.values import EarlierTrial, SnapshotInfo
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc

@@ -13,11 +13,11 @@ from hopyard import __version__
 from hopyard.errors import NotFound
 from hopyard.rpc.values import report_to_proto
 from hopyard.v1 import appstat_pb2, experiment_pb2
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member, Phase
+from hopyard_engine.core.model import Job
+from hopyard_engine.explain.waiting import Waiting
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.waiting import Waiting
 from hopyard_scheduler.live import Live
 from hopyard_scheduler.reasons import AGAIN_SECONDS, Told
 

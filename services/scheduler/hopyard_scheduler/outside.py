@@ -16,16 +16,16 @@ from hopyard.rpc.enums import GENERATOR_READS, JOB_STATES
 from hopyard.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard.serving import Background
 from hopyard.v1 import hpgen_pb2
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.commands import CREATE
-from hopyard_scheduler.core.effects import AskOutside
-from hopyard_scheduler.core.events import Answered, Event
-from hopyard_scheduler.core.model import GeneratorCall
+from hopyard_engine.core import Core
+from hopyard_engine.core.commands import CREATE
+from hopyard_engine.core.effects import AskOutside
+from hopyard_engine.core.events import Answered, Event
+from hopyard_engine.core.model import GeneratorCall
 
 if TYPE_CHECKING:
     from hopyard.v1 import hpgen_pb2_grpc
-    from hopyard_scheduler.core.experiment import Experiment
-    from hopyard_scheduler.core.member import Member
+    from hopyard_engine.core.experiment import Experiment
+    from hopyard_engine.core.member import Member
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import Answered, Event, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
-from hopyard_scheduler.core.experiment import Experiment
+from hopyard_engine.core import Core
+from hopyard_engine.core.events import Answered, Event, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
+from hopyard_engine.core.experiment import Experiment
 
 
 def patient(core: Core, event: Event) -> bool:

@@ -17,13 +17,13 @@ from hopyard.errors import HopyardError, Unavailable
 from hopyard.predictor.wire import prediction_from_wire, prediction_to_wire
 from hopyard.serving import Background
 from hopyard.v1 import resource_manager_pb2
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import AskOutside
-from hopyard_scheduler.core.events import Answered, Event
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import Job
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import AskOutside
+from hopyard_engine.core.events import Answered, Event
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.model import Job
+from hopyard_engine.curve_history import Histories
 from hopyard_scheduler.earlier import Earlier
-from hopyard_scheduler.histories import Histories
 from hopyard_scheduler.predictors import Predictors
 from hopyard_scheduler.program import Program
 from hopyard_scheduler.sessions import Session, Sessions

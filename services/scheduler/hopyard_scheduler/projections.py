@@ -8,11 +8,11 @@ from google.protobuf.json_format import MessageToJson, Parse
 
 from hopyard.rpc.values import fill_report
 from hopyard.v1 import appstat_pb2, experiment_pb2
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import ExperimentChanged, JobChanged, Profiled, ReportAccepted
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member, Phase
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import ExperimentChanged, JobChanged, Profiled, ReportAccepted
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Member, Phase
 from hopyard_scheduler.planned import PlanRows
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from hopyard.v1 import experiment_pb2
+from hopyard_engine.core import Core
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member
+from hopyard_engine.core.model import Job
+from hopyard_engine.explain.waiting import Waiting
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Member
-from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.waiting import Waiting
 
 AGAIN_SECONDS: Final = 1.0
 """So often a watcher is told what waits for something else now."""

@@ -21,18 +21,18 @@ from hopyard.errors import Internal, TimedOut, Unavailable
 from hopyard.rpc import Backoff
 from hopyard.serving.threads import Threads, TooLong
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from hopyard_scheduler.core import CLUSTER_STREAM, Core
-from hopyard_scheduler.core.effects import Effect, UpCall
-from hopyard_scheduler.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.phases import IDLE_TIMER
+from hopyard_engine.core import CLUSTER_STREAM, Core
+from hopyard_engine.core.effects import Effect, UpCall
+from hopyard_engine.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.phases import IDLE_TIMER
+from hopyard_engine.policy_host import Host, took_too_long
+from hopyard_engine.policy_host.factory import host_of
+from hopyard_engine.replay import Objecting, Replay, of_experiment
 from hopyard_scheduler.journal import Journal, persist
-from hopyard_scheduler.policies import host_of
-from hopyard_scheduler.policyhost import Host, took_too_long
 from hopyard_scheduler.program import program_of
 from hopyard_scheduler.projections import failed_row
-from hopyard_scheduler.replaying import Objecting, Replay, of_experiment
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc

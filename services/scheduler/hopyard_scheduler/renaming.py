@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hopyard.policy.vocabulary import BillRun, CreateJob, ForkJob
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.events import (
     ExperimentEvent,
     JobOperated,
     NodeBack,
@@ -16,8 +16,8 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.phases import END_TIMER, IDLE_TIMER
-from hopyard_scheduler.core.values import RunKey
+from hopyard_engine.core.phases import END_TIMER, IDLE_TIMER
+from hopyard_engine.core.values import RunKey
 
 C = TypeVar("C")
 

@@ -21,9 +21,9 @@ from hopyard.v1 import (
     policy_pb2_grpc,
     resource_manager_pb2_grpc,
 )
+from hopyard_engine.core.events import NodeExpired
 from hopyard_scheduler.carrying import Carrier
 from hopyard_scheduler.catalog import INTERVAL_SECONDS, Catalog
-from hopyard_scheduler.core.events import NodeExpired
 from hopyard_scheduler.earlier import Earlier
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.garbage import Garbage

@@ -17,9 +17,9 @@ from hopyard.plugins import SOLVERS, load_plugin, plugin_names
 from hopyard.serving import Background
 from hopyard.solver import Solver
 from hopyard.solver.asking import MOST_BYTES
+from hopyard_engine.core.effects import AskOutside
+from hopyard_engine.core.events import Answered, Event
 from hopyard_scheduler.asides import aside
-from hopyard_scheduler.core.effects import AskOutside
-from hopyard_scheduler.core.events import Answered, Event
 
 AT_ONCE: Final = 2
 """Processes at a time, of all experiments together; of one experiment one question is answered after the other."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hopyard.errors import HopyardError, Unavailable
 from hopyard.rpc import retry
 from hopyard.v1 import appstat_pb2
-from hopyard_scheduler.core.effects import ForgetSnapshot
+from hopyard_engine.core.effects import ForgetSnapshot
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc

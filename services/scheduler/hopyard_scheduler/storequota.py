@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from hopyard.errors import HopyardError, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from hopyard_scheduler.core import UnknownExperimentError, room
-from hopyard_scheduler.core.events import SnapshotsGivenUp, StoreQuotaSet
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.room import Held, Rank, Room, Use
+from hopyard_engine.core import UnknownExperimentError, room
+from hopyard_engine.core.events import SnapshotsGivenUp, StoreQuotaSet
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.room import Held, Rank, Room, Use
 from hopyard_scheduler.storerows import of_rows
 
 if TYPE_CHECKING:

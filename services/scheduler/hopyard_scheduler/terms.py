@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.core.events import Updated
-from hopyard_scheduler.core.member import Member
-from hopyard_scheduler.core.values import Settings
+from hopyard_engine.core.events import Updated
+from hopyard_engine.core.member import Member
+from hopyard_engine.core.values import Settings
 
 CLEARABLE: Final = ("target", "slots", "concurrency")
 """Terms that need not hold."""

@@ -11,11 +11,11 @@ from typing import Final
 from hopyard.errors import Internal, TimedOut, Unavailable
 from hopyard.rpc import Backoff
 from hopyard.serving.threads import TooLong, Work
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
+from hopyard_engine.policy_host import Host, took_too_long
 from hopyard_scheduler.journal import Journal
-from hopyard_scheduler.policyhost import Host, took_too_long
 from hopyard_scheduler.recovery import Patience, Recovered, replay
 
 _LOG = logging.getLogger(__name__)

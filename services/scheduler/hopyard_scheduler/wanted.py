@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.space import Space
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Member
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member
 
 MOST: Final = 1000
 """Requests in one call."""

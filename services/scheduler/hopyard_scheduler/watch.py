@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from hopyard_scheduler.core.effects import ReportAccepted
+from hopyard_engine.core.effects import ReportAccepted
 
 MAX_REPORTS = 50_000
 """Reports that wait for a slow watcher; the oldest are dropped beyond it. AppStat's statistics hold them all."""

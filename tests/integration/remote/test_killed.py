@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import PolicyAnswered
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import PolicyAnswered
+from hopyard_simulator import Costs, CurveWorkload, Faults
 from tests.integration.remote.rig import SERVE, Far, Post, searched
 
 KILLS = 10

@@ -15,11 +15,11 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput, Unavailable
-from hopyard_scheduler.commands.events import tell
-from hopyard_scheduler.commands.replay import replay
 from hopyard_scheduler.remote import offline, remotes
 from hopyard_scheduler.remote.policy import Limits, RemotePolicy
 from hopyard_scheduler.remote.started import Started
+from hopyard_tools.commands.events import tell
+from hopyard_tools.commands.replay import replay
 from tests.integration.remote.rig import serving
 from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment

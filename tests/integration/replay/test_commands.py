@@ -17,11 +17,11 @@ from hopyard.cli.main import run
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput, NotFound
-from hopyard_scheduler.commands import tree
-from hopyard_scheduler.commands.events import tell
-from hopyard_scheduler.commands.replay import replay
-from hopyard_scheduler.commands.rungs import show
-from hopyard_scheduler.replaying import parse_until
+from hopyard_engine.replay import parse_until
+from hopyard_tools.commands import tree
+from hopyard_tools.commands.events import tell
+from hopyard_tools.commands.replay import replay
+from hopyard_tools.commands.rungs import show
 from tests.integration.replay.policies import Arrival, Halves
 from tests.integration.scheduler.conftest import experiment, running
 from tests.timing import HANG_SECONDS

@@ -17,8 +17,8 @@ from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
-from hopyard_scheduler.commands.replay import replay
 from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, SchedulerService
+from hopyard_tools.commands.replay import replay
 from tests.integration.scheduler.touring import PROGRAM
 from tests.timing import HANG_SECONDS, scaled
 

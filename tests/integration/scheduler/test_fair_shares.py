@@ -12,10 +12,10 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.spec import ExperimentSpec
+from hopyard_engine.core.values import Settings
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler import frontdoor
-from hopyard_scheduler.core.values import Settings
 from hopyard_scheduler.program import settings_of
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_recovery import Pieces, pieces

@@ -11,12 +11,12 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.commands.looking import moment
-from hopyard_scheduler.commands.replay import replay
-from hopyard_scheduler.commands.rungs import standing_of
-from hopyard_scheduler.commands.source import opened
-from hopyard_scheduler.core.events import Amended, Ended, Event, RunMessage, SnapshotTaken
-from hopyard_scheduler.replaying import Until
+from hopyard_engine.core.events import Amended, Ended, Event, RunMessage, SnapshotTaken
+from hopyard_engine.replay import Until
+from hopyard_tools.commands.journal_source import opened
+from hopyard_tools.commands.policy_queries import moment
+from hopyard_tools.commands.replay import replay
+from hopyard_tools.commands.rungs import standing_of
 from tests.asha_checker import Bracket, Judge
 from tests.integration.scheduler.conftest import experiment
 from tests.timing import HANG_SECONDS

@@ -11,9 +11,9 @@ import pytest
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.policy import RunMode
 from hopyard.policy.vocabulary import StartJob
+from hopyard_engine.core.events import Answered, Event, PolicyAnswered, Reports, RunMessage
 from hopyard_policies.mop import exact
-from hopyard_scheduler.commands.source import opened
-from hopyard_scheduler.core.events import Answered, Event, PolicyAnswered, Reports, RunMessage
+from hopyard_tools.commands.journal_source import opened
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
 from tests.timing import HANG_SECONDS
 

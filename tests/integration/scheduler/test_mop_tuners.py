@@ -14,7 +14,7 @@ from hopyard.client.types import Experiment, ExperimentState, JobState
 from hopyard.plots import gather
 from hopyard.plots.data.hops import Hops
 from hopyard.plots.experiments import read_experiment
-from hopyard_scheduler.commands.replay import replay
+from hopyard_tools.commands.replay import replay
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
 from tests.timing import HANG_SECONDS
 

@@ -8,7 +8,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
-from hopyard_scheduler.commands.replay import replay
+from hopyard_tools.commands.replay import replay
 from tests.integration.scheduler.conftest import TRAINER, experiment, let_go
 from tests.timing import HANG_SECONDS, scaled
 

@@ -11,7 +11,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, Job, JobState
 from hopyard.errors import InvalidInput
 from hopyard.spec import configuration_seed
-from hopyard_scheduler.commands.replay import replay
+from hopyard_tools.commands.replay import replay
 from tests.e2e import failing
 from tests.integration.scheduler.conftest import experiment
 from tests.timing import HANG_SECONDS

@@ -12,8 +12,8 @@ from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput
 from hopyard.plugins import entries
 from hopyard.policy.vocabulary import Predict
-from hopyard_scheduler.commands.source import opened
-from hopyard_scheduler.core.events import Answered, Event, PolicyAnswered
+from hopyard_engine.core.events import Answered, Event, PolicyAnswered
+from hopyard_tools.commands.journal_source import opened
 from tests.integration.scheduler.conftest import experiment
 from tests.timing import HANG_SECONDS, scaled
 

@@ -13,7 +13,7 @@ from hopyard.client.types import Experiment, ExperimentState, JobState
 from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc
-from hopyard_scheduler.commands.replay import replay
+from hopyard_tools.commands.replay import replay
 from tests.integration.scheduler.conftest import TRAINER
 from tests.timing import HANG_SECONDS
 
@@ -61,8 +61,8 @@ async def plan(client: AsyncClient) -> AsyncIterator[appstat_pb2_grpc.SearchPlan
 
 async def root_of(client: AsyncClient, experiment: str, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub) -> str:
     """The root of an experiment's plan, as its journal has it."""
-    from hopyard_scheduler.codec import decode
-    from hopyard_scheduler.core.events import ExperimentCreated
+    from hopyard_engine.core.events import ExperimentCreated
+    from hopyard_engine.journal.codec import decode
 
     async for response in appstat.ReadJournal(pb.ReadJournalRequest(stream=experiment, from_position=1)):
         event = decode(response.records[0].kind, response.records[0].payload)

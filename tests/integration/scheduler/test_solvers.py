@@ -14,11 +14,11 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState
+from hopyard_engine.core.events import Answered
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler import solvers
-from hopyard_scheduler.commands.source import opened
-from hopyard_scheduler.core.events import Answered
+from hopyard_tools.commands.journal_source import opened
 from tests.integration.children import running
 from tests.integration.replay.test_commands import Commands
 from tests.integration.scheduler.conftest import experiment

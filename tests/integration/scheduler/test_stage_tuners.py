@@ -14,7 +14,7 @@ import yaml
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, Job, JobState
 from hopyard.sequences import values_at
-from hopyard_scheduler.commands.replay import replay
+from hopyard_tools.commands.replay import replay
 from tests.timing import HANG_SECONDS
 
 TRAINER = '''

@@ -13,7 +13,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.core.events import Event, NodeLost, PolicyFailed
+from hopyard_engine.core.events import Event, NodeLost, PolicyFailed
 from hopyard_scheduler.journal import Journal
 from tests.integration.replay.test_commands import Commands
 from tests.integration.restartable import Restartable

@@ -16,7 +16,7 @@ from hopyard.cli.main import run
 from hopyard.plots import read
 from hopyard.traces import Trace, write_traces
 from hopyard_policies.bandit import BanditPolicy
-from hopyard_scheduler.simulator import Costs, Faults, Fleet, TraceWorkload, simulate
+from hopyard_simulator import Costs, Faults, Fleet, TraceWorkload, simulate
 from tests.timing import HANG_SECONDS
 
 POLICIES = "tests.unit.simulator.policies"

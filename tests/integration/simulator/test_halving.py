@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, HyperbandPolicy, ShaPolicy
-from hopyard_scheduler.simulator import CurveWorkload, Faults, Result, simulate
+from hopyard_simulator import CurveWorkload, Faults, Result, simulate
 
 R = 16
 

@@ -11,9 +11,9 @@ from tests.unit.architecture.tree import PACKAGES, ROOT
 
 pytestmark = pytest.mark.quick
 
-CORE = ROOT / PACKAGES["hopyard_scheduler"] / "core"
+CORE = ROOT / PACKAGES["hopyard_engine"] / "core"
 VOCABULARY = ROOT / PACKAGES["hopyard"] / "policy" / "vocabulary"
-ALLOWED_OWN = ("hopyard_scheduler.core", "hopyard.policy.vocabulary")
+ALLOWED_OWN = ("hopyard_engine.core", "hopyard.policy.vocabulary")
 
 # Built-ins that do I/O or whose results differ from process to process.
 IMPURE_BUILTINS = {"__import__", "breakpoint", "eval", "exec", "hash", "id", "input", "open", "print"}
@@ -30,7 +30,7 @@ def impurities(source: str, where: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 yield f"{where}:{node.lineno}: a relative import"
-            elif node.module in {"hopyard.policy", "hopyard_scheduler"}:
+            elif node.module in {"hopyard.policy", "hopyard_engine"}:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
             else:
                 names = [node.module or ""]
@@ -57,7 +57,7 @@ def test_standard_library_only_and_no_impure_built_in(path: Path) -> None:
         "import attrs",
         "import hopyard",
         "from hopyard.policy import Policy",
-        "from hopyard_scheduler import shell",
+        "from hopyard_engine import journal",
         "from . import jobs",
         "def peek(path):\n    return open(path)",
         "order = sorted(jobs, key=lambda job: hash(job))",
@@ -71,6 +71,6 @@ def test_what_the_core_may_import() -> None:
     source = (
         "from __future__ import annotations\nimport enum\nfrom collections import deque\n"
         "from hopyard.policy import vocabulary\nfrom hopyard.policy.vocabulary import JobState\n"
-        "from hopyard_scheduler.core.jobs import Job\n"
+        "from hopyard_engine.core.jobs import Job\n"
     )
     assert list(impurities(source, "allowed")) == []

@@ -14,40 +14,55 @@ from tests.unit.architecture.tree import CONTRACTS, PACKAGES, ROOT, copy_tree, l
 VIOLATIONS = [
     ("layers", "hopyard_curves.seeded", "import hopyard_policies"),
     ("layers", "hopyard.seeded", "import hopyard_curves"),
-    ("sdk-alone", "hopyard.seeded", "import hopyard_scheduler.core"),
+    ("engine-layers", "hopyard_engine.seeded", "import hopyard_scheduler"),
+    ("engine-layers", "hopyard_engine.seeded", "import hopyard_simulator"),
+    ("engine-layers", "hopyard_scheduler.seeded", "import hopyard_simulator"),
+    ("engine-layers", "hopyard_simulator.seeded", "import hopyard_scheduler"),
+    ("engine-layers", "hopyard_scheduler.seeded", "import hopyard_tools"),
+    ("engine-rooms", "hopyard_engine.core.seeded", "import hopyard_engine.journal"),
+    ("engine-rooms", "hopyard_engine.journal.seeded", "import hopyard_engine.policy_host"),
+    ("engine-rooms", "hopyard_engine.policy_host.seeded", "import hopyard_engine.replay"),
+    ("engine-rooms", "hopyard_engine.replay", "import hopyard_engine.explain"),
+    ("engine-offline", "hopyard_engine.explain.seeded", "import grpc"),
+    ("engine-offline", "hopyard_engine.policy_host.seeded", "import asyncio"),
+    ("daemons-without-cli", "hopyard_scheduler.seeded", "import hopyard.cli.output"),
+    ("daemons-without-cli", "hopyard_engine.explain.seeded", "import hopyard.cli"),
+    ("sdk-alone", "hopyard.seeded", "import hopyard_engine.core"),
     ("sdk-alone", "hopyard.trainer.seeded", "def late():\n    import hopyard_appstat"),
     ("sdk-alone", "hopyard.policy.seeded", "from hopyard_policies import default"),
-    ("cli-alone", "hopyard.cli.seeded", "import hopyard_nodeagent"),
+    ("sdk-alone", "hopyard.cli.seeded", "import hopyard_tools.commands.replay"),
     ("services-independent", "hopyard_scheduler.seeded", "import hopyard_appstat"),
-    ("services-independent", "hopyard_nodeagent.seeded", "import hopyard_scheduler.core"),
+    ("services-independent", "hopyard_nodeagent.seeded", "import hopyard_scheduler.sessions"),
     ("services-independent", "hopyard_hpgen.seeded", "import hopyard_nodeagent"),
     ("services-independent", "hopyard_appstat.seeded", "import hopyard_hpgen"),
+    ("engine-in-the-scheduler", "hopyard_nodeagent.seeded", "import hopyard_engine.core"),
+    ("engine-in-the-scheduler", "hopyard_appstat.seeded", "import hopyard_simulator"),
     ("services-without-policies", "hopyard_scheduler.seeded", "import hopyard_policies"),
+    ("services-without-policies", "hopyard_simulator.seeded", "import hopyard_policies"),
     ("services-without-policies", "hopyard_nodeagent.seeded", "import hopyard_curves"),
-    ("policies-without-services", "hopyard_policies.seeded", "import hopyard_scheduler.core"),
+    ("policies-without-services", "hopyard_policies.seeded", "import hopyard_engine.core"),
     ("policies-without-services", "hopyard_curves.seeded", "import hopyard_nodeagent"),
     ("database-in-appstat", "hopyard_scheduler.seeded", "import sqlalchemy"),
     ("database-in-appstat", "hopyard_nodeagent.seeded", "import obstore"),
-    ("core-alone", "hopyard_scheduler.core.seeded", "import hopyard.trainer"),
-    ("core-alone", "hopyard_scheduler.core.seeded", "import hopyard_scheduler.other"),
+    ("core-alone", "hopyard_engine.core.seeded", "import hopyard.trainer"),
+    ("core-alone", "hopyard_engine.core.seeded", "import hopyard_engine.journal"),
     ("vocabulary-alone", "hopyard.policy.vocabulary", "import hopyard.trainer"),
-    ("core-deterministic", "hopyard_scheduler.core.seeded", "import time"),
-    ("core-deterministic", "hopyard_scheduler.core.seeded", "from random import Random"),
-    ("core-deterministic", "hopyard_scheduler.core.seeded", "import os.path"),
+    ("core-deterministic", "hopyard_engine.core.seeded", "import time"),
+    ("core-deterministic", "hopyard_engine.core.seeded", "from random import Random"),
+    ("core-deterministic", "hopyard_engine.core.seeded", "import os.path"),
     ("core-deterministic", "hopyard.policy.vocabulary", "from datetime import datetime"),
-    ("core-standard-library", "hopyard_scheduler.core.seeded", "import numpy as np"),
-    ("core-standard-library", "hopyard_scheduler.core.seeded", "from google.protobuf import message"),
-    ("wire-types-at-the-edge", "hopyard_scheduler.core.seeded", "from hopyard.v1 import policy_pb2"),
+    ("core-standard-library", "hopyard_engine.core.seeded", "import numpy as np"),
+    ("core-standard-library", "hopyard_engine.core.seeded", "from google.protobuf import message"),
+    ("wire-types-at-the-edge", "hopyard_engine.core.seeded", "from hopyard.v1 import policy_pb2"),
     ("wire-types-at-the-edge", "hopyard.policy.seeded", "from hopyard.v1 import policy_pb2"),
 ]
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree with one more module in the scheduler, for the core to import."""
+    """A copy of the tree, into which violations are seeded."""
     root = tmp_path_factory.mktemp("tree")
     copy_tree(root)
-    (root / PACKAGES["hopyard_scheduler"] / "other.py").write_text("")
     return root
 
 

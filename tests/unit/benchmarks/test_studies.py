@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import studies
 
-from hopyard_scheduler.simulator import Costs
+from hopyard_simulator import Costs
 
 pytestmark = pytest.mark.quick
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard.cli import text
+from hopyard import formatting
 from hopyard.cli.live.braille import plot
 from hopyard.cli.live.spark import bar, resample, scale, sparkline
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.quick
     ("seconds", "told"), [(9.58e-05, "0.1ms"), (0.0451, "45.1ms"), (0.45, "0.45s"), (12.34, "12.3s"), (61.0, "1m 01s")]
 )
 def test_short_times(seconds: float, told: str) -> None:
-    assert text.short_time(seconds) == told
+    assert formatting.short_time(seconds) == told
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_short_times(seconds: float, told: str) -> None:
     ],
 )
 def test_numbers(value: float | None, expected: str) -> None:
-    assert text.number(value) == expected
+    assert formatting.number(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -44,22 +44,22 @@ def test_numbers(value: float | None, expected: str) -> None:
     [(None, "-"), (0.4, "0s"), (59.9, "59s"), (61, "1m 01s"), (3700, "1h 01m"), (90000, "1d 01h"), (math.inf, "-")],
 )
 def test_durations(seconds: float | None, expected: str) -> None:
-    assert text.duration(seconds) == expected
+    assert formatting.duration(seconds) == expected
 
 
 def test_hyperparameters() -> None:
     values = {"lr": 0.000123456, "batch": 32, "on": True, "none": None, "steps": [1, 2]}
-    assert text.hyperparameters(values) == "batch=32 lr=0.000123 none=null on=true steps=[1,2]"
+    assert formatting.hyperparameters(values) == "batch=32 lr=0.000123 none=null on=true steps=[1,2]"
 
 
 def test_sizes_and_counts() -> None:
-    assert [text.size(count) for count in (5, 2048, 3 * 1024**2, 5 * 1024**3)] == [
+    assert [formatting.size(count) for count in (5, 2048, 3 * 1024**2, 5 * 1024**3)] == [
         "5 B",
         "2.0 KiB",
         "3.0 MiB",
         "5.0 GiB",
     ]
-    assert (text.count(1, "job"), text.count(3, "job")) == ("1 job", "3 jobs")
+    assert (formatting.count(1, "job"), formatting.count(3, "job")) == ("1 job", "3 jobs")
 
 
 def test_sparkline_heights() -> None:
@@ -123,9 +123,11 @@ def test_plots_of_anything(values: list[float], width: int) -> None:
     ],
 )
 def test_one_line_of_a_reason_does_not_end_before_the_cause(reason: str, shown: str) -> None:
-    assert text.first_line(reason) == shown
+    assert formatting.first_line(reason) == shown
 
 
 def test_a_sequence_is_a_short_text() -> None:
     lr = {"sequence": {"multi_step": {"initial": 0.1, "milestones": [40], "gamma": 0.1}}}
-    assert text.hyperparameters({"lr": lr, "n": 3}) == "lr=multi_step(initial=0.1, milestones=[40], gamma=0.1) n=3"
+    assert (
+        formatting.hyperparameters({"lr": lr, "n": 3}) == "lr=multi_step(initial=0.1, milestones=[40], gamma=0.1) n=3"
+    )

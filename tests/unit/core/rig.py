@@ -18,9 +18,9 @@ from hopyard.policy.vocabulary import (
     StartJob,
     WakeAt,
 )
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import CommandBody, Effect, Record, Send, UpCall
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import CommandBody, Effect, Record, Send, UpCall
+from hopyard_engine.core.events import (
     Ended,
     Event,
     ExperimentCreated,
@@ -35,17 +35,9 @@ from hopyard_scheduler.core.events import (
     SnapshotTaken,
     Started,
 )
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import Job, Run
-from hopyard_scheduler.core.values import (
-    EarlierTrial,
-    MachineSpec,
-    Measured,
-    PlacedData,
-    RunKey,
-    Settings,
-    SnapshotInfo,
-)
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.model import Job, Run
+from hopyard_engine.core.values import EarlierTrial, MachineSpec, Measured, PlacedData, RunKey, Settings, SnapshotInfo
 
 Script = Callable[[Call], tuple[Decision | None, list[Command]]]
 E = TypeVar("E")

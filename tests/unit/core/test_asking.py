@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import AnswerReady, Ask, Predict, WakeAt
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.core import outstanding
-from hopyard_scheduler.core.effects import AskOutside, WithdrawQuestion
-from hopyard_scheduler.core.events import Answered, Event, Operated, Requested
-from hopyard_scheduler.core.member import Phase
+from hopyard_engine.core import Core
+from hopyard_engine.core.core import outstanding
+from hopyard_engine.core.effects import AskOutside, WithdrawQuestion
+from hopyard_engine.core.events import Answered, Event, Operated, Requested
+from hopyard_engine.core.member import Phase
+from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import AllocateJobs, AmendRun, AnswerJob, ForkJob, JobState, RunEndReason
-from hopyard_scheduler.core.effects import ReportAccepted
-from hopyard_scheduler.core.events import Amended, Updated
+from hopyard_engine.core.effects import ReportAccepted
+from hopyard_engine.core.events import Amended, Updated
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -16,15 +16,15 @@ from hopyard.policy.vocabulary import (
     StartJob,
     Verdict,
 )
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.data import Catalog, Place
-from hopyard_scheduler.core.effects import Start, UpCall
-from hopyard_scheduler.core.events import DataChanged, Imported, NodeJoined
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.values import MachineSpec, PlacedData, PlacedPartition
-from hopyard_scheduler.core.waiting import Waiting
-from hopyard_scheduler.policyhost.view import CoreView
+from hopyard_engine.core import Core
+from hopyard_engine.core.data import Catalog, Place
+from hopyard_engine.core.effects import Start, UpCall
+from hopyard_engine.core.events import DataChanged, Imported, NodeJoined
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.values import MachineSpec, PlacedData, PlacedPartition
+from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.journal.codec import decode, encode, kind_of
+from hopyard_engine.policy_host.view import CoreView
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import AnswerJob, JobState, Report, RunEndReason, StartJob
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import ForgetSnapshot, Noted, ReportAccepted, Start
-from hopyard_scheduler.core.events import Ended, Imported, Operated, Updated
-from hopyard_scheduler.core.model import earlier_of
-from hopyard_scheduler.core.values import EarlierTrial
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import ForgetSnapshot, Noted, ReportAccepted, Start
+from hopyard_engine.core.events import Ended, Imported, Operated, Updated
+from hopyard_engine.core.model import earlier_of
+from hopyard_engine.core.values import EarlierTrial
+from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -18,8 +18,8 @@ from hopyard.policy.vocabulary import (
     Verdict,
     WakeAt,
 )
-from hopyard_scheduler.core.events import Updated
-from hopyard_scheduler.core.member import Phase
+from hopyard_engine.core.events import Updated
+from hopyard_engine.core.member import Phase
 from tests.unit.core.rig import Rig, quiet, snapshot
 from tests.unit.core.test_groups import Pair
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import AnswerJob, JobState, RunEndReason, RunMode
-from hopyard_scheduler.core.effects import UpCall
+from hopyard_engine.core.effects import UpCall
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -24,8 +24,8 @@ from hopyard.policy.vocabulary import (
     StartJob,
     WakeAt,
 )
-from hopyard_scheduler.core import Core, UnknownExperimentError
-from hopyard_scheduler.core.effects import (
+from hopyard_engine.core import Core, UnknownExperimentError
+from hopyard_engine.core.effects import (
     Acknowledge,
     AskOutside,
     Decide,
@@ -36,7 +36,7 @@ from hopyard_scheduler.core.effects import (
     UpCall,
     Welcome,
 )
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.events import (
     ExperimentCreated,
     ExperimentEvent,
     NodeDrained,
@@ -49,9 +49,9 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import GeneratorCall
-from hopyard_scheduler.core.values import MachineSpec, RunKey
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.model import GeneratorCall
+from hopyard_engine.core.values import MachineSpec, RunKey
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 

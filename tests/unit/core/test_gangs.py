@@ -8,9 +8,9 @@ import pytest
 
 from hopyard.policy import Policy
 from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEnd, RunEndReason, StartJob
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import AskOutside, Decide, Effect, Kill, Send, Start, UpCall
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import AskOutside, Decide, Effect, Kill, Send, Start, UpCall
+from hopyard_engine.core.events import (
     Answered,
     Ended,
     Event,
@@ -25,10 +25,10 @@ from hopyard_scheduler.core.events import (
     Started,
     TimerElapsed,
 )
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.values import MachineSpec, RunKey
-from hopyard_scheduler.policyhost.host import PolicyHost
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.values import MachineSpec, RunKey
+from hopyard_engine.policy_host.host import PolicyHost
 from tests.e2e.gang_policies import Gangs
 from tests.unit.core.rig import Rig, settings, snapshot
 

@@ -7,8 +7,8 @@ from typing import Literal
 import pytest
 
 from hopyard.policy.vocabulary import CreateJob, ExperimentChange, ForkJob, JobState, RunEndReason, StartJob
-from hopyard_scheduler.core.effects import AskOutside, ExperimentEnded, JobChanged, ReportAccepted
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.effects import AskOutside, ExperimentEnded, JobChanged, ReportAccepted
+from hopyard_engine.core.events import (
     Answered,
     ExperimentCreated,
     MemberJoined,
@@ -17,8 +17,8 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.member import Member, Phase
-from hopyard_scheduler.core.model import GeneratorCall
+from hopyard_engine.core.member import Member, Phase
+from hopyard_engine.core.model import GeneratorCall
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

@@ -19,21 +19,13 @@ from hopyard.policy.vocabulary import (
     SuspendJob,
     TerminateJob,
 )
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Decide, Noted
-from hopyard_scheduler.core.events import (
-    Answered,
-    ExperimentEvent,
-    JobHeld,
-    JobOperated,
-    Operated,
-    TimerElapsed,
-    Updated,
-)
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import HOLD
-from hopyard_scheduler.core.waiting import Waiting
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Decide, Noted
+from hopyard_engine.core.events import Answered, ExperimentEvent, JobHeld, JobOperated, Operated, TimerElapsed, Updated
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.model import HOLD
+from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, snapshot
 

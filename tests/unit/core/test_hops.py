@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hopyard.policy.vocabulary import JobState, RunEndReason, StartJob, TerminateJob
-from hopyard_scheduler.core.effects import OrdersGiven, Start
-from hopyard_scheduler.core.entries import Entry
-from hopyard_scheduler.core.events import NodeDrained, Operated, SnapshotShipped, Started
-from hopyard_scheduler.core.member import Phase
+from hopyard_engine.core.effects import OrdersGiven, Start
+from hopyard_engine.core.entries import Entry
+from hopyard_engine.core.events import NodeDrained, Operated, SnapshotShipped, Started
+from hopyard_engine.core.member import Phase
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

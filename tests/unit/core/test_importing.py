@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import JobState, RunEndReason
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Effect, ForgetSnapshot, JobChanged, MachineReturned, Record, SetTimer
-from hopyard_scheduler.core.events import Event, Imported, MachineGranted, NodeJoined, Operated
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.values import MachineSpec
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, MachineReturned, Record, SetTimer
+from hopyard_engine.core.events import Event, Imported, MachineGranted, NodeJoined, Operated
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.values import MachineSpec
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

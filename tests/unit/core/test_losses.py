@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import AllocateJobs, ForkJob, JobState, RunEnd, RunEndReason, StartJob, TerminateJob
-from hopyard_scheduler.core import losses
-from hopyard_scheduler.core.effects import Kill, SetTimer, Start
-from hopyard_scheduler.core.events import Ended, Started, TimerElapsed
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import HOLD
+from hopyard_engine.core import losses
+from hopyard_engine.core.effects import Kill, SetTimer, Start
+from hopyard_engine.core.events import Ended, Started, TimerElapsed
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.model import HOLD
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

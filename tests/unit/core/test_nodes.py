@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from hopyard.policy.vocabulary import JobState, MachinesChange, RunEnd, RunEndReason, ShareChange, StartJob
-from hopyard_scheduler.core import CLUSTER_STREAM, Core
-from hopyard_scheduler.core.core import FORGET_AGAIN_SECONDS
-from hopyard_scheduler.core.effects import Decide, ForgetSnapshot, Noted, Record, Start, Welcome
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import CLUSTER_STREAM, Core
+from hopyard_engine.core.core import FORGET_AGAIN_SECONDS
+from hopyard_engine.core.effects import Decide, ForgetSnapshot, Noted, Record, Start, Welcome
+from hopyard_engine.core.events import (
     ClusterEvent,
     CopiesEvicted,
     Event,
@@ -24,8 +24,8 @@ from hopyard_scheduler.core.events import (
     Started,
     TimerElapsed,
 )
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.values import MachineSpec
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.values import MachineSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 

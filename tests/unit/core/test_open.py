@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import AnswerJob, JobState, RequestMade, RunEndReason
-from hopyard_scheduler.core.core import Core
-from hopyard_scheduler.core.effects import SetTimer
-from hopyard_scheduler.core.events import ExperimentEvent, Operated, Requested, TimerElapsed, Updated
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.waiting import Waiting
+from hopyard_engine.core.core import Core
+from hopyard_engine.core.effects import SetTimer
+from hopyard_engine.core.events import ExperimentEvent, Operated, Requested, TimerElapsed, Updated
+from hopyard_engine.core.member import Phase
+from hopyard_engine.explain.waiting import Waiting
 from hopyard_scheduler.recovery import Recovered
 from hopyard_scheduler.renaming import renamed
 from tests.unit.core.rig import Rig

@@ -17,10 +17,10 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     WakeAt,
 )
-from hopyard_scheduler.core.effects import Decide, Kill, SetTimer
-from hopyard_scheduler.core.events import Answered, Operated, TimerElapsed, Updated
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import HOLD, POLICY
+from hopyard_engine.core.effects import Decide, Kill, SetTimer
+from hopyard_engine.core.events import Answered, Operated, TimerElapsed, Updated
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.model import HOLD, POLICY
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -16,10 +16,10 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     TerminateJob,
 )
-from hopyard_scheduler.core.core import Core
-from hopyard_scheduler.core.effects import AskOutside, WithdrawQuestion
-from hopyard_scheduler.core.events import Answered, Operated
-from hopyard_scheduler.core.quarantine import quarantine
+from hopyard_engine.core.core import Core
+from hopyard_engine.core.effects import AskOutside, WithdrawQuestion
+from hopyard_engine.core.events import Answered, Operated
+from hopyard_engine.core.quarantine import quarantine
 from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hopyard.policy.vocabulary import AmendRun, ForkJob, JobState, Report, RunEndReason, TerminateJob
-from hopyard_scheduler.core import quota
-from hopyard_scheduler.core.effects import ForgetSnapshot, JobChanged, Noted
-from hopyard_scheduler.core.entries import Entry
-from hopyard_scheduler.core.events import Amended, ExperimentCreated, Operated, Updated
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.core.recompute import seconds_again
-from hopyard_scheduler.core.values import SnapshotInfo
+from hopyard_engine.core import quota
+from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
+from hopyard_engine.core.entries import Entry
+from hopyard_engine.core.events import Amended, ExperimentCreated, Operated, Updated
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.model import Job
+from hopyard_engine.core.recompute import seconds_again
+from hopyard_engine.core.values import SnapshotInfo
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

@@ -17,11 +17,11 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     StartJob,
 )
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core.effects import Effect, JobChanged, Noted, Record, Send
-from hopyard_scheduler.core.events import MemberJoined, Operated, PolicyAnswered, Requested, Updated
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.values import Settings
+from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record, Send
+from hopyard_engine.core.events import MemberJoined, Operated, PolicyAnswered, Requested, Updated
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.values import Settings
+from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

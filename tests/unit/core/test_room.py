@@ -10,13 +10,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import ForkJob, KeepSnapshots, Report, RunEndReason, StartJob
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
+from hopyard_engine.core.events import Operated, SnapshotsGivenUp, StoreQuotaSet, Updated
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.room import Held, Rank, Room, holding
+from hopyard_engine.core.values import EarlierTrial
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import ForgetSnapshot, JobChanged, Noted
-from hopyard_scheduler.core.events import Operated, SnapshotsGivenUp, StoreQuotaSet, Updated
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.room import Held, Rank, Room, holding
-from hopyard_scheduler.core.values import EarlierTrial
 from hopyard_scheduler.storerows import of_rows
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.core.test_quota import branched, has, save, trained

@@ -24,10 +24,10 @@ from hopyard.policy.vocabulary import (
     SuspendJob,
     TerminateJob,
 )
-from hopyard_scheduler.core.effects import Acknowledge, Amend, Decide, Kill, Noted, ReportAccepted, Start
-from hopyard_scheduler.core.events import Amended, Reports, Started
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.states import IllegalTransitionError, change_state
+from hopyard_engine.core.effects import Acknowledge, Amend, Decide, Kill, Noted, ReportAccepted, Start
+from hopyard_engine.core.events import Amended, Reports, Started
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.states import IllegalTransitionError, change_state
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

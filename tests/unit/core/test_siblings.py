@@ -19,10 +19,10 @@ from hopyard.policy.vocabulary import (
     StartJob,
     TerminateJob,
 )
-from hopyard_scheduler.core.effects import Decide, ForgetSnapshot, OrdersGiven, ReportAccepted, Start
-from hopyard_scheduler.core.events import Amended, MemberJoined, Operated, Reports, SnapshotShipped, Updated
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.values import EarlierTrial
+from hopyard_engine.core.effects import Decide, ForgetSnapshot, OrdersGiven, ReportAccepted, Start
+from hopyard_engine.core.events import Amended, MemberJoined, Operated, Reports, SnapshotShipped, Updated
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.values import EarlierTrial
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

@@ -27,11 +27,11 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
-from hopyard_scheduler.core import outstanding, quarantine
-from hopyard_scheduler.core.effects import Amend, AskOutside, Decide, Noted
-from hopyard_scheduler.core.events import Amended, Answered, Operated, Reports, Requested, TimerElapsed, Updated
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.model import GeneratorCall
+from hopyard_engine.core import outstanding, quarantine
+from hopyard_engine.core.effects import Amend, AskOutside, Decide, Noted
+from hopyard_engine.core.events import Amended, Answered, Operated, Reports, Requested, TimerElapsed, Updated
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.model import GeneratorCall
 from tests.unit.core.rig import Rig, quiet, snapshot
 
 pytestmark = pytest.mark.quick

@@ -19,9 +19,9 @@ from hopyard.policy.vocabulary import (
     ShareChange,
     StartJob,
 )
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Record, Send, Start, UpCall, Welcome
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Record, Send, Start, UpCall, Welcome
+from hopyard_engine.core.events import (
     CopiesEvicted,
     Event,
     ExperimentCreated,
@@ -37,8 +37,8 @@ from hopyard_scheduler.core.events import (
     Requested,
     ShareSet,
 )
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.values import RunKey
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.values import RunKey
 from tests.unit.core.rig import Rig, settings
 
 pytestmark = pytest.mark.quick

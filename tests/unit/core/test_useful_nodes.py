@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import Answer, ReserveMachine, RunEndReason, WakeAt
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.cluster import Cluster, Tenant
-from hopyard_scheduler.core.division import Kind, Want, divide
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import ExperimentCreated, NodeJoined, PolicyAnswered, Requested
-from hopyard_scheduler.core.shares import Claim
-from hopyard_scheduler.core.values import MachineSpec
-from hopyard_scheduler.core.waiting import Waiting
+from hopyard_engine.core import Core
+from hopyard_engine.core.cluster import Cluster, Tenant
+from hopyard_engine.core.division import Kind, Want, divide
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import ExperimentCreated, NodeJoined, PolicyAnswered, Requested
+from hopyard_engine.core.shares import Claim
+from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.plain_division import divide_plainly
 from tests.unit.core.rig import Rig, settings, snapshot
 

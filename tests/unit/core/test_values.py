@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import Report
-from hopyard_scheduler.core.channels import Channel
-from hopyard_scheduler.core.curve import Curve, same_metrics
-from hopyard_scheduler.core.effects import Kill
-from hopyard_scheduler.core.entries import Keep
-from hopyard_scheduler.core.shares import Claim, water_fill
-from hopyard_scheduler.core.snapshots import SnapshotBook
+from hopyard_engine.core.channels import Channel
+from hopyard_engine.core.curve import Curve, same_metrics
+from hopyard_engine.core.effects import Kill
+from hopyard_engine.core.entries import Keep
+from hopyard_engine.core.shares import Claim, water_fill
+from hopyard_engine.core.snapshots import SnapshotBook
 from tests.unit.core.rig import snapshot
 
 pytestmark = pytest.mark.quick

@@ -17,9 +17,9 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     StartJob,
 )
-from hopyard_scheduler.core import losses
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import losses
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import (
     Answered,
     Ended,
     ExperimentCreated,
@@ -32,10 +32,10 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.model import HOLD
-from hopyard_scheduler.core.preemption import DEADLINE
-from hopyard_scheduler.core.values import MachineSpec
-from hopyard_scheduler.core.waiting import Waiting
+from hopyard_engine.core.model import HOLD
+from hopyard_engine.core.preemption import DEADLINE
+from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.explain.waiting import Waiting
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import settings, snapshot
 

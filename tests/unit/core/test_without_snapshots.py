@@ -13,9 +13,9 @@ from hopyard.policy.vocabulary import (
     SuspendJob,
     TerminateJob,
 )
-from hopyard_scheduler.core.effects import Acknowledge, Noted, Record, ReportAccepted
-from hopyard_scheduler.core.events import Ended, ExperimentCreated, TimerElapsed
-from hopyard_scheduler.core.preemption import DEADLINE
+from hopyard_engine.core.effects import Acknowledge, Noted, Record, ReportAccepted
+from hopyard_engine.core.events import Ended, ExperimentCreated, TimerElapsed
+from hopyard_engine.core.preemption import DEADLINE
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

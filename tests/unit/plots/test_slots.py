@@ -15,7 +15,7 @@ from hopyard.errors import InvalidInput, NotFound
 from hopyard.plots import End, figure, gather, read
 from hopyard.plots.data.slots import Slots, moment
 from hopyard_policies.pop import divide
-from hopyard_scheduler.simulator import CurveWorkload, simulate
+from hopyard_simulator import CurveWorkload, simulate
 from tests.unit.plots.test_data import curve, search
 
 CHANCES = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.25, 0.5, 1.0])), max_size=12)

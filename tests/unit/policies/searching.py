@@ -7,9 +7,9 @@ from typing import Any
 from hopyard.policy import Policy
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import JobState
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import Answered, PolicyAnswered, Started
-from hopyard_scheduler.policyhost.host import PolicyHost
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import Answered, PolicyAnswered, Started
+from hopyard_engine.policy_host.host import PolicyHost
 from tests.unit.core.rig import Rig
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy
+from hopyard_engine.core.effects import Effect, Record
+from hopyard_engine.core.events import Event
+from hopyard_engine.core.values import Settings
 from hopyard_policies.halving import AshaPolicy
 from hopyard_policies.halving import bracket as halving
-from hopyard_scheduler.core.effects import Effect, Record
-from hopyard_scheduler.core.events import Event
-from hopyard_scheduler.core.values import Settings
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Fleet
-from hopyard_scheduler.simulator.world import World
+from hopyard_simulator import Costs, CurveWorkload, Faults, Fleet
+from hopyard_simulator.world import World
 from tests.asha_checker import Bracket, Judge, Violation, positions
 from tests.unit.policies import asha_variants as variants
 from tests.unit.policies.asha_variants import ETA, RUNGS

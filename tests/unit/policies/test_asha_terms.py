@@ -11,9 +11,9 @@ import pytest
 from hopyard.policy import ExperimentView, JobState
 from hopyard.policy.testing import Entry, Step, VirtualCluster
 from hopyard.policy.vocabulary import CreateJob, RunEndReason, StartJob
+from hopyard_engine.core.events import ExperimentCreated
 from hopyard_policies.halving import AshaPolicy
 from hopyard_policies.halving.policy import HalvingPolicy
-from hopyard_scheduler.core.events import ExperimentCreated
 from tests.unit.core.rig import settings, snapshot
 from tests.unit.policies.searching import Searching
 from tests.unit.policies.test_asha import cluster_of, rows, rungs_of, standing

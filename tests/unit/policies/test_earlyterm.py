@@ -10,7 +10,7 @@ from typing_extensions import override
 from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard_policies.earlyterm import EarlyTermPolicy
-from hopyard_scheduler.simulator import Costs, Result, TraceWorkload, simulate
+from hopyard_simulator import Costs, Result, TraceWorkload, simulate
 from tests.unit.policies.test_pop import Told, minimised, runs, trace
 
 pytestmark = pytest.mark.quick

@@ -10,12 +10,12 @@ import pytest
 from hopyard.policy import Policy
 from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster
 from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard_engine.core.events import Ended, MemberJoined, Operated, SnapshotStored, Started
+from hopyard_engine.core.values import RunKey
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.elastic import Elastic, Scaling
 from hopyard_policies.halving import AshaPolicy
-from hopyard_scheduler.core.events import Ended, MemberJoined, Operated, SnapshotStored, Started
-from hopyard_scheduler.core.values import RunKey
-from hopyard_scheduler.simulator import Costs, CurveWorkload, simulate
+from hopyard_simulator import Costs, CurveWorkload, simulate
 from tests.unit.core.rig import settings, snapshot
 from tests.unit.core.test_gangs import Bench
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hopyard.policy import Policy
 from hopyard.policy.testing import VirtualCluster
 from hopyard.policy.vocabulary import JobState, RunEndReason, RunMode
+from hopyard_engine.core.events import Updated
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.halving import AshaPolicy
 from hopyard_policies.pop import PopPolicy
 from hopyard_policies.pop_plus import PopPlusPolicy
-from hopyard_scheduler.core.events import Updated
 from tests.unit.policies.test_elastic import FOUR, PROFILE, Users, second
 
 pytestmark = pytest.mark.quick

@@ -10,6 +10,8 @@ import pytest
 
 from hopyard.policy import Policy
 from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard_engine.core.events import MemberJoined, Operated
+from hopyard_engine.core.model import Job
 from hopyard_policies.bandit import BanditPolicy
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.earlyterm import EarlyTermPolicy
@@ -19,8 +21,6 @@ from hopyard_policies.pbt import PbtPolicy
 from hopyard_policies.pop import PopPolicy
 from hopyard_policies.pop_plus import PopPlusPolicy
 from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.core.events import MemberJoined, Operated
-from hopyard_scheduler.core.model import Job
 from tests.unit.policies.searching import Searching
 
 pytestmark = pytest.mark.quick

@@ -9,6 +9,9 @@ import pytest
 from hopyard.policy import Policy
 from hopyard.policy.vocabulary import CreateJob
 from hopyard.space import Space
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import Answered, PolicyAnswered
+from hopyard_engine.policy_host import PolicyHost
 from hopyard_policies.bandit import BanditPolicy
 from hopyard_policies.creating import AT_ONCE
 from hopyard_policies.default import DefaultPolicy
@@ -18,9 +21,6 @@ from hopyard_policies.median import MedianPolicy
 from hopyard_policies.pbt import PbtPolicy
 from hopyard_policies.pop import PopPolicy
 from hopyard_policies.pop_plus import PopPlusPolicy
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import Answered, PolicyAnswered
-from hopyard_scheduler.policyhost import PolicyHost
 from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import Answered, PolicyAnswered, Started
+from hopyard_engine.policy_host.host import PolicyHost
 from hopyard_policies.pbt import PbtPolicy
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import Answered, PolicyAnswered, Started
-from hopyard_scheduler.policyhost.host import PolicyHost
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -16,7 +16,7 @@ from hopyard.predictor import LEVELS, NotPredictableError, Prediction, Predictor
 from hopyard.traces import Trace
 from hopyard_policies.earlyterm import EarlyTermPolicy
 from hopyard_policies.pop import PopPolicy
-from hopyard_scheduler.simulator import Costs, Foreseen, Result, TraceWorkload, simulate
+from hopyard_simulator import Costs, Foreseen, Result, TraceWorkload, simulate
 
 pytestmark = pytest.mark.quick
 

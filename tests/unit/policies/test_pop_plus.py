@@ -11,7 +11,7 @@ from hopyard.policy import JobState, JobView, Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard.predictor import Prediction, Question
 from hopyard_policies.pop_plus import PopPlusPolicy, Prospect
-from hopyard_scheduler.simulator import Foreseen, Result, TraceWorkload, simulate
+from hopyard_simulator import Foreseen, Result, TraceWorkload, simulate
 from tests.unit.policies.test_pop import Told, minimised, runs, trace
 
 pytestmark = pytest.mark.quick

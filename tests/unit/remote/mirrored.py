@@ -9,13 +9,13 @@ from hopyard.policy import Cluster, JobState, Policy
 from hopyard.remote.instance import Instance
 from hopyard.remote.view import RemoteView
 from hopyard.v1 import policy_pb2 as pb
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import PolicyAnswered, PolicyFailed
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.policyhost import CoreView, PolicyHost
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.policy_host import CoreView, PolicyHost
+from hopyard_engine.replay import same
 from hopyard_scheduler.remote.changes import Changes
 from hopyard_scheduler.remote.policy import answered
-from hopyard_scheduler.replaying import same
 
 
 class Mirrored:

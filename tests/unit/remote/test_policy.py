@@ -15,10 +15,9 @@ from hopyard.policy.vocabulary import ShareChange
 from hopyard.remote.instance import Instance
 from hopyard.spec import load_spec
 from hopyard.v1 import policy_pb2 as pb
-from hopyard_policies.default import DefaultPolicy
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Record, UpCall
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Record, UpCall
+from hopyard_engine.core.events import (
     Answered,
     Event,
     ExperimentCreated,
@@ -27,7 +26,8 @@ from hopyard_scheduler.core.events import (
     PolicyAnswered,
     PolicyFailed,
 )
-from hopyard_scheduler.core.values import MachineSpec, Settings
+from hopyard_engine.core.values import MachineSpec, Settings
+from hopyard_policies.default import DefaultPolicy
 from hopyard_scheduler.remote.dialled import Dialled
 from hopyard_scheduler.remote.policy import Limits, RemotePolicy
 from hopyard_scheduler.remote.remotes import Remotes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import AmendRun, CreateJob, RunEndReason, TerminateJob
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.events import (
     Amended,
     Answered,
     DataChanged,
@@ -25,8 +25,8 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.values import PlacedData, PlacedPartition
-from hopyard_scheduler.story import Line, Story
+from hopyard_engine.core.values import PlacedData, PlacedPartition
+from hopyard_engine.explain.story import Line, Story
 from tests.unit.core.rig import Rig, settings, snapshot
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from hopyard.policy.vocabulary import AmendRun, AnswerJob, ForkJob, LabelJob, RunEndReason, TerminateJob
-from hopyard_scheduler.core.events import Operated, Updated
-from hopyard_scheduler.policyhost.view import JobViews, job_view
+from hopyard_engine.core.events import Operated, Updated
+from hopyard_engine.policy_host.view import JobViews, job_view
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -13,9 +13,9 @@ from hopyard.errors import Internal, InvalidInput
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy
 from hopyard.policy.vocabulary import Answer, ApplicationStat, CreateJob, ExperimentChange, Report, RunEndReason
 from hopyard.serving.threads import GivenUp
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Record, UpCall
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Record, UpCall
+from hopyard_engine.core.events import (
     Answered,
     Event,
     ExperimentCreated,
@@ -30,11 +30,11 @@ from hopyard_scheduler.core.events import (
     ShareSet,
     Started,
 )
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Phase
-from hopyard_scheduler.core.values import MachineSpec
-from hopyard_scheduler.policyhost import Host, PolicyHost
-from hopyard_scheduler.replaying import (
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.policy_host import Host, PolicyHost
+from hopyard_engine.replay import (
     OBJECTION,
     Objecting,
     Replay,

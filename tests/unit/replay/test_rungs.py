@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hopyard.policy.rungs import Rung, Standing
-from hopyard_scheduler.commands.rungs import Summary
+from hopyard_tools.commands.rungs import Summary
 
 pytestmark = pytest.mark.quick
 

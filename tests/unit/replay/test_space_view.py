@@ -9,12 +9,12 @@ import pytest
 
 from hopyard.policy.vocabulary import AllocateJobs
 from hopyard.space import Space
-from hopyard_scheduler.codec import decode, encode
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import ExperimentCreated
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.values import Settings
-from hopyard_scheduler.policyhost.view import CoreView, JobViews
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import ExperimentCreated
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.values import Settings
+from hopyard_engine.journal.codec import decode, encode
+from hopyard_engine.policy_host.view import CoreView, JobViews
 
 pytestmark = pytest.mark.quick
 

@@ -32,8 +32,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     TimerFired,
 )
-from hopyard_scheduler import words
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.events import (
     Answered,
     ClusterEvent,
     Event,
@@ -54,11 +53,12 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.model import HOLD
-from hopyard_scheduler.core.running import kill_timer
-from hopyard_scheduler.core.values import MachineSpec
-from hopyard_scheduler.replaying import OBJECTION
-from hopyard_scheduler.story import Story
+from hopyard_engine.core.model import HOLD
+from hopyard_engine.core.running import kill_timer
+from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.explain.story import Story
+from hopyard_engine.policy_host import answer_text
+from hopyard_engine.replay import OBJECTION
 from tests.unit.core.rig import Rig, settings
 from tests.unit.replay.telling import eventful, last, quiet, told
 
@@ -116,7 +116,7 @@ _VALUES: dict[str, Any] = {
 @pytest.mark.parametrize("cls", [*get_args(Call), *get_args(Command)], ids=lambda cls: cls.__name__)
 def test_every_up_call_and_command_has_words(cls: type) -> None:
     made = cls(**{name: _VALUES[name] for name in cls.__dataclass_fields__ if name in _VALUES})  # type: ignore[attr-defined]
-    said = words.told(made) if isinstance(made, Call) else words.command(made)
+    said = answer_text.told(made) if isinstance(made, Call) else answer_text.command(made)
     assert said
     assert "None" not in said
 
@@ -124,7 +124,7 @@ def test_every_up_call_and_command_has_words(cls: type) -> None:
 def test_up_calls_are_told_with_what_they_carry() -> None:
     report = Report(6, {"score": 0.5}, at_until=True)
     assert [
-        words.told(call)
+        answer_text.told(call)
         for call in (
             AllocateJobs(),
             ApplicationStat("3", report),
@@ -210,21 +210,21 @@ def test_the_cores_own_timers_say_what_their_end_means(rig: Rig) -> None:
 
 
 def test_an_end_that_the_policy_wants_says_why_and_who_won(rig: Rig) -> None:
-    assert words.command(EndExperiment("small enough", "3")) == "ends the experiment: small enough, job 3 has won"
-    assert words.command(EndExperiment("enough", experiment="y")) == "ends the experiment y: enough"
+    assert answer_text.command(EndExperiment("small enough", "3")) == "ends the experiment: small enough, job 3 has won"
+    assert answer_text.command(EndExperiment("enough", experiment="y")) == "ends the experiment y: enough"
 
 
 def test_snapshots_that_the_policy_lets_go_are_named_by_those_that_stay(rig: Rig) -> None:
-    assert words.command(KeepSnapshots("3")) == "lets the snapshots of job 3 go"
-    assert words.command(KeepSnapshots("3", (4, 6))) == "lets the snapshots of job 3 go but those at 4, 6"
+    assert answer_text.command(KeepSnapshots("3")) == "lets the snapshots of job 3 go"
+    assert answer_text.command(KeepSnapshots("3", (4, 6))) == "lets the snapshots of job 3 go but those at 4, 6"
 
 
 def test_in_a_group_it_is_said_whose_terms_and_whose_jobs(rig: Rig) -> None:
     rig.feed(MemberJoined(rig.now, "x", "y", settings()))
     rig.feed(Updated(rig.now, "x", "u", more_jobs=2, member="y"))
     assert last(rig, Updated) == "a person changed the terms of experiment y: 2 more jobs"
-    assert words.command(CreateJob("7", {"lr": 0.5}, "y")) == "creates job 7 for experiment y with lr=0.5"
-    forked = words.command(ForkJob("8", "1", 4, {"lr": 0.5}, "y"))
+    assert answer_text.command(CreateJob("7", {"lr": 0.5}, "y")) == "creates job 7 for experiment y with lr=0.5"
+    forked = answer_text.command(ForkJob("8", "1", 4, {"lr": 0.5}, "y"))
     assert forked == "forks job 8 for experiment y from job 1 at 4 with lr=0.5"
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hopyard.policy.vocabulary import RunEndReason, StartJob
-from hopyard_scheduler import words
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.events import (
     CopiesEvicted,
     DataChanged,
     Imported,
@@ -19,7 +18,8 @@ from hopyard_scheduler.core.events import (
     SnapshotStored,
     Started,
 )
-from hopyard_scheduler.core.values import PlacedData, PlacedPartition
+from hopyard_engine.core.values import PlacedData, PlacedPartition
+from hopyard_engine.policy_host import answer_text
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.replay.telling import last, quiet, told
 
@@ -38,7 +38,7 @@ def test_a_node_that_comes_back_late(rig: Rig) -> None:
         "there, and what it said meanwhile is refused; that run was given up"
     )
     rig.start("1", "n1/0")
-    assert words.unwanted("n1", key, rig.job().attempt).endswith("; the job is at attempt 2")
+    assert answer_text.unwanted("n1", key, rig.job().attempt).endswith("; the job is at attempt 2")
 
 
 def test_a_snapshot_that_a_killed_agent_left_behind(rig: Rig) -> None:

@@ -14,7 +14,7 @@ from hopyard.policy.vocabulary import (
     RunMode,
     StartJob,
 )
-from hopyard_scheduler.core.events import Amended, Ended, Reports, Started
+from hopyard_engine.core.events import Amended, Ended, Reports, Started
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.replay.telling import last, told
 

@@ -7,8 +7,8 @@ import pytest
 from hopyard.plots import Run
 from hopyard.plots.search import Told
 from hopyard.policy.vocabulary import LabelJob, RunEndReason, RunMode, StartJob, SuspendJob, TerminateJob
-from hopyard_scheduler.commands.timeline import Timeline
-from hopyard_scheduler.core.events import NodeJoined
+from hopyard_engine.core.events import NodeJoined
+from hopyard_tools.commands.timeline import Timeline
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

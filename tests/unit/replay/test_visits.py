@@ -6,9 +6,9 @@ import pytest
 
 from hopyard.plots.search import Held, Visit
 from hopyard.policy.vocabulary import RunEndReason, RunMode, StartJob
-from hopyard_scheduler.commands.timeline import Timeline
-from hopyard_scheduler.commands.visits import Visits
-from hopyard_scheduler.core.events import Started
+from hopyard_engine.core.events import Started
+from hopyard_tools.commands.partition_visits import Visits
+from hopyard_tools.commands.timeline import Timeline
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.core.test_data import DataRig
 

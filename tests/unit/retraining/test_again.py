@@ -12,7 +12,7 @@ from hopyard.policy import JobState, RunMode
 from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster
 from hopyard.policy.testing.world import Job, Run, steady
 from hopyard.policy.vocabulary import Command, CreateJob, ForkJob, Hyperparameters, StartJob
-from hopyard_scheduler.retraining.again import Again
+from hopyard_tools.reexecution.recorded_policy import Again
 
 pytestmark = pytest.mark.quick
 

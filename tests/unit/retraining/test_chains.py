@@ -9,10 +9,10 @@ import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import CreateJob, ForkJob, RunEndReason, RunMode, StartJob
-from hopyard_scheduler.commands.retrain import chosen
-from hopyard_scheduler.core.events import Started
-from hopyard_scheduler.retraining.chains import Chain, chains_of
-from hopyard_scheduler.retraining.recorded import Noted, Recorded, RecordedRun
+from hopyard_engine.core.events import Started
+from hopyard_tools.commands.retrain import chosen
+from hopyard_tools.reexecution.chains import Chain, chains_of
+from hopyard_tools.reexecution.extract import Noted, Recorded, RecordedRun
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.core.test_earlier import saved
 

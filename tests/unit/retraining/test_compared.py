@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from hopyard.policy.vocabulary import LabelJob, Report, RunEndReason
-from hopyard_scheduler.commands.retrain import document, table, verdict
-from hopyard_scheduler.core.events import Reports
-from hopyard_scheduler.retraining.chains import Chain, chains_of
-from hopyard_scheduler.retraining.compared import Compared, compared, first, same_bits
-from hopyard_scheduler.retraining.recorded import Recorded
+from hopyard_engine.core.events import Reports
+from hopyard_tools.commands.retrain import document, table, verdict
+from hopyard_tools.reexecution.chains import Chain, chains_of
+from hopyard_tools.reexecution.diff import Compared, compared, first, same_bits
+from hopyard_tools.reexecution.extract import Recorded
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

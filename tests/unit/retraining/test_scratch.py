@@ -10,13 +10,13 @@ import pytest
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.policy.vocabulary import RunMode
 from hopyard.spec import load_spec, parse_spec
-from hopyard_scheduler.commands.retrain import slots_for
-from hopyard_scheduler.core.events import DataChanged
-from hopyard_scheduler.core.values import PlacedData, PlacedPartition
+from hopyard_engine.core.events import DataChanged
+from hopyard_engine.core.values import PlacedData, PlacedPartition
 from hopyard_scheduler.program import Program
-from hopyard_scheduler.retraining.chains import Chain, chains_of
-from hopyard_scheduler.retraining.recorded import Noted, Recorded, RecordedRun
-from hopyard_scheduler.retraining.scratch import partitions_here, spec_again
+from hopyard_tools.commands.retrain import slots_for
+from hopyard_tools.reexecution.chains import Chain, chains_of
+from hopyard_tools.reexecution.extract import Noted, Recorded, RecordedRun
+from hopyard_tools.reexecution.scratch_cluster import partitions_here, spec_again
 from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick
@@ -54,7 +54,7 @@ def test_what_trains_is_as_it_was_and_nothing_decides_but_the_plan() -> None:
     assert after.resources.per_job == before.resources.per_job
     assert (after.snapshot.every, after.stop.max_failures) == (2, 2)
     assert (after.policy.name, after.policy.parameters) == (
-        "hopyard_scheduler.retraining.again:Again",
+        "hopyard_tools.reexecution.recorded_policy:Again",
         {"plan": "/scratch/plan.json"},
     )
     assert (after.stop.jobs, after.stop.max_iterations, after.stop.max_time) == (2, 10, None)

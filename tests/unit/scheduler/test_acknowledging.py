@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hopyard_engine.core.effects import Acknowledge, Effect, ForgetSnapshot, Noted
+from hopyard_engine.core.values import RunKey
 from hopyard_scheduler.acknowledging import acknowledged
-from hopyard_scheduler.core.effects import Acknowledge, Effect, ForgetSnapshot, Noted
-from hopyard_scheduler.core.values import RunKey
 
 pytestmark = pytest.mark.quick
 

@@ -13,11 +13,8 @@ from hopyard.errors import Conflict, InvalidInput
 from hopyard.policy.vocabulary import Answer, CreateJob, RunEndReason
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import appstat_pb2
-from hopyard_scheduler import arriving
-from hopyard_scheduler.arriving import ArrivingStream, Lines, check_id
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.events import (
     Event,
     ExperimentCreated,
     Imported,
@@ -30,7 +27,10 @@ from hopyard_scheduler.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_scheduler.core.values import RunKey
+from hopyard_engine.core.values import RunKey
+from hopyard_engine.journal.codec import decode, encode, kind_of
+from hopyard_scheduler import arriving
+from hopyard_scheduler.arriving import ArrivingStream, Lines, check_id
 from hopyard_scheduler.renaming import renamed
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot

@@ -29,8 +29,7 @@ from hopyard.policy.vocabulary import (
     StartJob,
     WakeAt,
 )
-from hopyard_scheduler.codec import decode, encode, kind_of
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core.events import (
     Ended,
     Event,
     ExperimentCreated,
@@ -40,7 +39,8 @@ from hopyard_scheduler.core.events import (
     Reports,
     RunMessage,
 )
-from hopyard_scheduler.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
+from hopyard_engine.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
+from hopyard_engine.journal.codec import decode, encode, kind_of
 
 pytestmark = pytest.mark.quick
 

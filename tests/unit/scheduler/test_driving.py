@@ -12,11 +12,9 @@ import pytest
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import RequestMade
 from hopyard.serving.threads import Threads, Work
-from hopyard_scheduler import driving
-from hopyard_scheduler.codec import decode
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import (
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import (
     Event,
     ExperimentCreated,
     NodeExpired,
@@ -26,9 +24,11 @@ from hopyard_scheduler.core.events import (
     PolicyFailed,
     Requested,
 )
-from hopyard_scheduler.core.values import MachineSpec
+from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.journal.codec import decode
+from hopyard_engine.policy_host import Host, LatePolicy, PolicyHost
+from hopyard_scheduler import driving
 from hopyard_scheduler.driving import MAX_BATCH_EVENTS, Batch, Item
-from hopyard_scheduler.policyhost import Host, LatePolicy, PolicyHost
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from hopyard.v1 import common_pb2, experiment_pb2
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import ExperimentCreated
+from hopyard_engine.core import Core
+from hopyard_engine.core.events import ExperimentCreated
 from hopyard_scheduler.garbage import Needs
 from tests.unit.core.rig import settings
 

@@ -15,8 +15,8 @@ from hopyard.rpc.values import fill_report, hyperparameters_to_proto
 from hopyard.sequences import plan_path
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import experiment_pb2
-from hopyard_scheduler.core.model import earlier_of
-from hopyard_scheduler.core.values import EarlierTrial, SnapshotInfo
+from hopyard_engine.core.model import earlier_of
+from hopyard_engine.core.values import EarlierTrial, SnapshotInfo
 from hopyard_scheduler.loading import SECONDS, PlanReader
 
 pytestmark = pytest.mark.quick

@@ -10,8 +10,8 @@ import pytest
 from hopyard.policy.vocabulary import CreateJob
 from hopyard.serving import Background
 from hopyard.v1 import hpgen_pb2
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.events import Event
+from hopyard_engine.core import Core
+from hopyard_engine.core.events import Event
 from hopyard_scheduler.outside import Generators
 from tests.unit.core.rig import Rig
 

@@ -7,10 +7,10 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import AllocateJobs, CreateJob
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import JobHeld, PolicyAnswered, PolicyFailed
+from hopyard_engine.policy_host import PolicyHost
 from hopyard_policies.default import DefaultPolicy
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import JobHeld, PolicyAnswered, PolicyFailed
-from hopyard_scheduler.policyhost import PolicyHost
 from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick

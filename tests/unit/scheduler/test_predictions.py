@@ -18,11 +18,12 @@ from hopyard.predictor.wire import prediction_to_wire, question_from_json
 from hopyard.serving import Background
 from hopyard.spec import PredictorSpec
 from hopyard.v1 import resource_manager_pb2 as pb
-from hopyard_scheduler import histories, predictions
-from hopyard_scheduler.core.events import Answered, Event
-from hopyard_scheduler.core.predicting import MAX_POINTS, thinned
+from hopyard_engine import curve_history
+from hopyard_engine.core.events import Answered, Event
+from hopyard_engine.core.predicting import MAX_POINTS, thinned
+from hopyard_engine.curve_history import Histories
+from hopyard_scheduler import predictions
 from hopyard_scheduler.earlier import Earlier
-from hopyard_scheduler.histories import Histories
 from hopyard_scheduler.predictions import Predictions
 from hopyard_scheduler.predictors import Predictors
 from hopyard_scheduler.sessions import Session, Sessions
@@ -322,9 +323,9 @@ def test_histories_hold_what_went_furthest_in_the_order_of_creation(monkeypatch:
     grown(rig, [1, 3, 0, 2, 3])
     found = Histories()
     assert lengths(rig, found) == [1, 3, 2, 3]
-    monkeypatch.setattr(histories, "MAX_CURVES", 3)
+    monkeypatch.setattr(curve_history, "MAX_CURVES", 3)
     assert lengths(rig, found) == [3, 2, 3]
-    monkeypatch.setattr(histories, "MAX_POINTS", 7)
+    monkeypatch.setattr(curve_history, "MAX_POINTS", 7)
     assert lengths(rig, found) == [3, 3]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from hopyard.v1 import experiment_pb2
-from hopyard_scheduler.core.events import Operated
+from hopyard_engine.core.events import Operated
 from hopyard_scheduler.reasons import AGAIN_SECONDS, MAX_NEWS, Told
 from tests.unit.core.rig import Rig
 

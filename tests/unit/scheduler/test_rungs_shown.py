@@ -9,8 +9,8 @@ from rich.console import Console
 
 from hopyard.policy import ENDLESS
 from hopyard.policy.rungs import Rung, Standing
-from hopyard_scheduler.commands.rungs import Summary, tables
-from hopyard_scheduler.commands.rungs import _plain as plain
+from hopyard_tools.commands.rungs import Summary, tables
+from hopyard_tools.commands.rungs import _plain as plain
 
 pytestmark = pytest.mark.quick
 

@@ -9,9 +9,9 @@ import pytest
 
 from hopyard.errors import Unavailable
 from hopyard.v1 import appstat_pb2 as pb
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import Profiled
-from hopyard_scheduler.core.values import Measured
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Profiled
+from hopyard_engine.core.values import Measured
 from hopyard_scheduler.planned import PlanRows
 from hopyard_scheduler.projections import Changes
 from hopyard_scheduler.scaling import measured

@@ -10,8 +10,8 @@ import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.serving import Background
-from hopyard_scheduler.core.effects import AskOutside
-from hopyard_scheduler.core.events import Answered, Event
+from hopyard_engine.core.effects import AskOutside
+from hopyard_engine.core.events import Answered, Event
 from hopyard_scheduler.solvers import AT_ONCE, MOST_OPEN, Solvers
 
 pytestmark = pytest.mark.quick

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hopyard.plots.data.stages import Tree, totals, tree_of
 from hopyard.policy import StageState, StageView
-from hopyard_scheduler.commands.treetext import WIDE, Line, lines, shown
+from hopyard_tools.commands.tree_text import WIDE, Line, lines, shown
 
 pytestmark = pytest.mark.quick
 

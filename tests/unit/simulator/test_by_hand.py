@@ -13,7 +13,7 @@ from hopyard.errors import InvalidInput
 from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, Policy
 from hopyard.traces import Trace
 from hopyard_policies.bandit import BanditPolicy
-from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, SimulationError, TraceWorkload, simulate
+from hopyard_simulator import Costs, Faults, Fleet, Result, SimulationError, TraceWorkload, simulate
 from tests.unit.simulator.policies import Turns
 
 pytestmark = pytest.mark.quick

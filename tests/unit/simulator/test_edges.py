@@ -11,7 +11,7 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.policy import CONTINUE, SUSPEND, Cluster, Decision, IterationFinish, Policy
 from hopyard.traces import Trace
-from hopyard_scheduler.simulator import CurveWorkload, Faults, Joining, SimulationError, TraceWorkload, simulate
+from hopyard_simulator import CurveWorkload, Faults, Joining, SimulationError, TraceWorkload, simulate
 from tests.unit.simulator.test_by_hand import FOUR
 
 pytestmark = pytest.mark.quick

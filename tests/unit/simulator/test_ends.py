@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard_scheduler.simulator import CurveWorkload, Faults, Lesson, simulate
+from hopyard_simulator import CurveWorkload, Faults, Lesson, simulate
 
 pytestmark = pytest.mark.quick
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hopyard_scheduler.simulator import CurveWorkload, Faults, simulate
+from hopyard_simulator import CurveWorkload, Faults, simulate
 
 pytestmark = pytest.mark.quick
 

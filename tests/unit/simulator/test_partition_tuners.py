@@ -12,7 +12,7 @@ from hopyard.generator import Generator
 from hopyard.generator import Result as Ended
 from hopyard.space import Configuration, Space
 from hopyard.traces import Trace
-from hopyard_scheduler.simulator import CurveWorkload, Partitions, Result, TraceWorkload, simulate
+from hopyard_simulator import CurveWorkload, Partitions, Result, TraceWorkload, simulate
 
 SPACE = Space.from_dict({"x": {"int": [1, 100]}})
 

@@ -11,7 +11,7 @@ import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.traces import Trace
-from hopyard_scheduler.simulator import Costs, Faults, Fleet, Partitions, Result, TraceWorkload, simulate
+from hopyard_simulator import Costs, Faults, Fleet, Partitions, Result, TraceWorkload, simulate
 
 pytestmark = pytest.mark.quick
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hopyard.sequences import PrefixTree, Request
-from hopyard_scheduler.simulator import CurveWorkload, Result, named, simulate
+from hopyard_simulator import CurveWorkload, Result, named, simulate
 
 pytestmark = pytest.mark.quick
 

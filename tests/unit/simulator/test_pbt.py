@@ -12,7 +12,7 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.space import Space
 from hopyard.traces import Trace
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Result, TraceWorkload, simulate
+from hopyard_simulator import Costs, CurveWorkload, Faults, Result, TraceWorkload, simulate
 
 SPACE = Space.from_dict({"lr": {"loguniform": [1e-4, 1.0]}, "batch": {"choice": [16, 32, 64]}}).constrained(
     ["lr * batch <= 32"]

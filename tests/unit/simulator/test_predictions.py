@@ -12,7 +12,7 @@ from typing_extensions import override
 from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, PredictionReady
 from hopyard.predictor import LEVELS, Curve, Prediction, Predictor, Question
 from hopyard_policies.default import DefaultPolicy
-from hopyard_scheduler.simulator import Costs, Foreseen, Result, TraceWorkload, simulate
+from hopyard_simulator import Costs, Foreseen, Result, TraceWorkload, simulate
 from tests.unit.simulator.test_by_hand import FOUR
 
 pytestmark = pytest.mark.quick

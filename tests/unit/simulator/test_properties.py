@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hopyard.traces import Trace
-from hopyard_scheduler.simulator import Costs, Faults, Fleet, Result, RunInterval, TraceWorkload, simulate
+from hopyard_simulator import Costs, Faults, Fleet, Result, RunInterval, TraceWorkload, simulate
 from tests.unit.simulator.policies import Turns
 
 CLOSE = 1e-6

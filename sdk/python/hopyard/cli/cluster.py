@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hopyard.cli import text
+from hopyard import formatting
 from hopyard.cli.errors import EXIT_DONE, Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.output import say, show
@@ -242,7 +242,7 @@ class Cluster:
     def status(self) -> Sequence[tuple[str, str, str, str]]:
         """Name, address, process id and log of each service."""
         return [
-            (one.name, one.process.address or text.NOTHING, str(one.process.pid), str(one.process.log))
+            (one.name, one.process.address or formatting.NOTHING, str(one.process.pid), str(one.process.log))
             for one in self.supervisors
         ]
 

@@ -70,12 +70,12 @@ async def _experiments(client: AsyncClient) -> Offers:
 
 
 async def _jobs(client: AsyncClient, given: str | None) -> Offers:
-    from hopyard.cli import text
+    from hopyard import formatting
     from hopyard.cli.connect import find
 
     chosen = await find(client, given)
     return [
-        (job.id, f"{job.state.value.lower()} at {job.position}, {text.hyperparameters(job.hyperparameters)}")
+        (job.id, f"{job.state.value.lower()} at {job.position}, {formatting.hyperparameters(job.hyperparameters)}")
         for job in await client.jobs(chosen)
     ]
 

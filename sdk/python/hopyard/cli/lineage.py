@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hopyard.cli import text
+from hopyard import formatting
 from hopyard.client.ancestry import ancestor
 from hopyard.client.types import Job
 
@@ -68,7 +68,8 @@ def lineage_table(stretches: list[Stretch]) -> RenderableType:
         table.add_column(name, justify="right")
     for one in stretches:
         given = (
-            text.value(one.hyperparameters[name]) if name in one.hyperparameters else text.NOTHING for name in changing
+            formatting.value(one.hyperparameters[name]) if name in one.hyperparameters else formatting.NOTHING
+            for name in changing
         )
         table.add_row(str(one.start), str(one.end), one.job, *given)
     return table

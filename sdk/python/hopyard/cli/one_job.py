@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from hopyard.cli import text
+from hopyard import formatting
 from hopyard.cli.connect import find, resting, where, with_client
 from hopyard.cli.output import emit_json, say
 from hopyard.cli.session import SUSPEND_SECONDS
@@ -57,6 +57,6 @@ def _act(verb: str, act: Act, experiment: str | None, server: str | None, data: 
     if json:
         emit_json(found)
     else:
-        reason = f": {text.first_line(found.reason)}" if found.reason else ""
+        reason = f": {formatting.first_line(found.reason)}" if found.reason else ""
         say(f"job {found.id} of {chosen.name} ({chosen.id}) is {found.state.value}{reason}")
     return chosen

@@ -73,7 +73,7 @@ def data_table(found: Sequence[DataSet]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from hopyard.cli import text
+    from hopyard import formatting
 
     if not found:
         return Text("no data sets yet; `hopyard data split FILE` makes partitions, `hopyard data register` names them")
@@ -87,9 +87,9 @@ def data_table(found: Sequence[DataSet]) -> RenderableType:
             str(sum(part.name.startswith(f"{TRAIN}/") for part in one.partitions)),
             str(sum(part.name.startswith(f"{EVAL}/") for part in one.partitions)),
             _examples([part.examples for part in one.partitions]),
-            text.size(sum(part.size_bytes for part in one.partitions)),
+            formatting.size(sum(part.size_bytes for part in one.partitions)),
             Text(str(missing), style="red") if missing else "0",
-            ", ".join(one.experiments) or text.NOTHING,
+            ", ".join(one.experiments) or formatting.NOTHING,
         )
     return table
 
@@ -100,35 +100,35 @@ def partitions_table(data: DataSet) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from hopyard.cli import text
+    from hopyard import formatting
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("partition", "examples", "size", "SHA-256", "node", "state", "place"):
         table.add_column(column, justify="right" if column in ("examples", "size") else "left", no_wrap=True)
     wrong = []
     for part in data.partitions:
-        first = [part.name, _examples([part.examples]), text.size(part.size_bytes), part.sha256[:12]]
+        first = [part.name, _examples([part.examples]), formatting.size(part.size_bytes), part.sha256[:12]]
         for replica in part.replicas:
             look = Text(replica.state.value.lower(), style=_STATES[replica.state.value])
             table.add_row(*first, replica.node, look, replica.path)
             first = [""] * len(first)
             wrong += [Text(f"{part.name}: {replica.detail}")] if replica.detail else []
         if not part.replicas:
-            table.add_row(*first, text.NOTHING, Text("not read yet", style="dim"), part.url)
+            table.add_row(*first, formatting.NOTHING, Text("not read yet", style="dim"), part.url)
     used = [Text(f"used by {', '.join(data.experiments)}")] if data.experiments else []
     return Group(table, *wrong, Text(_held(data)), *used)
 
 
 def _held(data: DataSet) -> str:
     """How much its nodes hold, against what task parallelism would have them hold."""
-    from hopyard.cli import text
+    from hopyard import formatting
 
     found = data.storage
     if found.nodes < 2:
-        return f"{text.size(found.data)} in all, {text.size(found.held)} on {text.count(found.nodes, 'node')}"
+        return f"{formatting.size(found.data)} in all, {formatting.size(found.held)} on {formatting.count(found.nodes, 'node')}"
     return (
-        f"{text.size(found.data)} in all, {text.size(found.held)} on {found.nodes} nodes; a full copy on each of them, as "
-        f"task parallelism needs, would be {text.size(found.copies)}"
+        f"{formatting.size(found.data)} in all, {formatting.size(found.held)} on {found.nodes} nodes; a full copy on each of them, as "
+        f"task parallelism needs, would be {formatting.size(found.copies)}"
     )
 
 

@@ -11,7 +11,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hopyard.cli import text, verdict
+from hopyard import formatting
+from hopyard.cli import verdict
 from hopyard.cli.live import pools, style
 from hopyard.cli.live.braille import plot
 from hopyard.cli.live.model import LiveModel
@@ -67,17 +68,17 @@ def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> Rende
             "experiment": one.id,
             "name": one.name,
             "state": Text(one.state.value, style=style.EXPERIMENT[one.state]),
-            "machines": str(one.machines) if live else text.NOTHING,
-            "share": str(one.share) if live else text.NOTHING,
+            "machines": str(one.machines) if live else formatting.NOTHING,
+            "share": str(one.share) if live else formatting.NOTHING,
             "jobs": str(sum(one.jobs.values())),
-            "best": Text(text.number(one.best_value)),
-            "job": one.best_job or text.NOTHING,
-            "ran": text.duration(one.running_seconds),
-            "billed": text.duration(one.machine_seconds),
+            "best": Text(formatting.number(one.best_value)),
+            "job": one.best_job or formatting.NOTHING,
+            "ran": formatting.duration(one.running_seconds),
+            "billed": formatting.duration(one.machine_seconds),
             "created": _moment(one.created_at),
         }
         rows.append([cells[column] for column in columns])
-    reasons = [text.first_line("; ".join(filter(None, (one.reason, one.warning)))) for one in found]
+    reasons = [formatting.first_line("; ".join(filter(None, (one.reason, one.warning)))) for one in found]
     table, beside = _with_reasons(columns, rows, reasons, width)
     below = [] if beside else [(one, reason) for one, reason in zip(found, reasons, strict=True) if reason]
     lines = [_line(one.id, style.EXPERIMENT[one.state], reason) for one, reason in below]
@@ -119,12 +120,12 @@ def jobs_table(
                 Text(f"{look.symbol} {style.word(job.state.value)}", style=look.style),
                 *([pools.mark(job)] if labelled else []),
                 f"{job.reached}/{longest}" if (longest := model.length(job)) else str(job.reached),
-                Text(text.number(job.best_value), style=style.BEST if mine else ""),
-                str(job.best_position) if job.best_value is not None else text.NOTHING,
-                text.number(job.last_value),
-                *([f"{job.parent}@{job.fork_position}" if job.parent else text.NOTHING] if forked else []),
+                Text(formatting.number(job.best_value), style=style.BEST if mine else ""),
+                str(job.best_position) if job.best_value is not None else formatting.NOTHING,
+                formatting.number(job.last_value),
+                *([f"{job.parent}@{job.fork_position}" if job.parent else formatting.NOTHING] if forked else []),
                 *([Text(" ".join(job.machines))] if placed else []),
-                Text(text.hyperparameters(job.hyperparameters)),
+                Text(formatting.hyperparameters(job.hyperparameters)),
             ]
         )
     whys = [verdict.why(experiment, job) if with_reasons else "" for job in ordered[:most]]
@@ -132,12 +133,12 @@ def jobs_table(
     parts: list[RenderableType] = [table]
     rest = len(ordered) - (most or len(ordered))
     if rest > 0:
-        parts.append(Text(f"and {text.count(rest, 'more job')}: hopyard jobs {experiment.id}", style="dim"))
+        parts.append(Text(f"and {formatting.count(rest, 'more job')}: hopyard jobs {experiment.id}", style="dim"))
     reasons = verdict.reasons(experiment, found) if with_reasons and not (beside and rest <= 0) else []
     parts += [_reason(*one) for one in reasons[:_MOST_REASONS]]
     if len(reasons) > _MOST_REASONS:
         parts.append(
-            Text(f"and {text.count(len(reasons) - _MOST_REASONS, 'more reason')}: --json has all", style="dim")
+            Text(f"and {formatting.count(len(reasons) - _MOST_REASONS, 'more reason')}: --json has all", style="dim")
         )
     return Group(*parts) if len(parts) > 1 else table
 
@@ -155,12 +156,14 @@ def nodes_table(found: Sequence[Node]) -> RenderableType:
                 node.state.value if first else "",
                 machine.id,
                 str(machine.cpus),
-                ",".join(map(str, machine.gpus)) or text.NOTHING,
+                ",".join(map(str, machine.gpus)) or formatting.NOTHING,
                 _use(node, machine),
-                text.silence(node.silent_seconds) if first else "",
+                formatting.silence(node.silent_seconds) if first else "",
             )
         if not node.machines:
-            table.add_row(node.id, node.state.value, text.NOTHING, "", "", "", text.silence(node.silent_seconds))
+            table.add_row(
+                node.id, node.state.value, formatting.NOTHING, "", "", "", formatting.silence(node.silent_seconds)
+            )
     return table
 
 
@@ -168,13 +171,13 @@ def best_text(experiment: Experiment, job: Job) -> RenderableType:
     """The best job in a few lines."""
     lines = [
         Text.assemble(
-            (f"{experiment.metric.name} {text.number(job.best_value)}", style.BEST),
+            (f"{experiment.metric.name} {formatting.number(job.best_value)}", style.BEST),
             f"  job {job.id} at position {job.best_position}  ({style.word(job.state.value)})",
         )
     ]
     width = max(map(len, job.hyperparameters), default=0)
     lines += [
-        Text(f"  {name:<{width}}  {text.value(value) if isinstance(value, dict) else repr(value)}")
+        Text(f"  {name:<{width}}  {formatting.value(value) if isinstance(value, dict) else repr(value)}")
         for name, value in sorted(job.hyperparameters.items())
     ]
     return Group(*lines)
@@ -193,12 +196,12 @@ def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[P
 
 def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) -> RenderableType:
     """How an experiment ended: the best jobs, and the best one's hyperparameters."""
-    reason = f" ({text.first_line(experiment.reason)})" if experiment.reason else ""
+    reason = f" ({formatting.first_line(experiment.reason)})" if experiment.reason else ""
     head = Text.assemble(
         (experiment.name, "bold"),
         "  ",
         (experiment.state.value, style.EXPERIMENT[experiment.state]),
-        f"{reason}  {text.count(len(jobs), 'job')} in {text.duration(experiment.running_seconds)}",
+        f"{reason}  {formatting.count(len(jobs), 'job')} in {formatting.duration(experiment.running_seconds)}",
     )
     # When every job failed alike, the closing line says how.
     alike = all(job.state is JobState.FAILED for job in jobs) and len(verdict.reasons(experiment, jobs)) == 1
@@ -232,9 +235,9 @@ def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
         else []
     )
     told += [f"{onward} from another's snapshot on"] if onward else []
-    billed = text.duration(experiment.machine_seconds)
+    billed = formatting.duration(experiment.machine_seconds)
     return (
-        f"shared: of {text.count(len(jobs), 'job')} {', '.join(told)}; machine time billed: {billed}; "
+        f"shared: of {formatting.count(len(jobs), 'job')} {', '.join(told)}; machine time billed: {billed}; "
         f"hopyard tree {experiment.id} shows who trained what"
     )
 
@@ -249,7 +252,7 @@ def _moved(experiment: Experiment) -> str:
         (hops.fetched, hops.fetched_bytes, "from the store"),
         (hops.stored, hops.stored_bytes, "to the store"),
     )
-    told = ", ".join(f"{count} {way} ({text.size(size)})" for count, size, way in ways if count)
+    told = ", ".join(f"{count} {way} ({formatting.size(size)})" for count, size, way in ways if count)
     return f"models moved: {told or 'none'}; hopyard plot {experiment.id} --kind hops -o hops.svg shows who was where"
 
 
@@ -259,7 +262,7 @@ def _use(node: Node, machine: Machine) -> str:
         return f"{machine.experiment} job {machine.job}{rank}"
     if machine.experiment:
         return f"held by {machine.experiment}"
-    return "idle" if node.state is NodeState.UP else text.NOTHING
+    return "idle" if node.state is NodeState.UP else formatting.NOTHING
 
 
 def _reason(state: JobState, jobs: str, line: str) -> Text:

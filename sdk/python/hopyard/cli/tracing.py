@@ -8,8 +8,8 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from hopyard.cli.output import say
-from hopyard.cli.text import count
 from hopyard.errors import os_error_text
+from hopyard.formatting import count
 from hopyard.traces import need_writable, write_traces
 
 if TYPE_CHECKING:

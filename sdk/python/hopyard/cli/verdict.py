@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from hopyard.cli import text
+from hopyard import formatting
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Statistic
 
 if TYPE_CHECKING:
@@ -115,15 +115,15 @@ async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequenc
     """The one error that an ended experiment ends a command with; empty: it went well."""
     there = jobs if jobs is not None else await client.jobs(experiment)
     if there and all(job.state is JobState.FAILED for job in there):
-        return f"every job failed, the first with: {text.first_line(there[0].reason) or 'no message'}"
+        return f"every job failed, the first with: {formatting.first_line(there[0].reason) or 'no message'}"
     if experiment.state is ExperimentState.FAILED:
-        return f"{experiment.name} ({experiment.id}) failed: {text.first_line(experiment.reason) or 'no message'}"
+        return f"{experiment.name} ({experiment.id}) failed: {formatting.first_line(experiment.reason) or 'no message'}"
     return await metric_error(client, experiment, there)
 
 
 def why(experiment: Experiment, job: Job) -> str:
     """The first line of why a job failed, ended or waits; empty where that says no more than its state does."""
-    line = text.first_line(job.reason)
+    line = formatting.first_line(job.reason)
     if not line or (job.state is JobState.COMPLETED and not line.startswith(ENDED_BY_ITSELF)):
         return ""
     if job.state.live:

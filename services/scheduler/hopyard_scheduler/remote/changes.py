@@ -15,12 +15,12 @@ from hopyard.rpc.enums import JOB_STATES, METRIC_MODES
 from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import common_pb2
 from hopyard.v1 import policy_pb2 as pb
-from hopyard_scheduler.core.curve import Point
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.core.member import Member
-from hopyard_scheduler.core.model import Job
-from hopyard_scheduler.policyhost import job_view
+from hopyard_engine.core.curve import Point
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member
+from hopyard_engine.core.model import Job
+from hopyard_engine.policy_host import job_view
 
 
 class _KnownJob(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Final
 from hopyard.errors import Unavailable
 from hopyard.serving import Server
 from hopyard.v1 import appstat_pb2_grpc, policy_pb2_grpc
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import Event, PolicyAnswered, PolicyFailed
-from hopyard_scheduler.core.experiment import Experiment
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
+from hopyard_engine.core.experiment import Experiment
 from hopyard_scheduler.program import Program
 from hopyard_scheduler.remote.policy import Limits, RemotePolicy
 from hopyard_scheduler.remote.remotes import Remotes

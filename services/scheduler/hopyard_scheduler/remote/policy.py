@@ -17,15 +17,15 @@ from hopyard.policy.collecting import most_commands
 from hopyard.remote.commands import answer_from_proto
 from hopyard.serving.threads import TooLong
 from hopyard.v1 import policy_pb2 as pb
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import Event, PolicyAnswered, PolicyFailed
-from hopyard_scheduler.core.experiment import Experiment
-from hopyard_scheduler.policyhost import as_recorded, took_too_long
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.policy_host import as_recorded, took_too_long
+from hopyard_engine.replay import objection
 from hopyard_scheduler.remote.changes import Changes
 from hopyard_scheduler.remote.retelling import retell
 from hopyard_scheduler.remote.seats import Seat, SeatLost
 from hopyard_scheduler.remote.waiting import within
-from hopyard_scheduler.replaying import objection
 
 _LOG = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from hopyard.spec import ExperimentSpec, canonical_json
 from hopyard.spec.models import PolicySpec
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard.v1 import policy_pb2 as pb
-from hopyard_scheduler.core.events import Event, PolicyProcess
-from hopyard_scheduler.core.values import PlacedData, Settings
-from hopyard_scheduler.policies import Wishes, need_fit, terms_of
+from hopyard_engine.core.events import Event, PolicyProcess
+from hopyard_engine.core.values import PlacedData, Settings
+from hopyard_engine.policy_host.factory import Wishes, need_fit, terms_of
 from hopyard_scheduler.program import Program
 from hopyard_scheduler.remote.changes import terms_to_proto
 from hopyard_scheduler.remote.dialled import Dialled

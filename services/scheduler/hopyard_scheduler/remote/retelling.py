@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from hopyard.v1 import policy_pb2 as pb
-from hopyard_scheduler.core import Core
-from hopyard_scheduler.core.effects import UpCall
-from hopyard_scheduler.core.events import Event, PolicyAnswered, PolicyFailed
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
+from hopyard_engine.replay import OBJECTION, Difference, objection, of_experiment, same
 from hopyard_scheduler.remote.changes import Changes
-from hopyard_scheduler.replaying import OBJECTION, Difference, objection, of_experiment, same
 
 AHEAD: Final = 64
 """Up-calls that are told before the first of them is answered."""

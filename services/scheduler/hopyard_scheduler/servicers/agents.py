@@ -11,6 +11,7 @@ from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound
 from hopyard.policy.vocabulary import ReleaseMachine, ReserveMachine
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard.v1 import resource_manager_pb2_grpc
+from hopyard_engine.core.events import JobOperated, NodeDrained, NodeEvicted, NodeJoined
 from hopyard_scheduler.catalog import Catalog
 from hopyard_scheduler.converters import (
     key_from_proto,
@@ -18,7 +19,6 @@ from hopyard_scheduler.converters import (
     run_message_from_proto,
     shipped_from_proto,
 )
-from hopyard_scheduler.core.events import JobOperated, NodeDrained, NodeEvicted, NodeJoined
 from hopyard_scheduler.garbage import Garbage
 from hopyard_scheduler.inspecting import Inspections
 from hopyard_scheduler.live import Live, experiment_of

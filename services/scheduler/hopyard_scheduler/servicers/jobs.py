@@ -9,8 +9,8 @@ from hopyard.policy.vocabulary import Command, LabelJob, StartJob, SuspendJob, T
 from hopyard.rpc.enums import JOB_STATES
 from hopyard.v1 import experiment_pb2, job_manager_pb2_grpc
 from hopyard.v1 import job_manager_pb2 as pb
-from hopyard_scheduler.core.events import JobHeld, JobOperated
-from hopyard_scheduler.core.experiment import Experiment
+from hopyard_engine.core.events import JobHeld, JobOperated
+from hopyard_engine.core.experiment import Experiment
 from hopyard_scheduler.frontdoor import FrontDoor
 from hopyard_scheduler.live import Live, experiment_of
 from hopyard_scheduler.pages import page

@@ -13,7 +13,7 @@ from typing import Any
 from hopyard.policy import Policy
 from hopyard.sequences import as_sequence
 from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Lesson, Result, simulate
+from hopyard_simulator import Costs, CurveWorkload, Faults, Lesson, Result, simulate
 
 Configuration = Mapping[str, Any]
 

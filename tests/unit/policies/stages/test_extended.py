@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hopyard.policy import JobState
+from hopyard_engine.core.events import Updated
 from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.core.events import Updated
-from hopyard_scheduler.simulator import World, simulate
-from hopyard_scheduler.simulator.world import NAME
+from hopyard_simulator import World, simulate
+from hopyard_simulator.world import NAME
 
 from .searches import Coarse
 
@@ -26,7 +26,7 @@ def test_a_search_that_its_last_report_ended_goes_on_when_it_is_extended(monkeyp
         worlds.append(World(*given, **named))
         return worlds[-1]
 
-    monkeypatch.setattr(importlib.import_module("hopyard_scheduler.simulator.simulate"), "World", world)
+    monkeypatch.setattr(importlib.import_module("hopyard_simulator.simulate"), "World", world)
     workload = Coarse(lambda _given, position: position / 100, [{"lr": 0.1}], 8)
     workload.beyond = 4
     found = simulate(workload, StageTreePolicy, slots=1, target=0.08, details=True)

@@ -14,7 +14,7 @@ from hopyard_policies.stages.plan import SearchPlan, Trial
 from hopyard_policies.stages.sameness import BySequences
 from hopyard_policies.stages.times import Times
 from hopyard_policies.stages.tree import Running, StageTree
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Joining, Result, simulate
+from hopyard_simulator import Costs, CurveWorkload, Joining, Result, simulate
 
 from .searches import Configuration, random_space, steps, value
 

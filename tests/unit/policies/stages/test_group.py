@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hopyard.policy import ApplicationStat, Cluster, Verdict
 from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Joining, Result, simulate
+from hopyard_simulator import Costs, CurveWorkload, Faults, Joining, Result, simulate
 
 from .searches import Configuration, prefix, random_space, steps, value
 

@@ -16,8 +16,8 @@ from hopyard.policy import Cluster, Policy
 from hopyard.space import Space
 from hopyard_policies.pbt import PbtPolicy
 from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.simulator import Costs, CurveWorkload, Faults, Result, simulate
-from hopyard_scheduler.simulator.world import SimulationError
+from hopyard_simulator import Costs, CurveWorkload, Faults, Result, simulate
+from hopyard_simulator.world import SimulationError
 
 SPACE = Space.from_dict({"x": {"uniform": [0, 100]}, "gain": {"choice": [1, 2]}})
 # One is copied at a time, and a copy has the other gain: nothing is left to chance, so that all searches can be compared.

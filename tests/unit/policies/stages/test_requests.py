@@ -12,7 +12,7 @@ from hopyard.policy import ENDLESS, JobState
 from hopyard.policy.testing import Step, UpCallView, VirtualCluster
 from hopyard.policy.vocabulary import Hyperparameters
 from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.simulator import simulate
+from hopyard_simulator import simulate
 
 from .searches import Coarse, steps, value
 

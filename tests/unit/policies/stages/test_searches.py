@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hopyard.policy.testing import UpCallView, VirtualCluster
 from hopyard_policies.halving.sha import ShaPolicy
 from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.simulator import Costs, Faults
+from hopyard_simulator import Costs, Faults
 
 from .searches import Search, prefix, random_space, search, steps, value
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from hopyard.policy import Cluster, Decision, IterationFinish, JobCreated, StageState, StageView
 from hopyard_policies.stages.policy import StageTreePolicy
-from hopyard_scheduler.simulator import Costs, Faults
+from hopyard_simulator import Costs, Faults
 
 from .searches import random_space, search, steps
 

@@ -203,7 +203,7 @@ def split(
     **Examples:** `hopyard data split train.npz --into 4 --out parts --eval-fraction 0.1`, `hopyard data split all.parquet
     --into 3 --out parts --speeds 1,1,2.5`
     """
-    from hopyard.cli import text
+    from hopyard import formatting
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit, emit_json, say
     from hopyard.cli.partitions import register_command
@@ -228,6 +228,8 @@ def split(
         emit_json({"folder": out.absolute(), "partitions": made, "command": command})
         return
     for one in made:
-        say(f"{one.name}: {text.count(one.examples, 'example')}, {text.size(one.size_bytes)}, {out / one.file}")
+        say(
+            f"{one.name}: {formatting.count(one.examples, 'example')}, {formatting.size(one.size_bytes)}, {out / one.file}"
+        )
     say("copy each to the node that is to hold it (several for replicas), and register them, with the paths there:")
     emit(command)

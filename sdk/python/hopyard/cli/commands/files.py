@@ -107,10 +107,10 @@ def download(
 
 def _beside_best(got: Download) -> str:
     """What is missing when the snapshot is not the one at the job's best position."""
-    from hopyard.cli import text
+    from hopyard import formatting
 
     if got.best_position is None or got.position == got.best_position:
         return ""
-    there = f"{got.metric} {text.number(got.value)} there; " if got.value is not None else ""
+    there = f"{got.metric} {formatting.number(got.value)} there; " if got.value is not None else ""
     gone = ", has no snapshot" if got.best_missing else ""
-    return f" ({there}the best, {text.number(got.best_value)} at {got.best_position}{gone})"
+    return f" ({there}the best, {formatting.number(got.best_value)} at {got.best_position}{gone})"

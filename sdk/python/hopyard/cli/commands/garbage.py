@@ -151,7 +151,7 @@ def _bytes(found: Sequence[GarbageKind] | Sequence[KeptForOthers]) -> int:
 def _show(got: Garbage) -> None:
     from rich.table import Table
 
-    from hopyard.cli import text
+    from hopyard import formatting
     from hopyard.cli.output import emit, say
 
     for note in got.notes:
@@ -166,31 +166,32 @@ def _show(got: Garbage) -> None:
     for column in ("what", "where", "number", "size"):
         table.add_column(column, justify="right" if column in ("number", "size") else "left")
     for one in got.found:
-        table.add_row(one.kind, one.place, str(one.count), text.size(one.size_bytes))
+        table.add_row(one.kind, one.place, str(one.count), formatting.size(one.size_bytes))
     emit(table)
-    total = text.size(_bytes(got.found))
+    total = formatting.size(_bytes(got.found))
     emit(f"{total} would be freed; nothing was changed" if got.dry_run else f"{total} freed")
 
 
 def _show_store(store: StoreUse) -> None:
     """How full the store is, and what an eviction would cost."""
-    from hopyard.cli import text
+    from hopyard import formatting
     from hopyard.cli.output import emit
 
     if store.quota_bytes is None and not store.held_bytes:
         return
-    bounds = "without a quota" if store.quota_bytes is None else f"of a quota of {text.size(store.quota_bytes)}"
+    bounds = "without a quota" if store.quota_bytes is None else f"of a quota of {formatting.size(store.quota_bytes)}"
     emit(
-        f"snapshots in the store: {text.size(store.held_bytes)} {bounds}; {text.size(store.needed_bytes)} of them are needed now"
+        f"snapshots in the store: {formatting.size(store.held_bytes)} {bounds}; "
+        f"{formatting.size(store.needed_bytes)} of them are needed now"
     )
     if store.spare:
-        spare = text.size(store.held_bytes - store.needed_bytes)
+        spare = formatting.size(store.held_bytes - store.needed_bytes)
         emit(
-            f"to have back the other {store.spare} ({spare}) would take {text.short_time(store.spare_seconds)} of training; the "
-            f"first to go ({text.size(store.next_bytes)}): {text.short_time(store.next_seconds)}"
+            f"to have back the other {store.spare} ({spare}) would take {formatting.short_time(store.spare_seconds)} of training; the "
+            f"first to go ({formatting.size(store.next_bytes)}): {formatting.short_time(store.next_seconds)}"
         )
     if store.quota_bytes is not None and store.needed_bytes > store.quota_bytes:
-        above = text.size(store.needed_bytes - store.quota_bytes)
+        above = formatting.size(store.needed_bytes - store.quota_bytes)
         emit(f"what is needed is {above} more than the quota: that stays until it is needed no more")
 
 
@@ -198,7 +199,7 @@ def _show_kept(kept: Sequence[KeptForOthers]) -> None:
     """What is kept only for others, and what it would cost to have it back."""
     from rich.table import Table
 
-    from hopyard.cli import text
+    from hopyard import formatting
     from hopyard.cli.output import emit
 
     if not kept:
@@ -207,8 +208,10 @@ def _show_kept(kept: Sequence[KeptForOthers]) -> None:
     for column in ("kept for others by", "number", "size", "training to have it back", ""):
         table.add_column(column, justify="left" if column in ("kept for others by", "") else "right")
     for one in kept:
-        size, seconds = text.size(one.size_bytes), text.short_time(one.seconds_again)
+        size, seconds = formatting.size(one.size_bytes), formatting.short_time(one.seconds_again)
         table.add_row(one.experiment, str(one.count), size, seconds, "given up" if one.given_up else "")
     total = sum(one.seconds_again for one in kept)
-    table.add_row("in all", str(sum(one.count for one in kept)), text.size(_bytes(kept)), text.short_time(total), "")
+    table.add_row(
+        "in all", str(sum(one.count for one in kept)), formatting.size(_bytes(kept)), formatting.short_time(total), ""
+    )
     emit(table)

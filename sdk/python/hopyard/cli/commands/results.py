@@ -66,7 +66,7 @@ def results(
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit, emit_json, say
-    from hopyard.cli.text import count
+    from hopyard.formatting import count
 
     if csv:  # guessed by its likeness to --json
         raise WrongUse("there is no --csv: -o FILE.csv writes a file, --format csv to stdout")
@@ -154,12 +154,12 @@ def _table(found: Results) -> object:
     """For people: without columns that are empty, or say the same in each row."""
     from rich.table import Table
 
-    from hopyard.cli import text
+    from hopyard import formatting
 
     shown = [name for name in found.columns if name != "experiment" and any(row[name] is not None for row in found)]
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in shown:
         table.add_column(name, justify="left" if found.columns[name].value == "text" else "right", no_wrap=True)
     for row in found:
-        table.add_row(*("" if row[name] is None else text.value(row[name]) for name in shown))
+        table.add_row(*("" if row[name] is None else formatting.value(row[name]) for name in shown))
     return table

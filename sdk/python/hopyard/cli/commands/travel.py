@@ -44,7 +44,7 @@ def export(
 
     **Examples:** `hopyard export digits -o digits.hopyard`, `hopyard export --no-snapshots`
     """
-    from hopyard.cli import text
+    from hopyard import formatting
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.output import emit, emit_json, say
 
@@ -57,13 +57,13 @@ def export(
         emit_json(got)
         return
     say(
-        f"{', '.join(got.experiments)}: {text.count(got.events, 'event')}, {text.count(got.statistics, 'report')}, "
-        f"{text.count(got.snapshots, 'snapshot')}, {text.size(got.size_bytes)}"
+        f"{', '.join(got.experiments)}: {formatting.count(got.events, 'event')}, {formatting.count(got.statistics, 'report')}, "
+        f"{formatting.count(got.snapshots, 'snapshot')}, {formatting.size(got.size_bytes)}"
     )
     if got.left_behind and not no_snapshots:
         jobs = ", ".join(dict.fromkeys(one.job for one in got.left_behind))
         say(
-            f"{text.count(len(got.left_behind), 'snapshot')} of jobs {jobs} could not be read: elsewhere these go on from "
+            f"{formatting.count(len(got.left_behind), 'snapshot')} of jobs {jobs} could not be read: elsewhere these go on from "
             "an earlier one, or begin anew. What lies on a node only can be read while that runs (hopyard up)"
         )
     emit(str(got.file))
@@ -86,7 +86,7 @@ def import_(
 
     **Examples:** `hopyard import digits.hopyard`, `hopyard import digits.hopyard --as digits-again --data elsewhere`
     """
-    from hopyard.cli import text
+    from hopyard import formatting
     from hopyard.cli.connect import where, with_client
     from hopyard.cli.output import emit_json, say
 
@@ -102,6 +102,6 @@ def import_(
     if json:
         emit_json(got)
         return
-    say(f"{one.name} ({one.id}) is here, {one.state.value}, with {text.count(got.snapshots, 'snapshot')}")
+    say(f"{one.name} ({one.id}) is here, {one.state.value}, with {formatting.count(got.snapshots, 'snapshot')}")
     then = "extend" if one.state.ended else "resume"
     say(f"hopyard {then} {one.id}{where(server, data)}")

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from hopyard.cli import text
+from hopyard import formatting
 from hopyard.cli.doctor.finding import Finding, ok, problem
 from hopyard.client.aio import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, JobReport
@@ -56,7 +56,7 @@ async def server(address: str) -> list[Finding]:
     except HopyardError as error:
         return [problem("server", str(error), "is it up, and the address right? hopyard up prints it", needed=True)]
     machines = sum(len(node.machines) for node in nodes)
-    there = f"{text.count(len(nodes), 'node')}, {text.count(machines, 'machine')}"
+    there = f"{formatting.count(len(nodes), 'node')}, {formatting.count(machines, 'machine')}"
     found = [ok("server", f"{address}: hopyard {cluster.version}, {there}", needed=True)]
     if cluster.trouble:
         found[0] = problem("server", f"{address}: {cluster.trouble}", "it goes on by itself once that is mended")

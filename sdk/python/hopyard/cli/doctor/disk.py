@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from hopyard.cli import text
+from hopyard import formatting
 from hopyard.cli.doctor.finding import Finding, missing, ok, problem
 from hopyard.client.address import read_address
 from hopyard.client.lock import is_locked, lock_holder
@@ -51,7 +51,7 @@ def disk(data: Path) -> list[Finding]:
     """Room and the time of a durable write, on the disk where the data lie or would."""
     folder = _there(data)
     usage = shutil.disk_usage(folder)
-    room = f"{text.size(usage.free)} of {text.size(usage.total)} free at {folder}"
+    room = f"{formatting.size(usage.free)} of {formatting.size(usage.total)} free at {folder}"
     if usage.free < LEAST_FREE:
         found = [problem("disk", room, "free some, or name another disk: --data DIR", needed=True)]
     else:

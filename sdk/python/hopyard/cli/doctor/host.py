@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hopyard.cli import text
+from hopyard import formatting
 from hopyard.cli.doctor.finding import Finding, missing, ok, problem
 
 LEAST_PYTHON: Final = (3, 11)
@@ -40,7 +40,7 @@ def cores(cgroup: Path = _CGROUP) -> Finding:
     there = len(os.sched_getaffinity(0))
     quota = _quota(cgroup)
     load = os.getloadavg()[0]
-    detail = text.count(there, "core") + (f", of which {quota:g} may be used (cgroup)" if quota else "")
+    detail = formatting.count(there, "core") + (f", of which {quota:g} may be used (cgroup)" if quota else "")
     detail += f", load {load:.1f}"
     usable = min(there, quota) if quota else there
     if load > 1.5 * usable:
@@ -55,7 +55,9 @@ def memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> Fin
     numbers = _meminfo(meminfo)
     total, free = numbers.get("MemTotal", 0), numbers.get("MemAvailable", 0)
     limit = _number(cgroup / "memory.max")
-    detail = f"{text.size(free)} of {text.size(total)} free" + (f", limit {text.size(limit)} (cgroup)" if limit else "")
+    detail = f"{formatting.size(free)} of {formatting.size(total)} free" + (
+        f", limit {formatting.size(limit)} (cgroup)" if limit else ""
+    )
     if min(free, limit or free) < LEAST_MEMORY:
         return problem(
             "memory", detail, "free some: the services need about 250 MiB, each import of torch about 220 MiB"
@@ -73,8 +75,8 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - i
     free = found.f_bavail * found.f_frsize
     if free < LEAST_SHARED:
         advice = "data loaders with workers fail with so little: docker run --shm-size=1g, or num_workers=0"
-        return problem("shared memory", f"{text.size(free)} free in {folder}", advice)
-    return ok("shared memory", f"{text.size(free)} free in {folder}")
+        return problem("shared memory", f"{formatting.size(free)} free in {folder}", advice)
+    return ok("shared memory", f"{formatting.size(free)} free in {folder}")
 
 
 def gpus() -> Finding:
@@ -144,7 +146,7 @@ def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - it is look
         return problem(
             "criu", f"{detail}, no {memory}", "mount a tmpfs there: images go through the disk without, and take longer"
         )
-    detail += f", {text.size(free)} for images in {memory}"
+    detail += f", {formatting.size(free)} for images in {memory}"
     if found.version < LEAST_SOCKETS:
         return problem("criu", detail, f"it fails on programs with open network connections; {INSTALL}")
     if free < LEAST_MEMORY:

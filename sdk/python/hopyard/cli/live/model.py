@@ -7,10 +7,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from hopyard.cli import text
-from hopyard.cli.text import first_line
+from hopyard import formatting
 from hopyard.cli.verdict import BACK_AT_START, metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
+from hopyard.formatting import first_line
 
 RATE_SECONDS: Final = 10.0
 """The rate of reports is an average over this long."""
@@ -137,7 +137,7 @@ class LiveModel:
         """That the cluster has not answered of late, in words; empty: it has."""
         if self._heard is None or now - self._heard < SILENT_SECONDS:
             return ""
-        return f"no answer from the cluster for {text.duration(now - self._heard)}"
+        return f"no answer from the cluster for {formatting.duration(now - self._heard)}"
 
     def remaining(self, now: float) -> str:
         """How long the experiment goes on, in words: an estimate, or at most what its `max_time` leaves; empty: who knows."""
@@ -145,8 +145,8 @@ class LiveModel:
             return ""
         estimate, budget = self.time_left(now), self.budget_left(now)
         if estimate is not None and (budget is None or estimate <= budget):
-            return f"about {text.duration(estimate)} left"
-        return f"at most {text.duration(budget)} left" if budget is not None else ""
+            return f"about {formatting.duration(estimate)} left"
+        return f"at most {formatting.duration(budget)} left" if budget is not None else ""
 
     def budget_left(self, now: float) -> float | None:
         """Seconds until the experiment's `max_time` is over; None: it has none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopyard.cli import text
+from hopyard import formatting
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.style import word
 from hopyard.cli.verdict import ASKED
@@ -23,15 +23,15 @@ def plain_line(model: LiveModel, now: float) -> str:
     best = model.without_best()
     if model.best_value is not None:
         best = (
-            f"best {experiment.metric.name} {text.number(experiment.best_value)} "
+            f"best {experiment.metric.name} {formatting.number(experiment.best_value)} "
             f"(job {experiment.best_job} at {experiment.best_position})"
         )
     left = model.remaining(now)
     remaining = f", {left}" if left else ""
-    waits = f"  {text.first_line(_waits(model, experiment))}".rstrip()
+    waits = f"  {formatting.first_line(_waits(model, experiment))}".rstrip()
     pace = model.silence(now) or f"{model.rate(now):.1f} reports/s"
     return (
-        f"{text.duration(model.elapsed(now)):>7}  {experiment.name} {experiment.state.name}{remaining}  "
+        f"{formatting.duration(model.elapsed(now)):>7}  {experiment.name} {experiment.state.name}{remaining}  "
         f"{counts}  {best}  {pace}{waits}{f'  {model.trouble}' if model.trouble else ''}"
     )
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hopyard.cli import text
+from hopyard import formatting
 from hopyard.cli.live import pools, style
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.spark import bar, resample, scale, sparkline
@@ -88,16 +88,18 @@ def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool
         row: list[RenderableType] = [Text(f"{mark} {job.id}", style=look.style)]
         if not narrow:
             shown = (
-                job.reason if job.state is JobState.FAILED and job.reason else text.hyperparameters(job.hyperparameters)
+                job.reason
+                if job.state is JobState.FAILED and job.reason
+                else formatting.hyperparameters(job.hyperparameters)
             )
-            row.append(Text(text.first_line(shown)))
+            row.append(Text(formatting.first_line(shown)))
         if labelled:
             row.append(pools.mark(job, ascii_only=ascii_only))
         row.append(_position(model, job, wide, ascii_only))
         if medium:
-            row.append(Text(text.number(job.last_value)))
+            row.append(Text(formatting.number(job.last_value)))
         is_best = best is not None and job.id == best.id
-        row.append(Text(text.number(job.best_value), style=style.BEST if is_best else ""))
+        row.append(Text(formatting.number(job.best_value), style=style.BEST if is_best else ""))
         row.append(Text(sparkline(curves[job.id], low, high, ascii_only=ascii_only), style=look.style))
         table.add_row(*row)
     return table
@@ -122,7 +124,7 @@ def _title(model: LiveModel, width: int, now: float) -> Text:
         (experiment.name, "bold"),
         (f"  {experiment.id}", "dim"),
         (f"  {experiment.state.name}", style.EXPERIMENT[experiment.state]),
-        (f"  {text.duration(model.elapsed(now))}", ""),
+        (f"  {formatting.duration(model.elapsed(now))}", ""),
     ]
     if left := model.remaining(now):
         parts.append((f", {left}", ""))
@@ -156,15 +158,15 @@ def _best(model: LiveModel, width: int) -> list[Text]:
         return [_line(width, (model.without_best(), "bold" if model.metrics else "dim"))]
     parts = [
         ("best ", ""),
-        (f"{experiment.metric.name} {text.number(experiment.best_value)}", style.BEST),
+        (f"{experiment.metric.name} {formatting.number(experiment.best_value)}", style.BEST),
         (f"  job {experiment.best_job} at {experiment.best_position}", ""),
     ]
     if experiment.metric.target is not None:
         over = f" over {experiment.metric.target_over} reports" if experiment.metric.target_over > 1 else ""
-        parts.append((f"  target {text.number(experiment.metric.target)}{over}", "dim"))
+        parts.append((f"  target {formatting.number(experiment.metric.target)}{over}", "dim"))
     best = model.best()
     if best is not None:
-        parts.append((f"  {text.hyperparameters(best.hyperparameters)}", ""))
+        parts.append((f"  {formatting.hyperparameters(best.hyperparameters)}", ""))
     return [_line(width, *parts)]
 
 
@@ -183,7 +185,7 @@ def _waits(model: LiveModel, width: int, ascii_only: bool) -> list[Text]:
     for state, amount, reason in model.waits()[:_MOST_REASONS]:
         look = style.JOB[state]
         mark = look.ascii if ascii_only else look.symbol
-        lines.append(_line(width, (f"{mark} {text.count(amount, 'job')}", look.style), (f"  {reason}", "dim")))
+        lines.append(_line(width, (f"{mark} {formatting.count(amount, 'job')}", look.style), (f"  {reason}", "dim")))
     return lines
 
 
@@ -195,7 +197,7 @@ def _rest(jobs: list[Job], width: int) -> Text:
         name = style.word(job.state.value)
         counted[name] = counted.get(name, 0) + 1
     words = ", ".join(f"{amount} {state}" for state, amount in counted.items())
-    return _line(width, (f"and {text.count(len(jobs), 'more job')}: {words}", "dim"))
+    return _line(width, (f"and {formatting.count(len(jobs), 'more job')}: {words}", "dim"))
 
 
 def _line(width: int, *parts: tuple[str, str]) -> Text:

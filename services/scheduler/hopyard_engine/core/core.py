@@ -1,0 +1,453 @@
+"""The core as a whole: experiments and the cluster they share. Events in, effects out, no I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from hopyard_engine.core import dispatch, placement, thinking
+from hopyard_engine.core.cluster import Cluster, Tenant
+from hopyard_engine.core.division import Kind
+from hopyard_engine.core.effects import (
+    Acknowledge,
+    AcknowledgeShipment,
+    DemandChanged,
+    Effect,
+    ExperimentEnded,
+    ExperimentRevived,
+    ForgetSnapshot,
+    MachineReturned,
+    OrdersGiven,
+    Record,
+    Send,
+    SetTimer,
+    ShipmentOrder,
+    TermsChanged,
+    Welcome,
+)
+from hopyard_engine.core.events import (
+    ClusterEvent,
+    CopiesEvicted,
+    Event,
+    ExperimentCreated,
+    ExperimentEvent,
+    MemberJoined,
+    NodeBack,
+    NodeDrained,
+    NodeDraining,
+    NodeEvicted,
+    NodeExpired,
+    NodeJoined,
+    NodeLost,
+    PolicyAnswered,
+    PolicyFailed,
+    RunMessage,
+    SnapshotShipped,
+    StoreQuotaSet,
+)
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member
+from hopyard_engine.core.thinking import Thinking
+from hopyard_engine.core.values import RunKey
+
+CLUSTER_STREAM = "cluster"
+
+FORGET_AGAIN_SECONDS = 600.0
+"""Deletions from the store that are so old when the journal ends were carried out: only the last batch can have missed its own."""
+
+
+_INWARD = frozenset({DemandChanged, TermsChanged, MachineReturned, ExperimentEnded, ExperimentRevived, ForgetSnapshot})
+"""Effects that concern the cluster or other experiments, too."""
+
+
+class UnknownExperimentError(LookupError):
+    """An event names an experiment that the core does not have."""
+
+
+class Core:
+    """The deterministic state machine of the scheduler.
+
+    It owns experiments, jobs, runs, machines, leases, gangs and shares. It never reads a clock, a socket, a database or a
+    global random generator: the same events give the same effects.
+    """
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.experiments: dict[str, Experiment] = {}
+        self._streams: dict[str, str] = {}
+        self._effects: list[Effect] = []
+        self._inbox: deque[ExperimentEvent] = deque()
+        self._thinking = Thinking()
+        self._drained_before: list[str] = []
+        self._lost_before: list[tuple[str, str]] = []
+        self._forgotten: dict[tuple[str, str], float] = {}
+        self._restored_at = 0.0
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Takes one event and everything that follows from it inside the core.
+
+        Returns:
+            Effects in order. The shell journals every `Record` among them before it carries out any other.
+
+        Raises:
+            UnknownExperimentError: The event's experiment is not there.
+        """
+        self._effects = []
+        self._tell_lost_before(event.at)
+        match event:
+            case NodeJoined():
+                self._effects.append(Record(CLUSTER_STREAM, event))
+                self._joined(event)
+            case NodeExpired():
+                if self.cluster.lose(event.node):
+                    self._effects.append(Record(CLUSTER_STREAM, event))
+                    self._lost(event.node, event.at, ())
+            case NodeDrained():
+                self._effects.append(Record(CLUSTER_STREAM, event))
+                self._drained(event)
+            case NodeEvicted():
+                self._evicted(event)
+            case StoreQuotaSet():
+                self._effects.append(Record(CLUSTER_STREAM, event))
+                self.cluster.store_quota = event.size
+            case ExperimentCreated():
+                if event.experiment in self.experiments:
+                    return []
+                self._add(event)
+                self._inbox.append(event)
+            case _:
+                if event.experiment not in self.experiments:
+                    if isinstance(event, RunMessage):  # It is over, and nobody listens any more.
+                        key = RunKey(event.experiment, event.job, event.attempt, event.rank)
+                        return [Acknowledge(key, event.sequence)]
+                    if isinstance(event, SnapshotShipped):
+                        return [AcknowledgeShipment(event.node, event.experiment, event.order)]
+                    raise UnknownExperimentError(event.experiment)
+                if isinstance(event, MemberJoined):
+                    self._streams[event.member] = event.experiment
+                if event.experiment in self._thinking:
+                    self._woken(event)
+                else:
+                    self._inbox.append(event)
+        self._settle(event.at)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def find(self, name: str) -> tuple[Experiment, Member] | None:
+        """An experiment by its id, with the stream that it belongs to; None: the core does not have it."""
+        x = self.experiments.get(self._streams.get(name, ""))
+        return (x, x.members[name]) if x is not None else None
+
+    def install(self, x: Experiment) -> None:
+        """Takes a stream with its experiments, new or restored elsewhere."""
+        self.experiments[x.id] = x
+        self._streams.update(dict.fromkeys(x.members, x.id))
+
+    def admit(self, x: Experiment) -> list[Effect]:
+        """Takes a stream that was restored elsewhere and holds nothing here; unless it is over, it wants machines from now on.
+
+        Returns:
+            What it waits for from the outside.
+        """
+        self.install(x)
+        if x.phase.over:
+            return []
+        self._enter(x)
+        return outstanding(x)
+
+    def forget(self, name: str) -> None:
+        """A stream that is over need not stay in memory."""
+        x = self.experiments.pop(name, None)
+        for member in x.members if x is not None else ():
+            del self._streams[member]
+
+    def think(self, name: str) -> None:
+        """An experiment's policy has its up-call and has not answered yet.
+
+        Until the answer (`PolicyAnswered` or `PolicyFailed` with its number) no other event of the experiment may be handled:
+        the shell keeps them back. What the cluster part has for it waits here, and is taken right after the answer.
+        """
+        self._thinking.begin(name)
+
+    def thinks(self, name: str) -> bool:
+        """Whether an experiment's policy thinks."""
+        return name in self._thinking
+
+    def forget_pending(self, name: str) -> None:
+        """Drops what is left of an event that could not be taken."""
+        self._thinking.end(name)
+        self._inbox = deque(event for event in self._inbox if event.experiment != name)
+        self._effects = []
+
+    def acknowledge(self, key: RunKey, sequence: int) -> None:
+        """An agent has taken over a run's commands up to a sequence. Not an event: only what is sent again depends on it."""
+        x = self.experiments.get(key.experiment)
+        job = x.jobs.get(key.job) if x is not None else None
+        channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
+        if channel is not None:
+            channel.acknowledge(sequence)
+
+    def unacknowledged(self, node: str) -> list[Send]:
+        """Commands to live runs on a node that it has not acknowledged, in order: what to send again."""
+        sends = []
+        for x in self.experiments.values():
+            for run in x.live.values():
+                for index, rank in enumerate(run.ranks):
+                    key = RunKey(x.id, run.job, run.attempt, index)
+                    if rank.node == node and not rank.gone and not self._thinking.doomed(key, node):
+                        pending = sorted(rank.channel.unacknowledged.items())
+                        sends += [Send(node, key, number, body) for number, body in pending]
+        return sends
+
+    def orders(self, node: str) -> list[ShipmentOrder]:
+        """What a node was told to bring to the store and has not answered: what to send after its welcome."""
+        return [
+            ShipmentOrder(x.id, entry.shipper.order, entry.job, entry.info.position, entry.info.sha256)
+            for x in self.experiments.values()
+            for entry in x.snapshots.ordered(node)
+            if entry.shipper is not None
+        ]
+
+    def partners(self, node: str) -> list[str]:
+        """Other nodes with ranks of the gangs that a node has ranks of."""
+        gangs = [{r.node for r in run.ranks} for x in self.experiments.values() for run in x.live.values()]
+        return sorted({other for nodes in gangs if node in nodes for other in nodes} - {node})
+
+    # ------------------------------------------------------------------------------------------------------- recovery
+
+    def restore(self, event: ExperimentEvent) -> list[Effect]:
+        """Re-applies a journalled event of one experiment, without the cluster: see `recovered`.
+
+        Returns:
+            The experiment's effects, of which recovery uses the up-calls only; the others were carried out, or are found
+            again by `outstanding`.
+        """
+        if isinstance(event, ExperimentCreated):
+            self.install(Experiment(event))
+        self._restored_at = max(self._restored_at, event.at)
+        effects = dispatch.handle(self.experiments[event.experiment], event)
+        if isinstance(event, MemberJoined):
+            self._streams[event.member] = event.experiment
+        for effect in effects:
+            if isinstance(effect, ForgetSnapshot):
+                self._forgotten[effect.experiment, effect.sha256] = event.at
+        return effects
+
+    def restore_cluster(self, event: ClusterEvent) -> None:
+        """Re-applies a journalled event of the cluster's stream, in that stream's order and before `recovered`."""
+        self.cluster.restore(event)
+
+    def recovered(self) -> list[Effect]:
+        """All journals are re-applied: rebuilds the cluster part. Nodes count as up until their lease runs out anew.
+
+        Returns:
+            What was asked of the outside and not answered yet (questions, timers), and the deletions from the store that the
+            crash may have prevented. Nodes are told when they say hello.
+        """
+        oldest = self._restored_at - FORGET_AGAIN_SECONDS
+        effects: list[Effect] = [
+            ForgetSnapshot(owner, sha256, (), True)
+            for (owner, sha256), at in self._forgotten.items()
+            if at >= oldest and not self.experiments[owner].snapshots.holds(sha256)
+        ]
+        self._forgotten.clear()
+        # Experiments may have been thinking when a crash took what waited for them; they are told with the first event,
+        # or after the answer that they waited for.
+        self._drained_before = [name for name, node in self.cluster.nodes.items() if node.draining]
+        for x in self.experiments.values():
+            if x.phase.over:
+                continue
+            self._enter(x)
+            for machine in x.machines.values():
+                self.cluster.adopt(x.id, machine.spec, machine.node, machine.id in x.draining)
+            for entry in x.snapshots.entries():
+                for node in entry.nodes:
+                    self.cluster.presume(node)
+            lost = {m.node for m in x.machines.values() if self.cluster.reborn(m.node, m.incarnation)}
+            self._lost_before += [(x.id, node) for node in sorted(lost)]
+            if lost and x.in_flight is not None:
+                self.think(x.id)
+            effects += outstanding(x)
+        return effects
+
+    # ---------------------------------------------------------------------------------------------------------- inside
+
+    def _add(self, event: ExperimentCreated) -> None:
+        x = Experiment(event)
+        self.install(x)
+        self.cluster.enter(x.id, Tenant(*x.terms_told, need=need(x)))
+
+    def _enter(self, x: Experiment) -> None:
+        """A restored stream competes for machines again."""
+        tenant = Tenant(
+            *x.terms_told, x.claimed, x.share, gang=x.claimed_gang, need=need(x), nodes=frozenset(x.claimed_nodes)
+        )
+        self.cluster.enter(x.id, tenant)
+
+    def _joined(self, event: NodeJoined) -> None:
+        before = self.cluster.nodes.get(event.node)
+        was_up = before is not None and before.up
+        same = self.cluster.join(event)
+        if was_up and not same:
+            self._lost(event.node, event.at, event.snapshots)
+        self._settle_inbox()
+        unannounced = self.cluster.unannounced(event)
+        for x in self._involved(event.node, event.snapshots, event.runs):
+            runs = tuple(key for key in event.runs if key.experiment == x.id)
+            own = {entry.info.sha256 for entry in x.snapshots.entries()}
+            listed = tuple(s for s in event.snapshots if s in own)
+            gone = tuple(m for m in unannounced if m in x.machines)
+            lost = placement.not_run_any_more(x, event.node, frozenset(runs), frozenset(gone))
+            ship = placement.not_shipped_any_more(x, event.node, frozenset(runs), frozenset(listed))
+            self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed, lost, gone, ship))
+        self.cluster.remove(unannounced)
+        self._settle_inbox()
+        unknown = tuple(key for key in event.runs if not self._wanted(key, event.node))
+        self._effects.append(Welcome(event.node, unknown))
+        if event.runs:
+            return  # They may still have to say which snapshots they took.
+        known = self._known_snapshots()
+        for sha256 in event.snapshots:
+            if sha256 not in known:
+                self._effects.append(ForgetSnapshot("", sha256, (event.node,), False))
+
+    def _evicted(self, event: NodeEvicted) -> None:
+        for x in self._involved(event.node, ()):
+            mine = x.snapshots.may_evict(event.node)
+            late = self._thinking.concerns(x.id, event.node)  # It may know of more once it is told what waits.
+            gone = tuple(sha256 for sha256 in event.snapshots if late or sha256 in mine)
+            if gone:
+                self._inbox.append(CopiesEvicted(event.at, x.id, event.node, gone))
+
+    def _drained(self, event: NodeDrained) -> None:
+        self.cluster.drain(event.node)
+        self._tell_draining(event.node, event.at)
+
+    def _tell_lost_before(self, at: float) -> None:
+        """That a node was lost, to those that could not be told before a crash; its disk is there until its agent says hello."""
+        for name, node in self._lost_before:
+            x = self.experiments[name]
+            kept = tuple(sorted(e.info.sha256 for e in x.snapshots.entries() if node in e.nodes))
+            self.cluster.remove([m.id for m in x.machines.values() if m.node == node and m.id in self.cluster.machines])
+            self._inbox.append(NodeLost(at, name, node, kept))
+        self._lost_before = []
+        self._settle_inbox()
+
+    def _tell_draining(self, node: str, at: float) -> None:
+        """To all that hold machines of a drained node and do not know."""
+        for x in self.experiments.values():
+            if any(m.node == node and m.id not in x.draining for m in x.machines.values()):
+                self._inbox.append(NodeDraining(at, x.id, node, thinking.unsent(x, node, self._effects)))
+
+    def _recall(self) -> None:
+        """Takes back commands to processes that are gone by now."""
+        self._effects = [
+            effect
+            for effect in self._effects
+            if not isinstance(effect, Send) or not thinking.in_vain(self.experiments[effect.run.experiment], effect)
+        ]
+
+    def _known_snapshots(self) -> set[str]:
+        return {e.info.sha256 for x in self.experiments.values() for e in x.snapshots.entries()}
+
+    def _wanted(self, key: RunKey, node: str) -> bool:
+        x = self.experiments.get(key.experiment)
+        if x is None or not placement.wanted(x, key):
+            return False
+        return not self._thinking.doomed(key, node) or placement.has_ended(x, key)
+
+    def _involved(self, node: str, snapshots: tuple[str, ...] = (), runs: tuple[RunKey, ...] = ()) -> list[Experiment]:
+        listed, named = set(snapshots), {key.experiment for key in runs}
+        return [
+            x
+            for x in self.experiments.values()
+            if x.id in named
+            or any(m.node == node for m in x.machines.values())
+            or any(node in e.nodes or e.info.sha256 in listed for e in x.snapshots.entries())
+            or self._thinking.concerns(x.id, node)
+        ]
+
+    def _lost(self, node: str, at: float, snapshots: tuple[str, ...]) -> None:
+        for x in self._involved(node):
+            own = {entry.info.sha256 for entry in x.snapshots.entries()}
+            self._inbox.append(NodeLost(at, x.id, node, tuple(s for s in snapshots if s in own)))
+
+    def _settle(self, at: float) -> None:
+        self._settle_inbox()
+        while self._drained_before:  # After the event, which may be the answer to what was asked before.
+            self._tell_draining(self._drained_before.pop(), at)
+            self._settle_inbox()
+            self._recall()
+        while self.cluster.unbalanced:
+            grants = self.cluster.rebalance(at, {name: self.experiments[name].machines for name in self._thinking})
+            if not grants:
+                break
+            self._inbox.extend(grants)
+            self._settle_inbox()
+
+    def _woken(self, event: ExperimentEvent) -> None:
+        """The answer of a policy that was thinking, then what waited for its experiment."""
+        x = self.experiments[event.experiment]
+        if not thinking.answers(x, event):
+            if isinstance(event, PolicyAnswered | PolicyFailed):
+                return  # To an earlier up-call: a repetition.
+            raise RuntimeError(f"experiment {x.id} waits for its policy's answer, found {type(event).__name__}")
+        waiting = self._thinking.end(x.id)
+        self._inbox.append(event)
+        self._settle_inbox()
+        for waited in waiting:
+            late = thinking.late(x, waited, event.at)
+            if isinstance(late, NodeDraining):
+                late = replace(late, unsent=thinking.unsent(x, late.node, self._effects))
+            self._inbox.append(late)
+            self._settle_inbox()
+            if isinstance(late, NodeBack) and late.ship:
+                self._effects.append(OrdersGiven(late.node))
+        self._recall()
+        self.cluster.touch()
+
+    def _settle_inbox(self) -> None:
+        while self._inbox:
+            event = self._inbox.popleft()
+            if self._thinking.keep(event):
+                continue
+            for effect in dispatch.handle(self.experiments[event.experiment], event):
+                if type(effect) in _INWARD:
+                    self._carry(effect)
+                else:
+                    self._effects.append(effect)
+
+    def _carry(self, effect: Effect) -> None:
+        match effect:
+            case DemandChanged():
+                self.cluster.set_demand(effect.experiment, effect.machines, effect.gang, frozenset(effect.nodes))
+            case TermsChanged():
+                self.cluster.set_terms(effect.experiment, effect.weight, effect.cap)
+            case MachineReturned():
+                self.cluster.take_back(effect.experiment, effect.machine)
+            case ExperimentEnded():
+                self.cluster.leave(effect.experiment)
+            case ExperimentRevived():
+                x = self.experiments[effect.experiment]
+                self.cluster.enter(effect.experiment, Tenant(*x.terms_told, need=need(x)))
+            case ForgetSnapshot() if self._needed_elsewhere(effect):
+                if effect.stored:  # The store counts who needs the bytes; the copies on nodes stay for the others.
+                    self._effects.append(replace(effect, nodes=()))
+            case _:
+                self._effects.append(effect)
+
+    def _needed_elsewhere(self, effect: ForgetSnapshot) -> bool:
+        others = (x for x in self.experiments.values() if x.id != effect.experiment)
+        return any(x.snapshots.holds(effect.sha256) for x in others)
+
+
+def need(x: Experiment) -> Kind:
+    """What each machine of an experiment must have."""
+    return Kind(x.settings.cpus, x.settings.gpus)
+
+
+def outstanding(x: Experiment) -> list[Effect]:
+    """What an experiment waits for from the outside: asked again after a recovery, since each is idempotent by its ticket."""
+    effects: list[Effect] = [*x.asks.values()]
+    effects += [SetTimer(x.id, ticket, when) for ticket, when in x.timers.items()]
+    return effects

@@ -1,0 +1,527 @@
+"""What can happen to the core. Each event carries its time; nothing in the core reads a clock.
+
+Cluster events concern machines; experiment events carry the experiment's id and are journalled in its stream. Those that the
+cluster part makes for an experiment (`MachineGranted`, `MachineRecalled`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`)
+are journalled there too, so that an experiment replays alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason
+from hopyard_engine.core.values import (
+    EarlierTrial,
+    MachineSpec,
+    Measured,
+    PlacedData,
+    PlacedPartition,
+    RunKey,
+    Settings,
+    SnapshotInfo,
+)
+
+# -------------------------------------------------------------------------------------------------------- cluster events
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """An agent opened a session and said what it has and what it really runs."""
+
+    at: float
+    node: str
+    incarnation: str
+    machines: tuple[MachineSpec, ...]
+    runs: tuple[RunKey, ...] = ()
+    snapshots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExpired:
+    """An agent was silent beyond its lease."""
+
+    at: float
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrained:
+    """A node gets nothing more, and its runs are suspended at their next boundary, until its agent is started anew."""
+
+    at: float
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvicted:
+    """An agent made room on its disk: it does not hold these snapshots any more. What follows from it is journalled."""
+
+    at: float
+    node: str
+    snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreQuotaSet:
+    """From now on the snapshots of all experiments together may take so many bytes (> 0) in the store; None: any."""
+
+    at: float
+    size: int | None
+
+
+ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted | StoreQuotaSet
+
+
+# ----------------------------------------------------------------------------------------------------- experiment events
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentCreated:
+    """The first event of a stream.
+
+    Attributes:
+        at: When.
+        experiment: Its id.
+        settings: Its terms.
+        payload: The shell's own (specification, bundle); the core keeps it.
+        data: The partitioned data that it trains on; None: its runs find theirs themselves.
+        earlier: What earlier experiments have trained below the same root of the search plan: jobs may be answered from it.
+        scaling: What earlier experiments measured of the same training on several machines.
+    """
+
+    at: float
+    experiment: str
+    settings: Settings
+    payload: Any = None
+    data: PlacedData | None = None
+    earlier: tuple[EarlierTrial, ...] = ()
+    scaling: tuple[Measured, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoined:
+    """Another experiment with the same `share` key joins the stream: one policy for all of them, and one share.
+
+    Attributes:
+        at: When.
+        experiment: The stream: the experiment that the group began with.
+        member: The experiment that joins.
+        settings: Its own terms.
+        payload: As with `ExperimentCreated`.
+        earlier: Likewise; what the group has from earlier experiments already may be among it.
+    """
+
+    at: float
+    experiment: str
+    member: str
+    settings: Settings
+    payload: Any = None
+    earlier: tuple[EarlierTrial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGranted:
+    """The cluster gave the experiment a machine, which has so many CPU threads and these GPUs, and is of this kind of host.
+
+    `incarnation` is the life of its node's agent: what runs there ends with it.
+    """
+
+    at: float
+    experiment: str
+    machine: str
+    node: str
+    cpus: int = 1
+    gpus: tuple[int, ...] = ()
+    incarnation: str = ""
+    hardware: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRecalled:
+    """The experiment is to leave a machine that another one needs, and gets one of another kind for it."""
+
+    at: float
+    experiment: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """A node is gone with its machines, runs and local snapshots, except the `snapshots` that its disk is known to hold."""
+
+    at: float
+    experiment: str
+    node: str
+    snapshots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBack:
+    """A node opened a session again: these of the experiment's runs and snapshots are really there.
+
+    Attributes:
+        at: When.
+        experiment: Whose runs and snapshots these are.
+        node: Which node.
+        runs: Channels that the node has.
+        snapshots: What its disk holds.
+        lost: Runs that it had taken over and has not any more.
+        gone: Machines that it has not any more; their runs are lost too.
+        ship: Snapshots (job, position) on its disk that no run brings to the store any more: it is told to.
+    """
+
+    at: float
+    experiment: str
+    node: str
+    runs: tuple[RunKey, ...] = ()
+    snapshots: tuple[str, ...] = ()
+    lost: tuple[RunKey, ...] = ()
+    gone: tuple[str, ...] = ()
+    ship: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDraining:
+    """A node is drained: the experiment's runs there are suspended at their next boundary, and its machines go back.
+
+    Attributes:
+        at: When.
+        experiment: Whose runs these are.
+        node: Which node.
+        unsent: Processes there whose start has not been sent, as the node was drained while the policy thought: their runs end
+            before they begin.
+    """
+
+    at: float
+    experiment: str
+    node: str
+    unsent: tuple[RunKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesEvicted:
+    """A node has deleted its copies of these snapshots of the experiment, which are in the store."""
+
+    at: float
+    experiment: str
+    node: str
+    snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotsGivenUp:
+    """The store must make room: the experiment is to give up snapshots with these hashes, as far as it does not need them."""
+
+    at: float
+    experiment: str
+    snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataChanged:
+    """These partitions of the experiment's data lie elsewhere now. The others are where they were."""
+
+    at: float
+    experiment: str
+    partitions: tuple[PlacedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSet:
+    """The experiment may hold so many machines."""
+
+    at: float
+    experiment: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run's process is attached and has loaded its state.
+
+    Its agent got `fetched` bytes of it from another agent or `from_store`; 0: it had them, or none were needed.
+    """
+
+    position: int
+    fetched: int = 0
+    from_store: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Reports of a run, in order of position."""
+
+    reports: tuple[Report, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """The run's answer to an amendment."""
+
+    ticket: str
+    accepted: bool
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """A snapshot lies on the disk of the run's node."""
+
+    snapshot: SnapshotInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStored:
+    """A snapshot of the run arrived in the store; may come after the run ended. With an `error` it never will."""
+
+    position: int
+    sha256: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run's process has left its machine.
+
+    Attributes:
+        finished: It ended by itself and has nothing more to train.
+        unable: Its program failed as it would for any job on that node, again and again.
+    """
+
+    reason: RunEndReason
+    position: int
+    snapshot: SnapshotInfo | None = None
+    user_code: bool = False
+    message: str = ""
+    snapshot_missing: bool = False
+    finished: bool = False
+    unable: bool = False
+
+
+RunBody = Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class RunMessage:
+    """The next message of a run's channel: sequence 1, 2, 3, ..."""
+
+    at: float
+    experiment: str
+    job: str
+    attempt: int
+    rank: int
+    sequence: int
+    body: RunBody
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotShipped:
+    """A node answers the order of this number (`NodeBack.ship`): its snapshot is stored, or with an `error` never will be."""
+
+    at: float
+    experiment: str
+    node: str
+    order: int
+    job: str
+    position: int
+    sha256: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAnswered:
+    """The policy's answer to an up-call, how many machines it could use now, and how many of them at once at least.
+
+    `nodes` are those on which they would be of use, in order; none: any.
+    """
+
+    at: float
+    experiment: str
+    answer: Answer
+    demand: int | None = None
+    gang: int = 1
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFailed:
+    """The policy raised, answered nonsense or took too long on an up-call; its experiment pauses.
+
+    Attributes:
+        at: When.
+        experiment: Whose policy.
+        number: The up-call's.
+        error: What happened.
+        unheard: The policy was given up before it answered. On a replay the up-call is not made here: it comes again, with
+            another number, when the experiment is resumed.
+    """
+
+    at: float
+    experiment: str
+    number: int
+    error: str
+    unheard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyProcess:
+    """A process came that serves the experiment's policy, or went away. For people: nothing is decided by it.
+
+    Attributes:
+        at: When.
+        experiment: Whose policy.
+        here: Whether it came.
+        again: So many up-calls it was told anew: it remembered nothing.
+    """
+
+    at: float
+    experiment: str
+    here: bool
+    again: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the core asked the outside is answered; `result` is None with an error."""
+
+    at: float
+    experiment: str
+    ticket: str
+    result: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerElapsed:
+    """The time of a timer has come."""
+
+    at: float
+    experiment: str
+    ticket: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A client asks for a configuration trained to a position. `ticket` makes it idempotent.
+
+    It is the experiment that the stream is named after, unless another `member` is named.
+    """
+
+    at: float
+    experiment: str
+    ticket: str
+    hyperparameters: Hyperparameters
+    position: int
+    member: str = ""
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operated:
+    """A person or a client acts on an experiment: on the one that the stream is named after, unless it names another `member`.
+
+    "close" ends it as one that has done its work; "keep" lets it be idle for its full time once more.
+    """
+
+    at: float
+    experiment: str
+    action: Literal["pause", "resume", "stop", "close", "keep"]
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobOperated:
+    """A person acts on a job, with a command that a policy could give too.
+
+    With `asks_anew`, the policy is asked again when that ends a job without a run: others may have waited for it. Without it nobody
+    was told, and what was written down so goes on as it did.
+    """
+
+    at: float
+    experiment: str
+    command: Command
+    asks_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobHeld:
+    """A person pauses a job: it stays without a machine, whatever the policy wants, until a person lets it go on (not `held`).
+
+    With `asks_anew`, the policy is asked again when the job has no run, as for `JobOperated`.
+    """
+
+    at: float
+    experiment: str
+    job: str
+    held: bool
+    asks_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """A person changes an experiment's terms; None leaves a term as it is. `request` makes it idempotent.
+
+    It is the experiment that the stream is named after, unless another `member` is named. `cleared` names the terms that do
+    not hold any more: "target", "slots", "concurrency".
+    """
+
+    at: float
+    experiment: str
+    request: str
+    more_jobs: int = 0
+    max_position: int | None = None
+    more_seconds: float = 0.0
+    target: float | None = None
+    weight: float | None = None
+    slots: int | None = None
+    member: str = ""
+    concurrency: int | None = None
+    cleared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The stream up to here was written in another cluster, whose nodes and machines are not here.
+
+    Attributes:
+        at: When.
+        experiment: The stream.
+        request: Names the import, so that a repeated one is recognised.
+        snapshots: Those that came along and are in the store; all others are lost.
+    """
+
+    at: float
+    experiment: str
+    request: str
+    snapshots: tuple[str, ...] = ()
+
+
+ExperimentEvent = (
+    ExperimentCreated
+    | MemberJoined
+    | Imported
+    | MachineGranted
+    | MachineRecalled
+    | NodeLost
+    | NodeBack
+    | NodeDraining
+    | CopiesEvicted
+    | SnapshotsGivenUp
+    | DataChanged
+    | ShareSet
+    | RunMessage
+    | SnapshotShipped
+    | PolicyAnswered
+    | PolicyFailed
+    | PolicyProcess
+    | Answered
+    | TimerElapsed
+    | Requested
+    | Operated
+    | JobOperated
+    | JobHeld
+    | Updated
+)
+
+Event = ClusterEvent | ExperimentEvent

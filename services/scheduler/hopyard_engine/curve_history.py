@@ -1,0 +1,69 @@
+"""Other jobs' curves for predictors that read them, as JSON: each curve is written once, until it grows."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from typing import Final
+
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.model import Job
+from hopyard_engine.core.predicting import MAX_POINTS as MAX_OF_ONE
+from hopyard_engine.core.predicting import thinned
+
+MAX_CURVES: Final = 200
+MAX_POINTS: Final = 50_000
+"""A question carries at most so many other curves, with so many points together: those that went furthest, then the oldest."""
+
+
+class Histories:
+    """The curves of all experiments that were asked for."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, dict[str, tuple[tuple[int, bool, object], str]]] = {}
+
+    def others(self, x: Experiment, job: Job) -> str:
+        """A JSON list of the curves of the other jobs of a job's experiment, in the order of their creation."""
+        written = self._written.setdefault(job.member.id, {})
+        return f"[{','.join(_text(x, one, written) for one in others(x, job))}]"
+
+    def forget(self, experiment: str) -> None:
+        """An experiment is over."""
+        self._written.pop(experiment, None)
+
+
+def others(x: Experiment, job: Job) -> list[Job]:
+    """The other jobs of a job's experiment whose curves go with a question, in the order of their creation."""
+    candidates = (one for one in x.jobs.values() if one.member is job.member and one is not job and one.high_water)
+    furthest = heapq.nsmallest(MAX_CURVES, candidates, key=lambda one: (-one.high_water, one.ordinal))
+    chosen, points = [], 0
+    for one in furthest:
+        points += min(len(one.curve.points) + len(one.prefix), MAX_OF_ONE)
+        if points > MAX_POINTS:
+            break
+        chosen.append(one)
+    return sorted(chosen, key=lambda one: one.ordinal)
+
+
+def state_of(job: Job) -> tuple[int, bool, object]:
+    """A job's curve has grown or ended when this has changed."""
+    return len(job.curve.points), job.state.ended, job.origin
+
+
+def _text(x: Experiment, job: Job, written: dict[str, tuple[tuple[int, bool, object], str]]) -> str:
+    state = state_of(job)
+    before = written.get(job.id)
+    if before is not None and before[0] == state:
+        return before[1]
+    metric = x.settings.metric
+    points = [(point.position, point.metrics) for point in x.curve(job)]
+    known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
+    curve = {
+        "positions": [position for position, _ in known],
+        "values": [value for _, value in known],
+        "hyperparameters": dict(job.hyperparameters or {}),
+        "ended": job.state.ended,
+    }
+    text = json.dumps(curve, separators=(",", ":"))
+    written[job.id] = (state, text)
+    return text

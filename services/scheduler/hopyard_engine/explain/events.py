@@ -1,0 +1,454 @@
+"""What one event says, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+from hopyard.formatting import count, duration, first_line, hyperparameters, number, size
+from hopyard.policy.vocabulary import ENDLESS, JobState, Report, RunEndReason
+from hopyard.predictor.wire import prediction_from_wire
+from hopyard_engine.core import placement
+from hopyard_engine.core.commands import CREATE
+from hopyard_engine.core.effects import Effect, Noted, Send, Start, UpCall
+from hopyard_engine.core.events import (
+    Amended,
+    Answered,
+    CopiesEvicted,
+    DataChanged,
+    Ended,
+    Event,
+    ExperimentCreated,
+    Imported,
+    JobHeld,
+    JobOperated,
+    MachineGranted,
+    MachineRecalled,
+    MemberJoined,
+    NodeBack,
+    NodeDrained,
+    NodeDraining,
+    NodeEvicted,
+    NodeExpired,
+    NodeJoined,
+    NodeLost,
+    Operated,
+    PolicyAnswered,
+    PolicyFailed,
+    PolicyProcess,
+    Reports,
+    Requested,
+    RunMessage,
+    ShareSet,
+    SnapshotsGivenUp,
+    SnapshotShipped,
+    SnapshotStored,
+    SnapshotTaken,
+    Started,
+    StoreQuotaSet,
+    TimerElapsed,
+    Updated,
+)
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.model import HOLD, POLICY, Run
+from hopyard_engine.core.phases import END_TIMER, IDLE_TIMER
+from hopyard_engine.core.predicting import PREDICT
+from hopyard_engine.core.preemption import DEADLINE
+from hopyard_engine.core.running import KILL
+from hopyard_engine.core.values import EarlierTrial, Measured, Settings
+from hopyard_engine.policy_host import answer_text
+from hopyard_engine.replay import OBJECTION
+
+
+class Part(NamedTuple):
+    """Something that an event says, and the job that it is about; empty: the experiment as a whole."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a sentence needs to know of the state before its event."""
+
+    live: dict[str, Run]
+    positions: dict[str, int]
+    phases: dict[str, Phase]
+    share: int
+    call: str
+    call_job: str
+    high_water: int
+    ticket_kind: str
+    ticket_job: str
+    idle: dict[str, int]
+
+
+def name_of(x: Experiment, member: str) -> str:
+    """How a sentence calls an experiment: by its id where it is one of several."""
+    return "the experiment" if len(x.members) == 1 else f"experiment {member}"
+
+
+def before_event(x: Experiment | None, event: Event) -> Before:
+    """The state before an event is taken; of no experiment yet, if it is its first."""
+    if x is None:
+        return Before({}, {}, {}, 0, "", "", 0, "", "", {})
+    call = x.in_flight[1] if x.in_flight is not None else None
+    job = x.jobs.get(event.job) if isinstance(event, RunMessage) else None
+    question = x.asks.get(event.ticket) if isinstance(event, Answered) else None
+    return Before(
+        live=dict(x.live),
+        positions={name: run.position for name, run in x.live.items()},
+        phases={member.id: member.phase for member in x.members.values()},
+        share=x.share,
+        call=answer_text.told(call) if call is not None else "",
+        call_job=answer_text.job_of_call(call) if call is not None else "",
+        high_water=job.high_water if job is not None else 0,
+        ticket_kind=question.kind if question is not None else "",
+        ticket_job=question.payload["job"] if question is not None and question.kind == PREDICT else "",
+        idle={job.id: job.position for job in x.open.values()} if isinstance(event, NodeLost) else {},
+    )
+
+
+def _known(earlier: Sequence[EarlierTrial]) -> str:
+    return f"; {count(len(earlier), 'earlier trial')} of the same training" if earlier else ""
+
+
+def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Effect]) -> list[Part]:
+    """What an event of an experiment says itself.
+
+    Args:
+        x: The experiment, after the event.
+        before: What was before.
+        event: The event.
+        effects: What followed from it.
+    """
+    match event:
+        case ExperimentCreated():
+            known = _known(event.earlier) + "".join(f"; {text}" for text in _scaling(event.scaling))
+            return [Part("", f"the experiment was created: {_terms(event.settings)}{known}")]
+        case MemberJoined():
+            known = _known(event.earlier)
+            return [Part("", f"experiment {event.member} joined the group: {_terms(event.settings)}{known}")]
+        case Imported():
+            came = f"{count(len(event.snapshots), 'snapshot')} came along"
+            return [Part("", f"the experiment was brought here from another cluster; {came}")]
+        case MachineGranted():
+            return [Part("", f"machine {event.machine} on node {event.node} was granted")]
+        case MachineRecalled():
+            return [
+                Part("", f"machine {event.machine} is needed by another experiment, and goes back at the next boundary")
+            ]
+        case NodeLost():
+            lost = _lost_runs(x, before, f"node {event.node} is lost, so ")
+            missing = x.data.missing() if x.data is not None else []
+            nowhere = [Part("", answer_text.partition(one)) for one in missing if event.node in one.homes]
+            return [*(lost or [Part("", f"node {event.node} is lost")]), *_went_back(x, before), *nowhere]
+        case NodeBack():
+            what = (
+                f"with {count(len(event.runs), 'run')} and {count(len(event.snapshots), 'snapshot')} of this experiment"
+            )
+            what += f", without {', '.join(event.gone)}" if event.gone else ""
+            lost = _lost_runs(x, before, f"node {event.node} is back without it: ")
+            ship = [Part(job, answer_text.ship(event.node, job, position)) for job, position in event.ship]
+            unwanted = [key for key in event.runs if key.job in x.jobs and not placement.wanted(x, key)]
+            ended = [Part(key.job, answer_text.unwanted(event.node, key, x.jobs[key.job].attempt)) for key in unwanted]
+            return [Part("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
+        case NodeDraining():
+            never = [
+                Part(job, f"job {job} does not begin there") for job in dict.fromkeys(key.job for key in event.unsent)
+            ]
+            return [Part("", f"node {event.node} is drained: its runs leave at their next boundary"), *never]
+        case DataChanged():
+            return [Part("", "; ".join(map(answer_text.partition, event.partitions)))]
+        case ShareSet():
+            if before.share == event.slots:
+                return [Part("", f"the share is {count(event.slots, 'machine')} as before")]
+            return [Part("", f"the share changed {before.share} -> {event.slots} machines")]
+        case RunMessage():
+            return _run_message(x, before, event, effects)
+        case SnapshotShipped():
+            return [Part(event.job, answer_text.shipped(event))]
+        case PolicyAnswered():
+            return _answered(x, before, event, effects)
+        case PolicyFailed():
+            return [Part(before.call_job, _failed(x, before, event))]
+        case PolicyProcess():
+            return [Part("", _process(event))]
+        case Answered():
+            return [_outside(before, event)]
+        case TimerElapsed():
+            return [_timer(x, event)]
+        case Requested():
+            wanted = f"{hyperparameters(event.hyperparameters)} trained to {event.position}"
+            return [Part("", f"a client asked for {wanted} ({event.ticket})")]
+        case Operated():
+            member = x.members[event.member or x.id]
+            if event.action == "keep":
+                return [Part("", f"a client keeps {name_of(x, member.id)} open")]
+            done = {"pause": "paused", "resume": "resumed", "stop": "stopped", "close": "closed"}[event.action]
+            who = "a client" if event.action == "close" else "a person"
+            idle = " again, which changed nothing" if member.phase is before.phases[member.id] else ""
+            return [Part("", f"{who} {done} {name_of(x, member.id)}{idle}")]
+        case JobOperated():
+            job = answer_text.job_of_command(event.command)
+            return [Part(job, f"a person {answer_text.command(event.command)}{_notes(effects, job)}")]
+        case JobHeld():
+            done = "paused" if event.held else "resumed"
+            return [Part(event.job, f"a person {done} job {event.job}{_notes(effects, event.job)}")]
+        case Updated():
+            return [Part("", _updated(x, event))]
+        case SnapshotsGivenUp():
+            return [Part("", f"the store needs the room of {count(len(event.snapshots), 'snapshot')}")]
+        case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted() | StoreQuotaSet():
+            return [of_cluster(event)]
+        case _:
+            assert_never(event)
+
+
+def of_cluster(
+    event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | CopiesEvicted | StoreQuotaSet,
+) -> Part:
+    """What an event of the cluster says."""
+    match event:
+        case NodeJoined():
+            machines = ", ".join(machine.id for machine in event.machines) or "no machine"
+            return Part("", f"node {event.node} joined with {machines} and {count(len(event.runs), 'run')}")
+        case NodeExpired():
+            return Part("", f"node {event.node} was silent beyond its lease and is lost")
+        case NodeDrained():
+            return Part("", f"node {event.node} is drained: its runs are suspended at their next boundary")
+        case NodeEvicted() | CopiesEvicted():
+            copies = count(len(event.snapshots), "snapshot")
+            return Part("", f"node {event.node} deleted its copies of {copies} in the store, to make room")
+        case StoreQuotaSet():
+            much = f"{event.size} bytes" if event.size is not None else "any number of bytes"
+            return Part("", f"the snapshots of all experiments may take {much} in the store")
+        case _:
+            assert_never(event)
+
+
+def _process(event: PolicyProcess) -> str:
+    """What a process of the policy did."""
+    if not event.here:
+        return "the process of the policy went away"
+    again = f", and was told {count(event.again, 'up-call')} again" if event.again else ""
+    return f"a process came that serves the policy{again}"
+
+
+def _terms(s: Settings) -> str:
+    jobs = count(s.jobs, "job") if s.jobs < ENDLESS else "any number of jobs"
+    length = f" of {s.max_position} positions" if s.max_position < ENDLESS else ""
+    over = f" over {s.target_over} reports" if s.target_over > 1 else ""
+    target = f", target {s.target:g}{over}" if s.target is not None else ""
+    limit = f", for {duration(s.max_seconds)}" if s.max_seconds is not None else ""
+    return f"{s.mode} {s.metric}{target}, {jobs}{length}{limit}"
+
+
+def _scaling(known: Sequence[Measured]) -> Iterator[str]:
+    """What was known of the training when the experiment began, by kind of host."""
+    for hardware in sorted({one.hardware for one in known}):
+        sizes = [one for one in known if one.hardware == hardware]
+        told = ", ".join(
+            f"{one.seconds:.3g} s on {one.machines}" for one in sorted(sizes, key=lambda one: one.machines)
+        )
+        yield f"measured earlier on {hardware}: a unit takes {told}"
+
+
+def _updated(x: Experiment, event: Updated) -> str:
+    changes = [f"{event.more_jobs} more jobs"] if event.more_jobs else []
+    changes += [f"{event.max_position} positions"] if event.max_position is not None else []
+    changes += [f"{duration(event.more_seconds)} more"] if event.more_seconds else []
+    for name in ("target", "weight", "slots", "concurrency"):
+        value = getattr(event, name)
+        changes += [f"{name} {value:g}"] if value is not None else [f"no {name}"] if name in event.cleared else []
+    whose = "" if len(x.members) == 1 else f" of {name_of(x, event.member or x.id)}"
+    return f"a person changed the terms{whose}: {', '.join(changes) or 'nothing'}"
+
+
+def _timer(x: Experiment, event: TimerElapsed) -> Part:
+    ticket = event.ticket
+    if ticket.startswith(END_TIMER):
+        return Part("", f"the time of {name_of(x, ticket.removeprefix(END_TIMER))} is over")
+    if ticket.startswith(IDLE_TIMER):
+        return Part("", f"nothing was asked of {name_of(x, ticket.removeprefix(IDLE_TIMER))} for its idle time")
+    if ticket == DEADLINE:
+        return Part("", f"the deadline of the smaller share of {count(x.share, 'machine')} has passed")
+    if ticket.startswith(HOLD):
+        job = ticket.removeprefix(HOLD)
+        return Part(job, f"job {job} has waited after losses or failures, and may try again")
+    if ticket.startswith(KILL):
+        job, _, attempt = ticket.removeprefix(KILL).rpartition(".")
+        return Part(job, f"run {attempt} of job {job} was to leave and has not, so its processes are ended")
+    return Part("", f"the policy's timer {ticket.removeprefix(POLICY)} elapsed")
+
+
+def _outside(before: Before, event: Answered) -> Part:
+    if event.ticket.startswith(CREATE):
+        job = event.ticket.removeprefix(CREATE)
+        if event.error:
+            return Part(job, f"the generator failed on job {job}: {event.error}")
+        if event.result is None:
+            return Part(job, f"the generator is exhausted: there will be no job {job}")
+        return Part(job, f"the generator proposed job {job}: {hyperparameters(event.result)}")
+    ticket = event.ticket.removeprefix(POLICY)
+    if before.ticket_kind == PREDICT:
+        what = f"the prediction of job {before.ticket_job} ({ticket})"
+        return Part(
+            before.ticket_job, f"{what} failed: {event.error}" if event.error else f"{what}: {_expected(event)}"
+        )
+    if event.error:
+        return Part("", f"the question to solver {before.ticket_kind} ({ticket}) failed: {event.error}")
+    said = event.result.get("said") if isinstance(event.result, dict) else None
+    told = f": {first_line(said)}" if isinstance(said, str) and said else ""
+    return Part("", f"solver {before.ticket_kind} answered {ticket}{told}")
+
+
+def _expected(event: Answered) -> str:
+    found = prediction_from_wire(event.result)
+    if not found.positions:
+        return "it is where it would be complete"
+    chance = f", the target with a chance of {number(found.reaches[-1])}" if found.reaches else ""
+    return f"{number(found.mean[-1])} ± {number(found.deviation[-1])} is expected at {found.positions[-1]}{chance}"
+
+
+def _notes(effects: Sequence[Effect], job: str) -> str:
+    found = [effect.text for effect in effects if isinstance(effect, Noted) and effect.job == job and not effect.aloud]
+    return f" ({'; '.join(found)})" if found else ""
+
+
+# ------------------------------------------------------------------------------------------------------------------ policy
+
+
+def _answered(x: Experiment, before: Before, event: PolicyAnswered, effects: Sequence[Effect]) -> list[Part]:
+    refused = {id(v.command): v.reason for v in x.verdicts}
+    for effect in effects:
+        if isinstance(effect, UpCall):
+            refused |= {id(v.command): v.reason for v in effect.verdicts}
+    starts = {e.run.job: e for e in effects if isinstance(e, Send) and isinstance(e.body, Start) and e.run.rank == 0}
+    heard = f"the policy was {before.call}"
+    if event.answer.decision is not None:
+        heard += f" and decided {answer_text.decision(event.answer.decision)}"
+    parts = [Part(before.call_job, heard + _notes(effects, ""))]
+    for command in event.answer.commands:
+        job = answer_text.job_of_command(command)
+        text = f"the policy {answer_text.command(command)}"
+        if id(command) in refused:
+            text += f", refused: {refused[id(command)]}"
+        elif (sent := starts.get(job)) is not None:
+            assert isinstance(sent.body, Start)
+            text += f" (attempt {sent.run.attempt}, {_origin(sent.node, sent.body)})"
+        parts.append(Part(job, text))
+    return parts
+
+
+def _failed(x: Experiment, before: Before, event: PolicyFailed) -> str:
+    if event.error.startswith(OBJECTION):
+        return "the scheduler restarted and found that the policy decides otherwise now"
+    paused = any(m.phase is not before.phases.get(m.id) for m in x.members.values())
+    said = "" if paused else f": {event.error}"  # Else the pause says it.
+    return f"the policy was {before.call} and failed{said}"
+
+
+def _origin(node: str, start: Start) -> str:
+    """What a run on a node begins from, and where that is if it has to hop."""
+    if start.snapshot is None:
+        return _source(0)
+    there = ", ".join(start.snapshot_nodes)
+    where = "" if node in start.snapshot_nodes else f" on {there}" if there else " in the store"
+    return _source(start.snapshot.position) + where
+
+
+def _source(position: int) -> str:
+    return f"from the snapshot at {position}" if position else "from the start"
+
+
+# -------------------------------------------------------------------------------------------------------------------- runs
+
+
+def _run_message(x: Experiment, before: Before, event: RunMessage, effects: Sequence[Effect]) -> list[Part]:
+    name, body = event.job, event.body
+    run = f"run {event.attempt} of job {name}" + (f" (rank {event.rank})" if event.rank else "")
+    refused = any(isinstance(e, Noted) and e.text.startswith("refused") for e in effects)
+    if refused:
+        now = x.jobs[name].attempt
+        which = f"the job is at attempt {now}" if now != event.attempt else "that run is over"
+        return [Part(name, f"a late message of {run} was refused ({_body(body, before.high_water, x)}); {which}")]
+    return [Part(name, f"{run} {_body(body, before.high_water, x)}{_notes(effects, name)}")]
+
+
+def _body(
+    body: Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended, high_water: int, x: Experiment
+) -> str:
+    match body:
+        case Started():
+            got = f", {size(body.fetched)} of it from {'the store' if body.from_store else 'another agent'}"
+            return f"is up {_source(body.position)}" + (got if body.fetched else "")
+        case Reports():
+            return "reported " + ", ".join(_report(report, high_water, x) for report in body.reports)
+        case Amended():
+            return (
+                f"took amendment {body.ticket} at {body.position}"
+                if body.accepted
+                else (f"was already at {body.position}: amendment {body.ticket} came too late")
+            )
+        case SnapshotTaken():
+            return f"saved a snapshot at {body.snapshot.position} ({size(body.snapshot.size)})"
+        case SnapshotStored() if body.error:
+            return f"could not bring its snapshot at {body.position} to the store: {body.error}"
+        case SnapshotStored():
+            return f"has its snapshot at {body.position} in the store"
+        case Ended():
+            saved = ", its state saved" if body.snapshot is not None else ""
+            words_ = {RunEndReason.FAILED: "failed", RunEndReason.LOST: "was lost"}.get(body.reason, "left its machine")
+            why = f": {first_line(body.message)}" if body.message else ""
+            reason = f" ({body.reason.value}{saved})" if words_ == "left its machine" else ""
+            return f"{words_} at {body.position}{reason}{why}"
+        case _:
+            assert_never(body)
+
+
+def _report(report: Report, high_water: int, x: Experiment) -> str:
+    metric = x.settings.metric
+    names = [metric] if metric in report.metrics else sorted(report.metrics)
+    values = ", ".join(f"{name} {number(report.metrics[name])}" for name in names) or "nothing"
+    notes = [f"part {report.part}"] if report.part else []
+    notes += ["again"] if report.position <= high_water and not report.part else []
+    notes += ["it has no more to train"] if report.finished else ["it waits at its until"] if report.at_until else []
+    return f"{report.position}: {values}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _lost_runs(x: Experiment, before: Before, why: str) -> list[Part]:
+    """The runs that an event of a node ended."""
+    over = [(name, run) for name, run in before.live.items() if x.live.get(name) is not run]
+    return [
+        Part(name, f"{why}run {run.attempt} of job {name} was lost at {before.positions[name]}") for name, run in over
+    ]
+
+
+def _went_back(x: Experiment, before: Before) -> list[Part]:
+    """The jobs without a run whose newest snapshot went with a node."""
+    return [
+        Part(
+            name,
+            f"job {name} goes back to {f'its snapshot at {to}' if to else 'the start'}: the one at {at} was nowhere else",
+        )
+        for name, at in before.idle.items()
+        if name not in before.live and (to := x.jobs[name].position) < at
+    ]
+
+
+def runs_over(x: Experiment, before: Before) -> list[Part]:
+    """Where the jobs stand whose runs are over."""
+    parts = []
+    for name, run in before.live.items():
+        if x.live.get(name) is run or name not in x.jobs:
+            continue
+        job = x.jobs[name]
+        text = f"job {name} is {job.state.value}"
+        if job.state.idle or job.state is JobState.HELD:
+            text += f" and goes on {_source(job.position)}"
+        reason = first_line(job.reason)
+        parts.append(Part(name, text if reason.startswith("its run was lost") or not reason else f"{text}: {reason}"))
+    return parts

@@ -1,0 +1,99 @@
+"""What an experiment's events mean, in words: one line an event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hopyard.policy.vocabulary import JobState
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record
+from hopyard_engine.core.events import ClusterEvent, Event, RunMessage, SnapshotStored
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.explain.events import Before, Part, before_event, name_of, of_cluster, runs_over, sentences
+
+_QUIET = (JobState.CREATING, JobState.STARTING, JobState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An event in words.
+
+    Attributes:
+        number: Of the event in its stream, from 1.
+        at: When it happened, in seconds since the epoch.
+        kind: The event's class.
+        parts: What it says, in order; never empty.
+        routine: Whether it says only that a snapshot, whose taking was told, has reached the store.
+    """
+
+    number: int
+    at: float
+    kind: str
+    parts: tuple[Part, ...]
+    routine: bool = False
+
+    @property
+    def text(self) -> str:
+        """All that it says."""
+        return "; ".join(part.text for part in self.parts)
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """The jobs that it is about."""
+        return tuple(dict.fromkeys(part.job for part in self.parts if part.job))
+
+    def about(self, job: str) -> Line | None:
+        """What it says about a job; None: nothing."""
+        parts = tuple(part for part in self.parts if part.job == job)
+        return replace(self, parts=parts) if parts else None
+
+
+class Story:
+    """Tells one experiment's events. It re-applies them to a core of its own, so that it knows what follows from them."""
+
+    def __init__(self) -> None:
+        self._core = Core()
+        self._states: dict[str, JobState] = {}
+        self._number = 0
+        self.experiment: Experiment | None = None
+
+    def tell(self, event: Event) -> Line:
+        """Takes the stream's next event and tells it."""
+        self._number += 1
+        kind = type(event).__name__
+        if isinstance(event, ClusterEvent):
+            return Line(self._number, event.at, kind, (of_cluster(event),))
+        before = before_event(self.experiment, event)
+        effects = self._core.restore(event)
+        x = self.experiment = self._core.experiments[event.experiment]
+        if not effects or not isinstance(effects[0], Record):
+            return Line(self._number, event.at, kind, (Part("", f"{kind}: a repetition, ignored"),))
+        parts = sentences(x, before, event, effects)
+        parts += runs_over(x, before)
+        parts += self._states_changed(x, before, effects)
+        parts += [Part("", effect.text) for effect in effects if isinstance(effect, Noted) and effect.aloud]
+        parts += [
+            Part("", f"{name_of(x, member.id)} is {member.phase.value}{f': {member.reason}' if member.reason else ''}")
+            for member in x.members.values()
+            if member.phase is not before.phases.get(member.id, Phase.RUNNING)
+        ]
+        stored = event.body if isinstance(event, RunMessage) and isinstance(event.body, SnapshotStored) else None
+        routine = stored is not None and not stored.error and len(parts) == 1
+        return Line(self._number, event.at, kind, tuple(parts), routine)
+
+    def _states_changed(self, x: Experiment, before: Before, effects: Sequence[Effect]) -> list[Part]:
+        """Changes that the sentences do not say themselves."""
+        parts = []
+        for name in dict.fromkeys(effect.job for effect in effects if isinstance(effect, JobChanged)):
+            job = x.jobs.get(name)
+            if job is None or self._states.get(name) is job.state:
+                continue
+            over = name in before.live and x.live.get(name) is not before.live[name]
+            new = name not in self._states or self._states[name] is JobState.CREATING
+            self._states[name] = job.state
+            if job.state not in _QUIET and not over and not (new and job.state is JobState.PENDING):
+                what = "leaves its machine" if job.state is JobState.SUSPENDING else f"is {job.state.value}"
+                parts.append(Part(name, f"job {name} {what}: {job.reason}"))
+        return parts

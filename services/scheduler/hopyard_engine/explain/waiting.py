@@ -1,0 +1,353 @@
+"""Why a job or an experiment waits, in words made from the state as it is: nothing here is stored, and nothing changes.
+
+What the last transition said (`Job.reason`) tells the past; a waiting job's reason is a matter of the present: of its
+experiment's phase and share, of the machines of the cluster, of what the others hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import cached_property
+
+from hopyard.policy.vocabulary import IterationFinish, JobState
+from hopyard_engine.core import losses
+from hopyard_engine.core.cluster import Cluster
+from hopyard_engine.core.commands import CREATE
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member, Phase
+from hopyard_engine.core.model import HOLD, Job, Run
+from hopyard_engine.core.phases import IDLE_TIMER, runs_of
+from hopyard_engine.core.preemption import DEADLINE
+
+_NAMED = 3
+"""So many neighbours or nodes are named, the others counted."""
+
+_LONG = 2.0
+"""Seconds after which it is said how long a policy has been thinking."""
+
+_SHORT = 60
+"""Characters of an experiment's reason that each of its jobs repeats."""
+
+_PAST = ("failed (", "its run was lost", "its snapshot was lost", "preempted", "back at position")
+"""Beginnings of last transitions that are worth telling beside why the job waits now."""
+
+
+class Waiting:
+    """Says why the jobs and experiments of one stream wait, at one moment: made anew for each look.
+
+    Args:
+        x: The stream.
+        cluster: The cluster that it shares with others.
+        at: The time, of the clock that the core's events carry.
+        policy: Why the policy cannot answer now, where it has no process; empty: it can.
+    """
+
+    def __init__(self, x: Experiment, cluster: Cluster, at: float, policy: str = "") -> None:
+        self._policy = policy if x.in_flight is not None else ""
+        self._x = x
+        self._cluster = cluster
+        self._at = at
+
+    # ------------------------------------------------------------------------------------------------------------- jobs
+
+    def job(self, job: Job) -> str:
+        """Why a job waits; how it ended, if it has; empty while it trains.
+
+        A job that waits, in whatever state, always has a reason.
+        """
+        match job.state:
+            case JobState.CREATING:
+                return "waits for the generator's answer"
+            case JobState.HELD:
+                return "paused by a person"
+            case JobState.SUSPENDING if job.held:
+                return f"paused by a person: {job.reason}"
+            case JobState.PENDING | JobState.SUSPENDED if not job.member.phase.over:
+                past = f"; last: {job.reason}" if job.reason.startswith(_PAST) else ""
+                return self._idle(job) + past
+            case JobState.STARTING if job.run is not None:
+                return self._starting(job, job.run)
+            case JobState.RUNNING if job.run is not None:
+                return self._running(job, job.run)
+            case _:
+                return job.reason
+
+    def _idle(self, job: Job) -> str:
+        phase = job.member.phase
+        if phase is Phase.ENDING:
+            return "waits: the experiment is ending"
+        if phase is not Phase.RUNNING:
+            why = job.member.reason  # A long one is told of the experiment, and not by each of its jobs again.
+            return f"waits: the experiment is {phase.value.lower()}" + (f" ({why})" if len(why) <= _SHORT else "")
+        if losses.held(self._x, job):
+            return self._held(job)
+        return self._for_a_machine
+
+    def _held(self, job: Job) -> str:
+        again = f"tries again in {_seconds(self._x.timers[HOLD + job.id] - self._at)}"
+        source = self._x.source_of(job)
+        entry = self._x.snapshots.get(*source) if source is not None else None
+        if entry is None or not entry.misses or entry.stored:
+            return f"waits after {job.setbacks} losses or failures in a row: {again}"
+        whose = "its snapshot" if entry.job == job.id else f"job {entry.job}'s snapshot"
+        away = [node for node in sorted(entry.nodes) if not self._is_up(node)]
+        if away:
+            where = f"it is on {_nodes(away)}, which {'is' if len(away) == 1 else 'are'} away"
+        else:
+            where = f"{_nodes(sorted(entry.nodes))} did not give it"
+        tried = f"try {entry.misses} of {losses.MISSES}"
+        return f"waits until {whose} at {entry.info.position} can be loaded: {where} ({tried}); {again}"
+
+    @cached_property
+    def _for_a_machine(self) -> str:
+        """Why the jobs that any idle machine would serve have none: the same for all of them."""
+        x, machines = self._x, self._usable
+        if self._impossible:
+            return f"waits for a machine: {self._impossible}"
+        if x.in_flight is not None:
+            return self._thinking
+        idle = [machine for machine in x.machines.values() if machine.idle and machine.id not in x.draining]
+        if self._missing and (idle or x.share == 0):
+            return f"waits for {self._missing}"
+        if x.share == 0:
+            return f"waits for a machine: {self._its_share} is 0 of {machines}{self._limit}"
+        if x.placed > x.share:
+            return f"waits for a machine: {self._its_share} fell to {x.share}, and {_count(x.placed, 'is', 'are')} busy"
+        if x.placed == x.share:
+            return f"waits for a machine: {x.placed} of {x.share} in {self._its_share} are busy{self._limit}"
+        free = sum(not machine.reserved for machine in idle)
+        if idle and len(idle) < x.gang:
+            return f"waits for {x.gang} machines at once: {_count(len(idle), 'is', 'are')} idle"
+        if free:
+            return f"the policy has not started it ({_count(free, 'machine is', 'machines are')} idle)"
+        if idle:
+            kept = _count(len(idle), "idle machine", "idle machines")
+            return f"waits for a machine: the policy keeps {kept} for something else"
+        missing = x.share - x.held
+        return (
+            f"waits for a machine: {x.placed} of {x.share} in {self._its_share} are busy, "
+            f"{missing} {'has' if missing == 1 else 'have'} yet to be left by others"
+        )
+
+    @property
+    def _thinks_long(self) -> bool:
+        return self._at - self._x.asked_at >= _LONG
+
+    @property
+    def _thinking(self) -> str:
+        """What is said of a policy that was asked and has not answered."""
+        if self._policy:
+            return f"waits for the policy: {self._policy}"
+        thought = f", which has been thinking for {_seconds(self._at - self._x.asked_at)}" if self._thinks_long else ""
+        return f"waits for the policy{thought}"
+
+    def _starting(self, job: Job, run: Run) -> str:
+        waiting = [rank for rank in run.ranks if not rank.started and not rank.gone]
+        unheard = sorted({rank.node for rank in waiting if not rank.channel.acknowledged and not rank.channel.received})
+        where = f"starts on {', '.join(run.machines)}"
+        if len(waiting) < len(run.ranks):
+            where += f", {len(run.ranks) - len(waiting)} of {len(run.ranks)} have begun"
+        if unheard:
+            return f"{where}: {_nodes(unheard)} {'has' if len(unheard) == 1 else 'have'} not taken it over yet"
+        if run.source is None:
+            return f"{where}: its process prepares"
+        whose = "its snapshot" if run.source[0] == job.id else f"job {run.source[0]}'s snapshot"
+        return f"{where}: its process loads {whose} at {run.source[1]}"
+
+    def _running(self, job: Job, run: Run) -> str:
+        if run.ending is not None or run.ended is not None:
+            return ""
+        call = self._x.in_flight[1] if self._x.in_flight is not None else None
+        if isinstance(call, IterationFinish) and call.job == job.id:
+            return f"waits at {call.position} for the policy's decision" + (f": {self._policy}" if self._policy else "")
+        if run.parked and not run.amends:
+            return f"parked at {run.position}: waits in memory for the policy to go on"
+        return ""
+
+    # ------------------------------------------------------------------------------------------------------ experiments
+
+    def experiment(self, member: Member) -> str:
+        """Why an experiment stands where it does, and what it waits for; empty while its jobs train within its share."""
+        if member.phase in (Phase.PAUSING, Phase.ENDING):
+            return "; ".join(part for part in (member.reason, self._leaving(member)) if part)
+        if member.phase is not Phase.RUNNING or member.reason:
+            return member.reason
+        if only_held := self._only_held(member):
+            return only_held
+        if self._impossible:
+            return self._impossible
+        if self._policy:
+            return self._policy
+        if runs_of(self._x, member):
+            return self._shrinking
+        return self._nothing_runs(member)
+
+    def _leaving(self, member: Member) -> str:
+        """What pausing and ending wait for."""
+        runs = len(runs_of(self._x, member))
+        if runs:
+            return f"waits for {_count(runs, 'run', 'runs')} to reach a boundary and leave"
+        entries = self._x.snapshots.entries()
+        unsettled = sum(not e.settled and self._x.jobs[e.job].member is member for e in entries)
+        return f"waits for {_count(unsettled, 'snapshot', 'snapshots')} to reach the store" if unsettled else ""
+
+    def _only_held(self, member: Member) -> str:
+        """That it goes on when a person resumes a job, and not before; empty: it goes on."""
+        x, held, still = self._x, member.states.get(JobState.HELD, 0), member.jobs_left
+        # Others may stand where the policy never lets them go on, as at a rung.
+        done = x.demand == 0 and not (x.live or x.asks or x.calls or x.in_flight or x.outdated)
+        alone = sum(n for state, n in member.states.items() if not state.ended) == held
+        if not held or still or not (alone or done):
+            return ""
+        names = [job.id for job in self._x.open.values() if job.state is JobState.HELD and job.member is member]
+        named = _and(names if held <= _NAMED else [*names[: _NAMED - 1], f"{held - _NAMED + 1} more"])
+        which = f"job {named}, which is" if held == 1 else f"jobs {named}, which are"
+        return (
+            f"nothing is left to train but {which} paused by a person: resume or stop {'it' if held == 1 else 'them'}"
+        )
+
+    def _nothing_runs(self, member: Member) -> str:
+        x, machines = self._x, self._usable
+        waiting = [job for job in x.open.values() if job.member is member]
+        if waiting and self._missing:
+            return f"no job runs: it waits for {self._missing}"
+        if IDLE_TIMER + member.id in x.timers:
+            left = _seconds(x.timers[IDLE_TIMER + member.id] - self._at)
+            return f"is open for requests and has none: ends in {left} unless one comes"
+        if x.share == 0:
+            return f"{self._its_share} is 0 of {_count(machines, 'machine', 'machines')}{self._limit}"
+        if not x.held:
+            others = _count(x.share, "machine", "machines")
+            return f"{self._its_share} is {x.share} of {machines}, and others have yet to leave {others}"
+        coming = [job for job in waiting if job.state is JobState.CREATING]
+        if x.in_flight is not None and not self._thinks_long:
+            return self._thinking
+        # Who has run already and has no machine now waits by the will of the policy: for others, as at a rung.
+        first = next(
+            (job for job in waiting if job.state is not JobState.CREATING and not (coming and job.attempt)), None
+        )
+        if first is not None:
+            return f"no job runs: job {first.id} {self.job(first)}"
+        if coming or any(name.startswith(CREATE) and a.member == member.id for name, a in x.asks.items()):
+            return f"waits for the generator's answer for {_count(len(coming), 'job', 'jobs')}"
+        if x.in_flight is not None:
+            return self._thinking
+        return f"the policy has no job to run ({_count(len(x.vacant), 'machine is', 'machines are')} idle)"
+
+    @property
+    def _shrinking(self) -> str:
+        """What it has yet to leave to others."""
+        x = self._x
+        if x.held <= x.share:
+            return ""
+        words = f"{self._its_share} fell to {x.share} of {self._usable}: "
+        words += f"it has yet to leave {_count(x.held - x.share, 'machine', 'machines')}"
+        if DEADLINE in x.timers:
+            return f"{words}, and is made to in {_seconds(x.timers[DEADLINE] - self._at)}"
+        return words
+
+    # ------------------------------------------------------------------------------------------------------ the cluster
+
+    @cached_property
+    def _usable(self) -> int:
+        """Machines of the cluster that are divided: all but those of drained nodes."""
+        nodes = self._cluster.nodes
+        return sum(not nodes[machine.node].draining for machine in self._cluster.machines.values())
+
+    def _is_up(self, name: str) -> bool:
+        node = self._cluster.nodes.get(name)
+        return node is not None and node.up
+
+    @property
+    def _its_share(self) -> str:
+        return "its share" if len(self._x.members) == 1 else "its group's share"
+
+    @cached_property
+    def _impossible(self) -> str:
+        """Why no machine of the cluster can serve it, whoever has it now; empty: they can."""
+        cluster, tenant = self._cluster, self._cluster.tenants.get(self._x.id)
+        if not self._usable:
+            return f"the cluster has no machine ({self._no_machine})"
+        if tenant is None:
+            return ""
+        machines = [m for m in cluster.machines.values() if not cluster.nodes[m.node].draining]
+        serving = sum(machine.kind.serves(tenant.need) for machine in machines)
+        if tenant.nodes and not any(machine.node in tenant.nodes for machine in machines):
+            return f"its policy can use machines of {_nodes(sorted(tenant.nodes))} only, where there is none now"
+        there = _and([f"{number} with {kind}" for kind, number in sorted(Counter(m.kind for m in machines).items())])
+        if not serving:
+            return f"each job needs a machine with {tenant.need} (resources.per_job); there are {there}"
+        if serving < tenant.gang:
+            return f"each job needs {tenant.gang} machines with {tenant.need} at once; there are {there}"
+        if tenant.cap is not None and tenant.cap < tenant.gang:
+            return f"each job needs {tenant.gang} machines at once; resources.slots allows {tenant.cap}"
+        return ""
+
+    @cached_property
+    def _missing(self) -> str:
+        """Partitions of the experiment's data that no live node holds, and where they should be; empty: none is."""
+        data = self._x.data
+        missing = data.missing() if data is not None else []
+        if data is None or not missing:
+            return ""
+        names = [one.name for one in missing]
+        shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
+        word = f"{'partition' if len(names) == 1 else 'partitions'} {_and(shown)} of data set {data.name}"
+        homes = sorted({node for one in missing for node in one.homes})
+        if not homes:
+            return f"{word}: the catalog has none of that name and content (hopyard data list)"
+        away = [node for node in homes if not self._is_up(node)]
+        why = f"{_nodes(away)} {'is' if len(away) == 1 else 'are'} away" if away else f"{_nodes(homes)} lost the file"
+        return f"{word}: {why} (hopyard data show {data.name})"
+
+    @cached_property
+    def _no_machine(self) -> str:
+        """Why the cluster has no machine that may be used."""
+        cluster = self._cluster
+        if cluster.machines:
+            return f"{_count(len(cluster.machines), 'is', 'are')} being drained"
+        if any(node.up for node in cluster.nodes.values()):
+            return "its agents have brought none"
+        lost = sorted(cluster.nodes)
+        gone = f"; {_nodes(lost)} {'is' if len(lost) == 1 else 'are'} lost" if lost else ""
+        return f"no agent is connected{gone}"
+
+    @cached_property
+    def _limit(self) -> str:
+        """What keeps the share from being larger, after a separator; empty: it is all there is."""
+        x, machines = self._x, self._usable
+        tenant = self._cluster.tenants.get(x.id)
+        if tenant is None or x.share >= machines:
+            return ""
+        if x.concurrency is not None and len(x.live) >= x.concurrency:
+            return f": resources.concurrency is {x.concurrency}"
+        if tenant.demand is not None and x.share + tenant.gang > tenant.demand:
+            return f": the policy can use {'none now' if tenant.demand == 0 else f'no more than {tenant.demand} now'}"
+        if tenant.cap is not None and x.share + tenant.gang > tenant.cap:
+            if x.concurrency is not None:
+                return f": resources.concurrency is {x.concurrency}"
+            return f": resources.slots is {tenant.cap}"
+        others = [(name, t) for name, t in sorted(self._cluster.tenants.items()) if name != x.id and t.share]
+        named = [f"{name} (weight {t.weight:g}: {t.share})" for name, t in others[:_NAMED]]
+        if len(others) > _NAMED:
+            named.append(f"{len(others) - _NAMED} more")
+        return f": weight {tenant.weight:g} beside {_and(named)}" if named else ""
+
+
+def _seconds(left: float) -> str:
+    return f"{max(math.ceil(left), 0)} s"
+
+
+def _count(amount: int, one: str, many: str) -> str:
+    return f"{amount} {one if amount == 1 else many}"
+
+
+def _nodes(names: list[str]) -> str:
+    """`node a`, `nodes a and b`."""
+    shown = names[:_NAMED] if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
+    return f"{'node' if len(names) == 1 else 'nodes'} {_and(shown)}"
+
+
+def _and(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

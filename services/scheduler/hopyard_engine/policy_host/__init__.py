@@ -1,0 +1,16 @@
+"""Hosts policies: loads them, shows them their experiment, collects their answers."""
+
+from hopyard_engine.policy_host.host import Host, LatePolicy, MissingPolicy, PolicyHost, as_recorded, took_too_long
+from hopyard_engine.policy_host.view import CoreView, job_view, machine_view
+
+__all__ = [
+    "CoreView",
+    "Host",
+    "LatePolicy",
+    "MissingPolicy",
+    "PolicyHost",
+    "as_recorded",
+    "job_view",
+    "machine_view",
+    "took_too_long",
+]

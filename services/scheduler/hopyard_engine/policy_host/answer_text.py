@@ -1,0 +1,228 @@
+"""Up-calls, commands and answers of policies in words."""
+
+from __future__ import annotations
+
+import math
+from typing import assert_never
+
+from hopyard.formatting import count, hyperparameters
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    AmendRun,
+    AnswerJob,
+    AnswerReady,
+    ApplicationStat,
+    Ask,
+    BillRun,
+    Call,
+    Command,
+    CreateJob,
+    Decision,
+    EndExperiment,
+    ExperimentChange,
+    ForkJob,
+    GeneratorExhausted,
+    IterationFinish,
+    JobCreated,
+    KeepSnapshots,
+    LabelJob,
+    MachinesChange,
+    Predict,
+    PredictionReady,
+    ReleaseMachine,
+    RequestMade,
+    ReserveMachine,
+    RunEnd,
+    RunMode,
+    ShareChange,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+    TimerFired,
+    WakeAt,
+)
+from hopyard_engine.core.events import ExperimentEvent, PolicyAnswered, PolicyFailed, SnapshotShipped
+from hopyard_engine.core.values import PlacedPartition, RunKey
+
+
+def told(call: Call) -> str:
+    """What an up-call says, as in "the policy was ..."."""
+    match call:
+        case AllocateJobs():
+            return "offered idle machines"
+        case ApplicationStat(mode=RunMode.PROFILE):
+            return f"told that a unit of job {call.job} takes {call.report.metrics.get('seconds', math.nan):.3g} s"
+        case ApplicationStat():
+            return f"told of job {call.job} at {call.report.position}"
+        case IterationFinish():
+            again = " again" if call.repeated else ""
+            return f"asked{again} about job {call.job} at {'its until ' if call.at_until else ''}{call.position}"
+        case RunEnd():
+            return f"told that run {call.attempt} of job {call.job} ended {call.reason.value} at {call.position}"
+        case JobCreated():
+            return f"told of the new job {call.job}"
+        case GeneratorExhausted():
+            return f"told that the generator has nothing for job {call.job}"
+        case PredictionReady():
+            return f"given the prediction for job {call.job}" + (f", which failed: {call.error}" if call.error else "")
+        case AnswerReady():
+            return f"given the answer to {call.ticket}" + (f", an error: {call.error}" if call.error else "")
+        case RequestMade():
+            made = f", job {call.job}" if call.job else ""
+            return f"asked for {hyperparameters(call.hyperparameters)} at {call.position}{made}"
+        case ShareChange():
+            return f"told that its share is {count(call.slots, 'machine')}"
+        case MachinesChange():
+            changes = [f"{', '.join(call.joined)} came"] if call.joined else []
+            changes += [f"{', '.join(call.lost)} went"] if call.lost else []
+            return f"told that {' and '.join(changes) or 'partitions are held by other nodes'}"
+        case ExperimentChange():
+            what = {"target": "is retargeted", "joined": "joined", "ended": "ended"}.get(
+                call.change, f"is {call.change}"
+            )
+            which = f"experiment {call.experiment}" if call.change in ("joined", "ended") else "the experiment"
+            return f"told that {which} {what}"
+        case TimerFired():
+            return f"told that the time of {call.ticket} has come"
+        case _:
+            assert_never(call)
+
+
+def job_of_call(call: Call) -> str:
+    """The job that an up-call is about; empty: none."""
+    return getattr(call, "job", "")
+
+
+def decision(given: Decision) -> str:
+    """A decision, such as `CONTINUE up to 10`."""
+    return given.kind.value + (f" up to {given.up_to}" if given.up_to is not None else "")
+
+
+def command(given: Command) -> str:
+    """What a command does, as in "the policy ..."."""
+    match given:
+        case ReserveMachine():
+            return f"keeps machine {given.machine} for later"
+        case ReleaseMachine():
+            return f"keeps machine {given.machine} no longer"
+        case CreateJob():
+            with_what = f" with {hyperparameters(given.hyperparameters)}" if given.hyperparameters is not None else ""
+            up_to = f", complete at {given.limit}" if given.limit is not None else ""
+            return f"creates job {given.job}{_for(given)}{with_what}{up_to}"
+        case StartJob():
+            return _start(given)
+        case AmendRun():
+            moved = [f"moves its until to {given.until}"] if given.until is not None else []
+            moved += [f"saves at {_positions(given.snapshot_at)}"] if given.snapshot_at else []
+            return f"amends the run of job {given.job} ({given.ticket}): {', '.join(moved) or 'nothing'}"
+        case SuspendJob():
+            return f"suspends job {given.job}"
+        case TerminateJob():
+            return f"terminates job {given.job}"
+        case ForkJob():
+            values = hyperparameters(given.hyperparameters)
+            return f"forks job {given.job}{_for(given)} from job {given.parent} at {given.position} with {values}"
+        case AnswerJob():
+            does = "completes" if given.completes else "answers"
+            return f"{does} job {given.job} from job {given.source}'s results up to {given.position}"
+        case LabelJob():
+            return f"gives job {given.job} priority {given.priority:g}"
+        case Predict():
+            return f"asks for a prediction of job {given.job} ({given.ticket})"
+        case Ask():
+            return f"asks solver {given.kind} ({given.ticket}), which may think for {given.seconds:g} s"
+        case WakeAt():
+            return f"sets timer {given.ticket}"
+        case EndExperiment():
+            which = f" {given.experiment}" if given.experiment else ""
+            winner = f", job {given.winner} has won" if given.winner else ""
+            return f"ends the experiment{which}: {given.reason}{winner}"
+        case BillRun():
+            whom = " and ".join(f"{name} up to {until}" for name, until in given.wanted) or "its own experiment"
+            return f"bills the run of job {given.job} to {whom}"
+        case KeepSnapshots():
+            but = f" but those at {_positions(given.positions)}" if given.positions else ""
+            return f"lets the snapshots of job {given.job} go{but}"
+        case _:
+            assert_never(given)
+
+
+def job_of_command(given: Command) -> str:
+    """The job that a command is about; empty: none."""
+    return getattr(given, "job", "")
+
+
+def _start(given: StartJob) -> str:
+    verb = {RunMode.TRAIN: "starts", RunMode.EVALUATE: "evaluates", RunMode.PROFILE: "profiles"}[given.mode]
+    parts = [f"{verb} job {given.job} on {', '.join(given.machines)}"]
+    if given.until is not None:
+        parts.append(f"up to {given.until}")
+    if given.from_snapshot is not None:
+        parts.append(f"from job {given.from_snapshot[0]}'s snapshot at {given.from_snapshot[1]}")
+    if given.allowed is not None:
+        parts.append(f"without a decision before {given.allowed}")
+    if given.snapshot_at:
+        parts.append(f"saving at {_positions(given.snapshot_at)}")
+    if given.inputs:
+        on = {machine: f" on {machine}" if len(given.machines) > 1 else "" for machine in given.inputs}
+        parts.append("with " + ", ".join(f"{part}{on[machine]}" for machine, part in given.inputs.items()))
+    if not given.preemptible:
+        parts.append("not to be preempted")
+    return " ".join(parts)
+
+
+def _for(given: CreateJob | ForkJob) -> str:
+    """Which experiment of its group a new job is for, if that is said."""
+    return f" for experiment {given.experiment}" if given.experiment else ""
+
+
+def _positions(positions: tuple[int, ...]) -> str:
+    return ", ".join(map(str, positions))
+
+
+def answer(event: ExperimentEvent) -> str:
+    """A whole answer: the decision, the commands in order, how many machines it could use."""
+    match event:
+        case PolicyAnswered():
+            parts = [decision(event.answer.decision)] if event.answer.decision is not None else []
+            parts += [f"it {command(one)}" for one in event.answer.commands]
+            if event.demand is not None:
+                parts.append(f"it could use {count(event.demand, 'machine')}")
+            if event.nodes:
+                parts.append(f"on {', '.join(event.nodes)} only")
+            if event.gang > 1:
+                parts.append(f"{event.gang} of them at once")
+            return ", ".join(parts) or "no command"
+        case PolicyFailed():
+            return f"the failure {event.error}"
+        case _:
+            return f"the event {type(event).__name__}"
+
+
+def unwanted(node: str, run: RunKey, attempt: int) -> str:
+    """What becomes of a run that a node still has when it is back, and that was given up meanwhile."""
+    now = f"the job is at attempt {attempt}" if attempt != run.attempt else "that run was given up"
+    return (
+        f"run {run.attempt} of job {run.job}, which node {node} still has, is ended there, "
+        f"and what it said meanwhile is refused; {now}"
+    )
+
+
+def partition(one: PlacedPartition) -> str:
+    """Who holds a partition now."""
+    if one.places:
+        return f"partition {one.name} is on {', '.join(sorted(one.places))}"
+    return f"no node has read partition {one.name} yet" if one.url else f"no live node holds partition {one.name}"
+
+
+def ship(node: str, job: str, position: int) -> str:
+    """What a node is told that comes back with a snapshot which the store has not."""
+    return f"node {node} is told to bring the snapshot of job {job} at {position} to the store"
+
+
+def shipped(event: SnapshotShipped) -> str:
+    """What became of that."""
+    what = f"the snapshot of job {event.job} at {event.position}"
+    if event.error:
+        return f"node {event.node} could not bring {what} to the store: {event.error}"
+    return f"node {event.node} brought {what} to the store"

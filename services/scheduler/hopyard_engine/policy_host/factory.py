@@ -1,0 +1,154 @@
+"""Making the policy that an experiment's file names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hopyard.errors import InvalidInput
+from hopyard.policy import ENDLESS, ExperimentView, Policy, hears_statistics, serves_requests
+from hopyard.policy.fitting import misfit
+from hopyard.policy.making import new_policy, policy_class
+from hopyard.space import Space
+from hopyard.spec import ExperimentSpec
+from hopyard_engine.core.data import units
+from hopyard_engine.core.values import PlacedData, Settings
+from hopyard_engine.policy_host import Host, MissingPolicy, PolicyHost
+
+__all__ = ["Wishes", "host_of", "need_fit", "new_policy", "policy_class", "review", "terms_of", "unseen_metric"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a policy wants to decide, as the attributes of `Policy` say it; read when an experiment is created."""
+
+    every_iteration: bool
+    ends_jobs: bool
+    forks: bool
+    forks_newest: bool
+    evaluates: bool
+    shares: bool
+    statistics: bool
+    requests: bool
+    generator: str
+    ship_every: int
+    needs_data: bool = False
+    scales: bool = False
+    rebuilds: bool = False
+
+    @classmethod
+    def of(cls, policy: Policy) -> Wishes:
+        """Those of a policy in this process."""
+        return cls(
+            every_iteration=policy.every_iteration,
+            ends_jobs=policy.ends_jobs,
+            forks=policy.forks,
+            forks_newest=policy.forks_newest,
+            evaluates=policy.evaluates,
+            shares=policy.shares,
+            statistics=hears_statistics(policy),
+            requests=serves_requests(policy),
+            generator=policy.generator,
+            ship_every=policy.ship_every,
+            needs_data=policy.needs_data,
+            scales=policy.scales,
+            rebuilds=policy.rebuilds,
+        )
+
+    def on(self, settings: Settings) -> Settings:
+        """The settings of an experiment whose policy wishes this."""
+        return replace(
+            settings,
+            every_iteration=self.every_iteration,
+            ends_jobs=self.ends_jobs,
+            forks=self.forks,
+            forks_newest=self.forks_newest,
+            evaluates=self.evaluates,
+            statistics=self.statistics,
+            requests=self.requests,
+            ship_every=self.ship_every,
+            scales=self.scales,
+            rebuilds=self.rebuilds,
+        )
+
+
+def need_fit(spec: ExperimentSpec, wishes: Wishes) -> None:
+    """Looks whether a policy fits the program and the data of its experiment.
+
+    Raises:
+        InvalidInput: It does not; names the field.
+    """
+    found = misfit(spec, needs_data=wishes.needs_data, shares=wishes.shares, scales=wishes.scales)
+    if found is not None:
+        raise InvalidInput(": ".join(found))
+    if spec.stop.idle is not None and not wishes.requests:
+        raise InvalidInput(
+            f"stop.idle: found {spec.stop.idle:g} s, but policy {spec.policy.label} serves no requests that it could stay open for; "
+            'stage_tree does: `policy: stage_tree` in the file, policy="stage_tree" for a study'
+        )
+
+
+def review(
+    name: str, policy: Policy, settings: Settings, space: Space | None = None, data: PlacedData | None = None
+) -> str:
+    """Asks a policy whether it can serve an experiment with these settings. It is not to be used any more after that.
+
+    Args:
+        name: The policy's.
+        policy: A fresh one.
+        settings: The experiment's.
+        space: Its search space.
+        data: Its partitioned data; None: it names none.
+
+    Returns:
+        What a person should know before the experiment begins; empty: nothing.
+
+    Raises:
+        InvalidInput: It says that it cannot, or fails to say.
+    """
+    try:
+        said = policy.review(terms_of(settings, space, data))
+    except ValueError as error:
+        raise InvalidInput(f"policy {name}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise InvalidInput(f"policy {name}: could not look at the terms: {type(error).__name__}: {error}") from error
+    if not isinstance(said, str):
+        raise InvalidInput(f"policy {name}: review answered {said!r}; needed is text, empty if there is nothing to say")
+    return f"policy {name}: {said}" if said else ""
+
+
+def unseen_metric(spec: ExperimentSpec, data: PlacedData | None) -> str:
+    """What a person should know whose data leave nothing to evaluate on; empty: nothing."""
+    if data is None or units(data) < len(data.partitions):
+        return ""
+    return (
+        f"data set {data.name} has no partitions to evaluate on (hopyard data register --eval), so {spec.metric.name} must be among "
+        "what the training itself reports: what train_fn returns"
+    )
+
+
+def terms_of(settings: Settings, space: Space | None, data: PlacedData | None) -> ExperimentView:
+    """The terms of an experiment that is not there yet: all its jobs are left."""
+    size = space.size if space is not None else None
+    return ExperimentView(
+        metric=settings.metric,
+        mode=settings.mode,
+        max_position=settings.max_position,
+        target=settings.target,
+        kill_threshold=settings.kill_threshold,
+        jobs_left=min(settings.jobs, size or ENDLESS),
+        seed=settings.seed,
+        weight=settings.weight,
+        space=space,
+        partitions=units(data) if data is not None else 0,
+        concurrency=settings.concurrency,
+    )
+
+
+def host_of(spec: ExperimentSpec) -> Host:
+    """The host of an experiment's policy, fresh. A policy that cannot be made fails its up-calls instead of the scheduler."""
+    if spec.policy.remote:
+        return MissingPolicy(f"policy {spec.policy.label} runs in a process of its own, which cannot be asked here")
+    try:
+        return PolicyHost(new_policy(spec.policy.name, spec.policy.parameters))
+    except InvalidInput as error:
+        return MissingPolicy(str(error))

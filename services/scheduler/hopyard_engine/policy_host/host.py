@@ -1,0 +1,149 @@
+"""The policy host: makes the core's up-calls on a policy object in this process and turns its answers into events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from hopyard.errors import InvalidInput
+from hopyard.policy import Cluster, Policy
+from hopyard.policy.asking import ask, describe, too_large
+from hopyard.policy.rungs import Rung
+from hopyard.policy.stages import StageView
+from hopyard.policy.vocabulary import AllocateJobs, CreateJob, ForkJob
+from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard.serving.threads import GivenUp
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.journal.codec import decode, encode, kind_of
+from hopyard_engine.policy_host.view import CoreView, JobViews
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What answers an experiment's up-calls."""
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+        """Makes one up-call; answers its result or its failure."""
+
+
+class MissingPolicy:
+    """Stands for a policy that cannot be made (any more): every up-call fails, which pauses its experiment and nothing else."""
+
+    def __init__(self, error: str) -> None:
+        self.error = error
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyFailed:
+        """Fails with the reason."""
+        return PolicyFailed(call.at, call.experiment, call.number, self.error)
+
+
+class LatePolicy:
+    """A policy that is made with its first up-call: on the thread, and within the time, of that."""
+
+    def __init__(self, make: Callable[[], Host]) -> None:
+        self._make = make
+        self._host: Host | None = None
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+        """Makes one up-call."""
+        if self._host is None:
+            self._host = self._make()
+        return self._host.answer(experiment, call)
+
+
+class PolicyHost:
+    """One experiment's policy. Its memory is a function of the up-calls made on it, so it is rebuilt by making them again.
+
+    Args:
+        policy: Fresh.
+        recorded: Whether answers are journalled: then they are what the journal gives back.
+    """
+
+    def __init__(self, policy: Policy, *, recorded: bool = True) -> None:
+        self._policy = policy
+        self._recorded = recorded
+        self._views = JobViews()
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+        """Makes one up-call.
+
+        Returns:
+            The answer, or the failure that pauses the experiment: whatever the policy raised, or an answer of the wrong kind.
+        """
+        try:
+            said = ask(
+                self._policy,
+                lambda: CoreView(experiment, call, self._views),
+                call.number,
+                call.verdicts,
+                call.call,
+            )
+            answered = PolicyAnswered(call.at, call.experiment, said.answer, said.demand, said.gang, said.nodes)
+            return as_recorded(answered) if self._recorded else answered
+        except GivenUp:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
+            what = f"up-call {call.number} {type(call.call).__name__}"
+            return PolicyFailed(call.at, call.experiment, call.number, describe(self._policy, what, error))
+
+    def rungs(self, experiment: Experiment, at: float) -> tuple[Rung, ...] | None:
+        """Who stands where after the up-calls so far; None: the policy has no rungs.
+
+        Raises:
+            InvalidInput: The policy raised, or did more than look.
+        """
+        return self._look(experiment, at, "rungs", self._policy.rungs)
+
+    def stages(self, experiment: Experiment, at: float) -> tuple[StageView, ...] | None:
+        """What trials have in common after the up-calls so far; None: the policy trains every trial for itself.
+
+        Raises:
+            InvalidInput: The policy raised, or did more than look.
+        """
+        return self._look(experiment, at, "stages", self._policy.stages)
+
+    def confidences(self, experiment: Experiment, at: float) -> dict[str, float]:
+        """How likely the policy thinks each job is to reach what it looks for, after the up-calls so far; empty: it has no idea.
+
+        Raises:
+            InvalidInput: The policy raised, or did more than look.
+        """
+        return dict(self._look(experiment, at, "confidences", self._policy.confidences))
+
+    def _look(self, experiment: Experiment, at: float, what: str, ask: Callable[[Cluster], T]) -> T:
+        view = CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views)
+        try:
+            found = ask(view)
+        except Exception as error:
+            raise InvalidInput(describe(self._policy, what, error)) from error
+        if view.commands:
+            raise InvalidInput(f"{type(self._policy).__name__}: {what} may only look, found {view.commands[0]}")
+        return found
+
+
+def as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
+    """The answer as the journal gives it back, so that the core never acts on anything else.
+
+    Raises:
+        TypeError, ValueError, InvalidInput: A command holds what no record, or no message to an agent, can hold, or all together
+            are too large for one.
+    """
+    for command in answered.answer.commands:
+        if isinstance(command, CreateJob | ForkJob) and command.hyperparameters is not None:
+            hyperparameters_to_proto(command.hyperparameters)
+    written = encode(answered)
+    if wrong := too_large(len(written)):
+        raise InvalidInput(wrong)
+    recorded = decode(kind_of(answered), written)
+    if not isinstance(recorded, PolicyAnswered):
+        raise TypeError(f"the journal would give back {recorded!r}")
+    return recorded
+
+
+def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bool = False) -> str:
+    """What is said of a policy that was given up over an up-call; None: while it was made."""
+    what = f"on up-call {call.number} {type(call.call).__name__}" if call is not None else "to be made"
+    return f"policy {policy} took longer than {seconds:g} s {what}" + (", made again from the journal" if again else "")

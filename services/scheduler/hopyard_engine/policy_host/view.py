@@ -1,0 +1,338 @@
+"""What a policy in this process sees of its experiment: the core's state, read-only, with the answer's own commands counted in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from dataclasses import replace
+
+from typing_extensions import override
+
+from hopyard.policy import (
+    CommandError,
+    CurvePoint,
+    ExperimentView,
+    Incumbent,
+    JobView,
+    MachineView,
+)
+from hopyard.policy.collecting import CollectingView
+from hopyard.policy.vocabulary import CreateJob, Data, JobState
+from hopyard.space import Space
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member
+from hopyard_engine.core.model import HeldMachine, Job
+from hopyard_engine.core.values import Settings
+
+
+def job_view(job: Job) -> JobView:
+    """A job as policies see it."""
+    return JobView(
+        id=job.id,
+        state=job.state,
+        hyperparameters=job.hyperparameters or {},
+        position=job.position,
+        high_water=job.high_water,
+        attempt=job.attempt,
+        machines=job.run.machines if job.run is not None else (),
+        priority=job.priority,
+        parent=job.origin[0] if job.origin is not None and job.forked else "",
+        fork_position=job.origin[1] if job.origin is not None and job.forked else 0,
+        parked=job.run.parked if job.run is not None else False,
+        ordinal=job.ordinal,
+        experiment=job.member.id,
+        max_position=job.max_position,
+    )
+
+
+def machine_view(machine: HeldMachine) -> MachineView:
+    """A machine as policies see it."""
+    running = machine.run.job if machine.run is not None else ""
+    return MachineView(machine.id, machine.node, running, machine.hardware)
+
+
+class JobViews:
+    """One policy's views of its jobs, and where they have snapshots. They are made anew only of jobs that have changed.
+
+    Policies look at all jobs again and again, and between two looks few are other than they were.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, JobView] = {}
+        self._saved: dict[str, list[int]] = {}
+        self._looked: tuple[Experiment | None, int, int] = (None, 0, 0)
+        self._live: frozenset[str] = frozenset()
+        self._settings: dict[str, Settings] = {}
+        self._terms: dict[str, tuple[Settings, ExperimentView]] = {}
+        self._spaces: dict[str, Space] = {}
+
+    def look(self, x: Experiment) -> None:
+        """Forgets what has changed since the look before. To be called before others are, whenever something may have happened."""
+        settings = {member.id: member.settings for member in x.members.values()}
+        seen, touched, saved = self._looked
+        if seen is not x or any(self._settings.get(name) is not terms for name, terms in settings.items()):
+            self._known.clear()
+            self._saved.clear()
+        else:
+            for job in (*x.touched.since(touched), *self._live, *x.live):
+                self._known.pop(job, None)
+            for job in x.snapshots.touched.since(saved):
+                self._saved.pop(job, None)
+        self._settings = settings
+        self._looked = x, x.touched.count, x.snapshots.touched.count
+        self._live = frozenset(x.live)
+
+    def saved(self, x: Experiment, job: str) -> list[int]:
+        """Positions of a job's own snapshots, ascending."""
+        found = self._saved.get(job)
+        if found is None:
+            found = self._saved[job] = x.snapshots.positions(job)
+        return found
+
+    def space(self, member: Member) -> Space | None:
+        """The search space of an experiment, which never changes."""
+        written, constraints = member.settings.space, member.settings.constraints
+        if written is not None and member.id not in self._spaces:
+            self._spaces[member.id] = Space.from_dict(written).constrained(constraints)
+        return self._spaces.get(member.id)
+
+    def terms(self, member: Member, jobs_left: int, partitions: int) -> ExperimentView:
+        """The terms of an experiment as they are now, with so many jobs left, and partitions to train on."""
+        settings, end_at, running = member.settings, member.end_at(), member.running
+        known = self._terms.get(member.id)
+        if known is not None and known[0] is settings:
+            view = known[1]
+            if view.jobs_left == jobs_left and view.end_at == end_at and view.running is running:
+                return view
+        view = ExperimentView(
+            metric=settings.metric,
+            mode=settings.mode,
+            max_position=settings.max_position,
+            target=settings.target,
+            kill_threshold=settings.kill_threshold,
+            jobs_left=jobs_left,
+            seed=settings.seed,
+            end_at=end_at,
+            id=member.id,
+            weight=settings.weight,
+            running=running,
+            space=self.space(member),
+            partitions=partitions,
+            concurrency=settings.concurrency,
+            plan=settings.plan,
+        )
+        self._terms[member.id] = (settings, view)
+        return view
+
+    def of(self, job: Job) -> JobView:
+        """The view of a job as it is now."""
+        view = self._known.get(job.id)
+        if view is None:
+            view = self._known[job.id] = job_view(job)
+        return view
+
+
+class _Jobs(Mapping[str, JobView]):
+    """Jobs by id, made into views as they are looked at: ten thousand jobs cost nothing until somebody asks."""
+
+    def __init__(self, jobs: Mapping[str, Job], views: JobViews) -> None:
+        self._jobs = jobs
+        self._views = views
+
+    def __getitem__(self, key: str) -> JobView:
+        return self._views.of(self._jobs[key])
+
+    @override
+    def __contains__(self, key: object) -> bool:
+        return key in self._jobs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._jobs)
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @override
+    def values(self) -> ValuesView[JobView]:
+        return _Values(self)
+
+    def all(self) -> Iterator[JobView]:
+        """All views in order."""
+        return map(self._views.of, self._jobs.values())
+
+
+class _Values(ValuesView[JobView]):
+    """All views of a mapping, without looking each up by its name."""
+
+    def __init__(self, jobs: _Jobs) -> None:
+        super().__init__(jobs)
+        self._all = jobs.all
+
+    @override
+    def __iter__(self) -> Iterator[JobView]:
+        return self._all()
+
+
+class CoreView(CollectingView):
+    """The view of one up-call on one experiment of the core."""
+
+    def __init__(self, experiment: Experiment, call: UpCall, views: JobViews | None = None) -> None:
+        x = self._x = experiment
+        super().__init__(call.number, call.at, call.seed, x.ordinals, x.machines, x.earlier)
+        self._views = views or JobViews()
+        self._views.look(x)
+        self._data: Data | None = None
+        self._jobs = _Jobs(experiment.jobs, self._views)
+        self._terms: tuple[int, ExperimentView] | None = None
+        self._members: Mapping[str, ExperimentView] | None = None
+
+    @property
+    @override
+    def experiment(self) -> ExperimentView:
+        given = len(self.commands)  # Only they change anything in the course of an up-call.
+        if self._terms is None or self._terms[0] != given:
+            self._terms = given, self._experiment()
+        return self._terms[1]
+
+    def _experiment(self) -> ExperimentView:
+        x = self._x
+        created = sum(isinstance(c, CreateJob) and c.limit is None for c in self.commands)
+        jobs_left = max(x.jobs_left - created, 0)
+        if len(x.members) == 1:
+            return self._views.terms(x.founder, jobs_left, self._partitions)
+        live = [m for m in x.members.values() if not m.phase.over] or [x.founder]
+        top = max(m.settings.max_position for m in live)
+        running = any(m.running for m in live)
+        terms = self._views.terms(live[0], jobs_left, self._partitions)
+        return replace(terms, max_position=top, running=running, concurrency=x.concurrency)
+
+    @property
+    @override
+    def experiments(self) -> Mapping[str, ExperimentView]:
+        if self._members is None:
+            self._members = {
+                m.id: self._views.terms(m, m.jobs_left if m.running else 0, self._partitions)
+                for m in self._x.members.values()
+            }
+        return self._members
+
+    @property
+    def _partitions(self) -> int:
+        return self._x.data.units if self._x.data is not None else 0
+
+    @property
+    @override
+    def share(self) -> int:
+        return self._x.share
+
+    @property
+    @override
+    def jobs(self) -> Mapping[str, JobView]:
+        return self._jobs
+
+    @property
+    @override
+    def earlier(self) -> Mapping[str, JobView]:
+        return {
+            name: JobView(
+                name,
+                JobState.COMPLETED,
+                one.hyperparameters,
+                position=one.high_water,
+                high_water=one.high_water,
+                experiment=one.member,
+                max_position=one.high_water,
+            )
+            for name, one in self._x.earlier.items()
+        }
+
+    @property
+    @override
+    def scaling(self) -> Mapping[str, Mapping[int, float]]:
+        found: dict[str, dict[int, float]] = {}
+        for one in self._x.scaling:
+            found.setdefault(one.hardware, {})[one.machines] = one.seconds
+        return found
+
+    @property
+    @override
+    def machines(self) -> Mapping[str, MachineView]:
+        return {name: machine_view(self._x.machines[name]) for name in sorted(self._x.machines)}
+
+    @property
+    @override
+    def data(self) -> Data | None:
+        if self._x.data is None:
+            return None
+        if self._data is None:
+            self._data = self._x.data.view({machine.node for machine in self._x.machines.values()})
+        return self._data
+
+    @override
+    def idle_machines(self) -> Sequence[MachineView]:
+        room = self._x.share - self._x.placed - len(self._used_machines)
+        if room <= 0:
+            return []
+        free = [self._x.machines[name] for name in sorted((self._x.vacant | self._released) - self._used_machines)]
+        return [machine_view(m) for m in free if m.idle][:room]
+
+    @override
+    def idle_jobs(self) -> Sequence[JobView]:
+        return [self._views.of(job) for job in self._x.idle_jobs() if job.id not in self._started]
+
+    @override
+    def waits(self, job: str) -> bool:
+        return job in self._x.idle and job not in self._started
+
+    @override
+    def get_idle_job(self) -> str | None:
+        return next((job for job in self._x.idle if job not in self._started), None)
+
+    @override
+    def count(self, *states: JobState) -> int:
+        return sum([self._x.states.get(state, 0) for state in states])
+
+    @override
+    def queued(self) -> int:
+        return sum([m.states.get(state, 0) for m in self._x.running for state in JobState if state.idle])
+
+    @override
+    def busy_machines(self) -> int:
+        return self._x.busy
+
+    @override
+    def live_jobs(self) -> Sequence[JobView]:
+        live = sorted((self._x.jobs[job] for job in self._x.live), key=lambda job: job.ordinal)
+        return [self._views.of(job) for job in live]
+
+    @override
+    def open_jobs(self) -> Sequence[JobView]:
+        return [self._views.of(job) for job in sorted(self._x.open.values(), key=lambda job: job.ordinal)]
+
+    @override
+    def curve(self, job: str) -> Sequence[CurvePoint]:
+        if job in self._x.earlier:
+            return [CurvePoint(p.position, p.metrics, p.seconds) for p in self._x.earlier[job].reports]
+        found = self._x.jobs.get(job)
+        if found is None:
+            raise CommandError(f"curve: there is no job {job!r}")
+        return [CurvePoint(p.position, p.metrics, p.seconds) for p in self._x.curve(found)]
+
+    @override
+    def snapshots(self, job: str) -> Sequence[int]:
+        found = self._x.jobs.get(job)
+        if job in self._x.earlier:
+            return sorted(self._x.earlier[job].snapshots)
+        if found is None:
+            raise CommandError(f"snapshots: there is no job {job!r}")
+        own = self._views.saved(self._x, job)
+        if own:
+            return list(own)
+        source = self._x.source_of(found) if found.forked else None
+        return [source[1]] if source is not None else []
+
+    @property
+    @override
+    def incumbent(self) -> Incumbent | None:
+        best = self._x.best
+        return Incumbent(*best) if best is not None else None

@@ -1,0 +1,390 @@
+"""Re-driving an experiment from its journal: the core's state again, and the policy's decisions compared with the recorded ones.
+
+Recovery and `hopyard replay` are both this. The events are applied to a core in their order; each up-call that follows is made
+on a fresh policy at the place of its recorded answer, on the state on which it was first made. The recorded answers hold in
+any case. What is compared are answers: a recorded failure decided nothing, so nothing can differ from it.
+
+When recovery finds a difference, the next up-call of the running experiment is failed with it (`Objecting`), which pauses the
+experiment and stands in the journal. So a later recovery knows which differences people have been shown, and a resumed
+experiment goes on from the recorded decisions without being paused for the same difference again.
+
+An up-call whose policy was given up because it took too long (`PolicyFailed.unheard`) is not made again at its record: it comes
+again, recorded anew, when the experiment is resumed.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from hopyard.errors import Internal, InvalidInput
+from hopyard.policy.vocabulary import Call
+from hopyard.serving.threads import GivenUp
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Effect, Record, UpCall
+from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered, PolicyFailed
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.journal.codec import encode
+from hopyard_engine.policy_host import Host, answer_text
+
+OBJECTION = "it decides otherwise than it did"
+"""How the error of a recorded failure begins that no policy raised: recovery's, when it had found a difference."""
+
+MAKING = object()
+"""What a policy is at before its first up-call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An answer that is not what the journal has.
+
+    Attributes:
+        event: Number of the recorded event in the experiment's stream.
+        at: When it happened.
+        up_call: The up-call's number.
+        call: The up-call; None: the core makes none here any more, so the record is no answer to anything.
+        recorded: What stands in the journal.
+        computed: What the policy answers now; None without an up-call.
+    """
+
+    event: int
+    at: float
+    up_call: int
+    call: Call | None
+    recorded: ExperimentEvent
+    computed: PolicyAnswered | PolicyFailed | None
+
+    @property
+    def then(self) -> str:
+        """What was recorded, in words."""
+        return answer_text.answer(self.recorded)
+
+    @property
+    def now(self) -> str:
+        """What comes now, in words."""
+        return (
+            answer_text.answer(self.computed)
+            if self.computed is not None
+            else "nothing: the core does not take it any more"
+        )
+
+    @property
+    def text(self) -> str:
+        """All of it in one sentence."""
+        told = answer_text.told(self.call) if self.call is not None else f"record {type(self.recorded).__name__}"
+        return f"event {self.event} ({told}): recorded is {self.then}; now it is {self.now}"
+
+
+class Replay:
+    """Re-applies one experiment's events to a core, and drives its policy along.
+
+    Args:
+        core: Where the experiment is rebuilt.
+        make_host: Makes the experiment's policy, fresh; called once. None: it runs elsewhere, and is not driven along.
+
+    Attributes:
+        number: Events taken so far: the number of the last one.
+        up_calls: Recorded answers that were compared.
+        failures: Recorded failures of the policy: nothing to compare with.
+        first: The first difference of all.
+        gone: Why there is no policy any more: it took too long. What is recorded goes on to be applied.
+    """
+
+    def __init__(self, core: Core, make_host: Callable[[Experiment], Host | None]) -> None:
+        self._core = core
+        self._make_host = make_host
+        self._pending: UpCall | None = None
+        self._since: Difference | None = None
+        self._shown: set[str] = set()
+        self.experiment: Experiment | None = None
+        self.host: Host | None = None
+        self._elsewhere = False
+        self.number = 0
+        self.up_calls = 0
+        self.failures = 0
+        self.first: Difference | None = None
+        self.gone: str | None = None
+        self._doing: UpCall | object | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def doing(self) -> object:
+        """What the policy is at: the up-call, or `MAKING`; something new each time while it is at nothing."""
+        return self._doing or object()
+
+    def give_up(self, doing: object, error: str) -> bool:
+        """From another thread: the policy is at this for too long. False: it is over; else nothing is asked any more.
+
+        The thread in which it is ends with `GivenUp` and has applied nothing. The event that it was taking is to be applied
+        with `apply`, and the others taken as ever.
+        """
+        with self._lock:
+            if self._doing is not doing:
+                return False
+            self.gone = error
+            return True
+
+    def take(self, event: Event) -> list[Effect]:
+        """Takes the stream's next event; answers the core's effects.
+
+        Raises:
+            Internal: The event does not belong to an experiment's stream.
+        """
+        self.number += 1
+        event = of_experiment(event, self.number)
+        if isinstance(event, PolicyAnswered):
+            self._answered(event)
+        elif isinstance(event, PolicyFailed):
+            self._failed(event)
+        return self.apply(event)
+
+    def apply(self, event: ExperimentEvent) -> list[Effect]:
+        """The second half of `take`: when the policy was given up in the first."""
+        effects = self._core.restore(event)
+        if self.experiment is None:
+            self.experiment = self._core.experiments[event.experiment]
+        if not effects or not isinstance(effects[0], Record):
+            self._differs(Difference(self.number, event.at, 0, None, event, None))
+        for effect in effects:
+            if isinstance(effect, UpCall):
+                self._pending = effect
+        return effects
+
+    @property
+    def unseen(self) -> Difference | None:
+        """The first difference that nobody has been shown, if there is one."""
+        if self.first is not None and objection(self.first) not in self._shown:
+            return self.first
+        return self._since
+
+    def unanswered(self, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
+        """The answer to the up-call that the journal has none for, if it ends with one.
+
+        Args:
+            host: Makes it, instead of the replayed policy.
+        """
+        call, x = self.unmade, self.experiment
+        if call is None or x is None:
+            return None
+        if self.gone is not None:
+            return PolicyFailed(call.at, call.experiment, call.number, self.gone, unheard=True)
+        return self._make(x, call, host)
+
+    @property
+    def unmade(self) -> UpCall | None:
+        """The up-call that the journal has no answer for, if it ends with one."""
+        call, x = self._pending, self.experiment
+        if call is None or x is None or x.in_flight is None or x.in_flight[0] != call.number:
+            return None
+        return call
+
+    def _make(self, x: Experiment, call: UpCall, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
+        if host is None and self.host is None and not self._elsewhere:
+            self._doing = MAKING
+            made = self._make_host(x)
+            self._done()
+            self.host, self._elsewhere = made, made is None
+        host = host or self.host
+        if host is None:
+            return None
+        self._doing = call
+        answer = host.answer(x, call)
+        self._done()
+        return answer
+
+    def _done(self) -> None:
+        with self._lock:
+            if self.gone is not None:
+                raise GivenUp
+            self._doing = None
+
+    def _answer(self, number: int) -> tuple[UpCall, PolicyAnswered | PolicyFailed] | None:
+        """Makes the up-call that waits, if it has this number."""
+        call = self._pending
+        if call is None or call.number != number or self.experiment is None:
+            return None
+        self._pending = None
+        made = self._make(self.experiment, call)
+        return (call, made) if made is not None else None
+
+    def _answered(self, event: PolicyAnswered) -> None:
+        made = self._answer(event.answer.number) if self.gone is None else None
+        if made is None:
+            return  # The core will not take it: that is the difference then.
+        self.up_calls += 1
+        call, computed = made
+        if not same(event, computed):
+            self._differs(Difference(self.number, event.at, call.number, call.call, event, computed))
+
+    def _failed(self, event: PolicyFailed) -> None:
+        self.failures += 1
+        if event.error.startswith(OBJECTION):  # The policy was never asked.
+            self._pending = None
+            self._shown.add(event.error)
+            self._since = None
+        elif event.unheard:
+            self._pending = None
+        elif self.gone is None:
+            self._answer(event.number)  # It may have learned something before it failed.
+
+    def _differs(self, difference: Difference) -> None:
+        self.first = self.first or difference
+        self._since = self._since or difference
+
+
+def of_experiment(event: Event, number: int) -> ExperimentEvent:
+    """An event of an experiment's stream.
+
+    Raises:
+        Internal: It is one of the cluster's.
+    """
+    if isinstance(event, ClusterEvent):
+        raise Internal(f"event {number}: {type(event).__name__} belongs to the stream of the cluster")
+    return event
+
+
+def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> bool:
+    """Whether two answers say the same, as the journal writes them: NaN is NaN, and a tuple is a list there."""
+    if not isinstance(computed, PolicyAnswered):
+        return False
+    if (recorded.answer, recorded.demand, recorded.gang, recorded.nodes) == (
+        computed.answer,
+        computed.demand,
+        computed.gang,
+        computed.nodes,
+    ):
+        return True
+    try:
+        return encode(recorded) == encode(replace(computed, at=recorded.at))
+    except (TypeError, ValueError):  # It says something that could not even be recorded.
+        return False
+
+
+def objection(difference: Difference) -> str:
+    """The error that pauses an experiment for a difference. The same difference has the same error."""
+    return f"{OBJECTION}: {difference.text}; resume it to go on from the recorded decisions"
+
+
+class Objecting:
+    """Stands before a policy that would have decided otherwise: the first up-call of the running experiment fails with the reason.
+
+    That pauses the experiment, visibly. All other up-calls go to the policy, whose memory is what the recorded up-calls made it.
+    """
+
+    def __init__(self, host: Host, difference: Difference) -> None:
+        self._host = host
+        self._error: str | None = objection(difference)
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+        """Fails once while the experiment runs, then lets the policy answer."""
+        if self._error is not None and experiment.phase is Phase.RUNNING:
+            error, self._error = self._error, None
+            return PolicyFailed(call.at, call.experiment, call.number, error)
+        return self._host.answer(experiment, call)
+
+
+# ------------------------------------------------------------------------------------------------------------------- until
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Where a replay stops: with an event's number, or before the first event later than a time; one of them is set.
+
+    Attributes:
+        event: The last event taken.
+        seconds: Since the experiment's creation.
+        at: Seconds since the epoch.
+    """
+
+    event: int | None = None
+    seconds: float | None = None
+    at: float | None = None
+
+    def passed(self, number: int, event: Event, created_at: float) -> bool:
+        """Whether an event is not to be taken any more."""
+        if self.event is not None:
+            return number > self.event
+        end = self.at if self.at is not None else created_at + (self.seconds or 0.0)
+        return event.at > end
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_until(text: str, option: str = "--until") -> Until:
+    """What an option says: `120` is an event's number, `90s`, `2.5m`, `1h` or `12.5` a time since the start, else an ISO time.
+
+    Raises:
+        InvalidInput: None of these.
+    """
+    if text.isdecimal():
+        return Until(event=int(text))
+    since = re.fullmatch(r"(\d+|\d*\.\d+)([smhd]?)", text)
+    if since:
+        return Until(seconds=float(since[1]) * _UNITS[since[2] or "s"])
+    try:
+        return Until(at=datetime.fromisoformat(text).timestamp())
+    except ValueError as error:
+        raise InvalidInput(
+            f"{option}: found {text!r}, allowed are an event's number (120), a time since the start (90s, 2.5m, 1h) "
+            f"or a time of day (2026-01-31T12:00:00)"
+        ) from error
+
+
+# ------------------------------------------------------------------------------------------------------------------- state
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """A job as it stood at an event; `snapshots` are the positions that it can be loaded from."""
+
+    id: str
+    state: str
+    position: int
+    attempt: int
+    machines: tuple[str, ...]
+    snapshots: tuple[int, ...]
+    best: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An experiment as it stood after an event."""
+
+    event: int
+    at: float
+    state: str
+    reason: str
+    share: int
+    machines: dict[str, str]
+    jobs: tuple[JobLine, ...]
+
+
+def state_of(x: Experiment, event: int, at: float) -> State:
+    """The experiment as it stands now, after an event; `machines` names the job that runs on each, or nothing."""
+    return State(
+        event=event,
+        at=at,
+        state=x.phase.value,
+        reason=x.reason,
+        share=x.share,
+        machines={m.id: m.run.job if m.run is not None else "" for _, m in sorted(x.machines.items())},
+        jobs=tuple(
+            JobLine(
+                id=job.id,
+                state=job.state.value,
+                position=job.position,
+                attempt=job.attempt,
+                machines=job.run.machines if job.run is not None else (),
+                snapshots=tuple(x.snapshots.positions(job.id)),
+                best=job.best[0] if job.best is not None else None,
+                reason=job.reason,
+            )
+            for job in x.jobs.values()
+        ),
+    )

@@ -1,0 +1,31 @@
+"""The simulator: the live core and the live policies in virtual time, on recorded curves or on functions."""
+
+from hopyard_simulator.conditions import Costs, Faults, Fleet
+from hopyard_simulator.group import Joining, MemberResult
+from hopyard_simulator.metrics import Result, RunInterval
+from hopyard_simulator.partitions import Partitions
+from hopyard_simulator.predictions import Foreseen
+from hopyard_simulator.prior_results import named
+from hopyard_simulator.simulate import simulate
+from hopyard_simulator.workload import CurveWorkload, Lesson, TraceWorkload, Workload
+from hopyard_simulator.world import SimulationError, World
+
+__all__ = [
+    "Costs",
+    "CurveWorkload",
+    "Faults",
+    "Fleet",
+    "Foreseen",
+    "Joining",
+    "Lesson",
+    "MemberResult",
+    "Partitions",
+    "Result",
+    "RunInterval",
+    "SimulationError",
+    "TraceWorkload",
+    "Workload",
+    "World",
+    "named",
+    "simulate",
+]

@@ -1,0 +1,102 @@
+"""Further experiments of a simulated group: they join the one that a simulation begins with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hopyard.errors import InvalidInput
+from hopyard_engine.core.events import Event, MemberJoined, Operated
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.values import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """An experiment that joins the group: the same policy, workload and machines, its own configurations and terms.
+
+    Attributes:
+        configurations: What its jobs get, in order: as many jobs as there are.
+        at: When it joins, in virtual seconds.
+        stopped: When a person stops it, not before it joins; None: nobody does.
+        alike: Whether it trains equal configurations as the first one does, for policies that share training. False: as nobody
+            does, such as with other code, other data or another seed.
+        max_position: Where its jobs are complete, at most where the workload's are; None: there.
+        target: It is over when one of its jobs reports at least as good; None: no target.
+    """
+
+    configurations: Sequence[Mapping[str, Any]]
+    at: float = 0.0
+    stopped: float | None = None
+    alike: bool = True
+    max_position: int | None = None
+    target: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberResult:
+    """What came of one experiment of a group.
+
+    Attributes:
+        machine_seconds: Time of machines that was billed to it.
+        created: When it joined.
+        ended: When it was over; None: it was not.
+        best: Its best finite report; None: there was none.
+        best_job: Whose it was.
+        jobs: Its jobs.
+        reason: Why it was over.
+    """
+
+    machine_seconds: float
+    created: float
+    ended: float | None
+    best: float | None
+    best_job: str | None
+    jobs: tuple[str, ...]
+    reason: str
+
+
+def arrivals(stream: str, settings: Settings, group: Sequence[Joining]) -> Iterator[tuple[float, Event]]:
+    """What happens when; the experiments are called after the stream: "STREAM-2", "STREAM-3", ...
+
+    Raises:
+        InvalidInput: One cannot be.
+    """
+    for number, one in enumerate(group, 2):
+        name = f"{stream}-{number}"
+        top = settings.max_position if one.max_position is None else one.max_position
+        if not one.configurations:
+            raise InvalidInput(f"experiment {number} of the group has no configurations")
+        if not 0 <= one.at < math.inf:
+            raise InvalidInput(f"experiment {number} of the group joins at {one.at!r}; allowed are seconds >= 0")
+        if one.stopped is not None and not one.at <= one.stopped < math.inf:
+            raise InvalidInput(
+                f"experiment {number} of the group is stopped at {one.stopped!r}; allowed are seconds >= {one.at:g}, when it joins"
+            )
+        if not 1 <= top <= settings.max_position:
+            raise InvalidInput(
+                f"max_position of experiment {number} of the group must be in 1..{settings.max_position}, found {top}"
+            )
+        plan = settings.plan if one.alike or not settings.plan else name
+        terms = replace(settings, jobs=len(one.configurations), max_position=top, plan=plan, target=one.target)
+        yield one.at, MemberJoined(one.at, stream, name, terms)
+        if one.stopped is not None:
+            yield one.stopped, Operated(one.stopped, stream, "stop", name)
+
+
+def results(x: Experiment) -> Mapping[str, MemberResult]:
+    """What came of each experiment, in the order in which they joined."""
+    return {
+        name: MemberResult(
+            machine_seconds=member.machine_seconds,
+            created=member.created_at,
+            ended=member.ended_at,
+            best=member.best[2] if member.best is not None else None,
+            best_job=member.best[0] if member.best is not None else None,
+            jobs=tuple(job.id for job in x.jobs.values() if job.member is member),
+            reason=member.reason,
+        )
+        for name, member in x.members.items()
+    }

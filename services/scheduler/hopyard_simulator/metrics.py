@@ -1,0 +1,237 @@
+"""What a simulation measures while it runs, and its result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Literal
+
+from hopyard.policy.vocabulary import JobState, Report, RunEndReason
+from hopyard_engine.core.effects import Start
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.model import Job
+from hopyard_engine.core.values import EarlierTrial, RunKey
+from hopyard_simulator.group import MemberResult
+
+POOLS: Final = ("promising", "opportunistic", "suspended", "pending")
+_MOST_POINTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RunInterval:
+    """A run on a machine, in virtual seconds, the iterations that it trained, and why it ended (a `RunEndReason`)."""
+
+    machine: str
+    job: str
+    attempt: int
+    start: float
+    end: float
+    trained: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a simulation. Times are virtual seconds since its beginning.
+
+    Attributes:
+        policy: The policy's name.
+        parameters: Its parameters.
+        predictor: Who predicted curves; None: nobody asked about any.
+        metric: The metric's name.
+        mode: Whether larger (max) or smaller (min) values are better.
+        R: The position where jobs are complete.
+        slots: Machines.
+        seed: Seed of the policy's and the faults' chance.
+        order_seed: Seed of the order of the configurations; None: the workload's own order.
+        target: The metric's value that was looked for; None: none.
+        time_to_target: When the first job had reached it; None: never.
+        best: The best finite report; None: there was none.
+        best_job: Whose it was.
+        time: When the search was over.
+        job_seconds: Machine-seconds that runs held machines.
+        jobs_started: Jobs with at least one run.
+        jobs_terminated: Jobs that were ended before the search was.
+        suspends: Runs that left their machines for their jobs to go on later.
+        iterations: Iterations trained, those that were trained again included: a report ends each.
+        utilisation: `job_seconds` by the machine-seconds there were.
+        first_at_R: When the first job reached the max position; None: none did.
+        jobs_at_R: (time, jobs that have reached the max position so far).
+        promotions: How often a job was sent on beyond where it was to stop before; not counted over partitions, where every unit is.
+        pools: Jobs over time: `names`, and `points` of a time and a count for each; at most about 1,000 points. Promising are running
+            jobs that their policy has labelled with a priority above 0, opportunistic the other running ones.
+        reason: Why the search was over.
+        events: Events that the core took.
+        predictions: Questions that the policy asked about curves.
+        predictions_failed: Those of them that were answered with an error.
+        note: What the policy said of the terms beforehand; empty: nothing.
+        runs: Every run, when details are wanted.
+        states: What became of every job (COMPLETED, TERMINATED, SUSPENDED, ...), when details are wanted.
+        curves: [time, position, value] of every report by job, when details are wanted.
+        labels: [time, priority] of every label that the policy gave, by job, when details are wanted.
+        confidences: [time, machines, chances in falling order] of jobs that the policy had an idea of, as often as `pools`, when
+            details are wanted.
+        trained: What it has trained, for searches that come later (`simulate(..., earlier=...)`), when details are wanted.
+        experiments: Of a group, what came of each of its experiments by its id.
+    """
+
+    policy: str
+    parameters: Mapping[str, Any]
+    predictor: str | None
+    metric: str
+    mode: Literal["max", "min"]
+    R: int
+    slots: int
+    seed: int
+    order_seed: int | None
+    target: float | None
+    time_to_target: float | None
+    best: float | None
+    best_job: str | None
+    time: float
+    job_seconds: float
+    jobs_started: int
+    jobs_terminated: int
+    suspends: int
+    iterations: int
+    utilisation: float
+    first_at_R: float | None
+    jobs_at_R: tuple[tuple[float, int], ...]
+    promotions: int
+    pools: Mapping[str, Any]
+    reason: str
+    events: int
+    predictions: int
+    predictions_failed: int
+    note: str = ""
+    runs: tuple[RunInterval, ...] | None = None
+    states: Mapping[str, str] | None = None
+    curves: Mapping[str, list[list[float | int | None]]] | None = None
+    labels: Mapping[str, list[list[float]]] | None = None
+    confidences: list[tuple[float, int, list[float]]] | None = None
+    trained: tuple[EarlierTrial, ...] | None = None
+    experiments: Mapping[str, MemberResult] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it; without the details if they were not wanted, and without what it has trained, which its curves say."""
+        details = ("runs", "states", "curves", "labels", "confidences", "experiments")
+        found = asdict(replace(self, trained=None))
+        del found["trained"]
+        return {name: value for name, value in found.items() if value is not None or name not in details}
+
+
+@dataclass(slots=True)
+class _Open:
+    start: float
+    machine: str
+
+
+@dataclass(slots=True)
+class Measure:
+    """Gathers the figures of one simulation."""
+
+    max_position: int
+    details: bool = False
+    job_seconds: float = 0.0
+    iterations: int = 0
+    suspends: int = 0
+    promotions: int = 0
+    terminated: int | None = None
+    time_to_target: float | None = None
+    at_max: list[tuple[float, int]] = field(default_factory=list)
+    runs: list[RunInterval] = field(default_factory=list)
+    curves: dict[str, list[list[float | int | None]]] = field(default_factory=dict)
+    pools: list[tuple[float, ...]] = field(default_factory=list)
+    labels: dict[str, list[list[float]]] = field(default_factory=dict)
+    confidences: list[tuple[float, int, list[float]]] = field(default_factory=list)
+    _step: float = 0.0
+    _next_look: float = 0.0
+    _begun: dict[RunKey, _Open] = field(default_factory=dict)
+    _started: set[str] = field(default_factory=set)
+    _until: dict[str, int] = field(default_factory=dict)
+    _done: set[str] = field(default_factory=set)
+    _capacity: float = 0.0
+    _machines: int = 0
+    _since: float = 0.0
+
+    # -------------------------------------------------------------------------------------------------------- machines
+
+    def machines_changed(self, now: float, change: int) -> None:
+        """Machines came or went."""
+        self._capacity += self._machines * (now - self._since)
+        self._machines += change
+        self._since = now
+
+    def run_begins(self, key: RunKey, start: Start, now: float) -> None:
+        """A process takes its machine."""
+        self._begun[key] = _Open(now, start.machine)
+        if key.rank == 0:
+            self._started.add(key.job)
+            self._sent_on(key.job, start.until)
+
+    def amended(self, job: str, until: int | None) -> None:
+        """A run under way goes on to another end."""
+        if until is not None:
+            self._sent_on(job, until)
+
+    def _sent_on(self, job: str, until: int) -> None:
+        before = self._until.get(job, 0)
+        self.promotions += 0 < before < until
+        self._until[job] = max(before, until)
+
+    def run_over(self, key: RunKey, now: float, trained: int, reason: RunEndReason) -> None:
+        """A process has left its machine."""
+        begun = self._begun.pop(key)
+        self.job_seconds += now - begun.start
+        self.iterations += trained
+        if self.details:
+            self.runs.append(RunInterval(begun.machine, key.job, key.attempt, begun.start, now, trained, reason.value))
+
+    # --------------------------------------------------------------------------------------------------------- reports
+
+    def reported(self, job: str, report: Report, metric: str, now: float, *, reached: bool) -> None:
+        """A report was accepted, which reached the target or did not."""
+        value = report.metrics.get(metric, math.nan)
+        if reached and self.time_to_target is None:
+            self.time_to_target = now
+        if report.position >= self.max_position and job not in self._done:
+            self._done.add(job)
+            self.at_max.append((now, len(self._done)))
+        if self.details:
+            self.curves.setdefault(job, []).append([now, report.position, value if math.isfinite(value) else None])
+
+    def labelled(self, job: Job, now: float) -> None:
+        """A job changed: perhaps its label."""
+        known = self.labels.get(job.id)
+        if job.priority is not None and (known is None or known[-1][1] != job.priority):
+            self.labels.setdefault(job.id, []).append([now, job.priority])
+
+    def look(self, x: Experiment, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
+        """Notes how many jobs are where, and with details what the policy thinks of them; so rarely that the points stay few."""
+        member = x.founder
+        if member.phase is not Phase.RUNNING and self.terminated is None and member.final is not None:
+            ended = [job for job in x.jobs.values() if job.state is JobState.TERMINATED]
+            self.terminated = sum(job.reason != member.final[1] for job in ended)  # The others ended with the search.
+        if now < self._next_look:
+            return
+        states = x.states
+        promising = sum((x.jobs[name].priority or 0.0) > 0 for name in x.live)
+        waiting = states.get(JobState.SUSPENDED, 0), states.get(JobState.PENDING, 0)
+        self.pools.append((now, promising, len(x.live) - promising, *waiting))
+        if self.details and x.share and (chances := confidences()):
+            self.confidences.append((now, x.share, sorted(chances.values(), reverse=True)))
+        if len(self.pools) > _MOST_POINTS:
+            self.pools, self.confidences = self.pools[::2], self.confidences[::2]
+            self._step = max(2 * self._step, (self.pools[-1][0] - self.pools[0][0]) / (_MOST_POINTS / 2))
+        self._next_look = now + self._step
+
+    # ------------------------------------------------------------------------------------------------------------ result
+
+    def closed(self, now: float) -> tuple[float, int]:
+        """All is over: (machine-seconds there were, jobs that were started). Runs under way end now."""
+        for key in list(self._begun):
+            self.run_over(key, now, 0, RunEndReason.TERMINATED)
+        self.machines_changed(now, 0)
+        return self._capacity, len(self._started)

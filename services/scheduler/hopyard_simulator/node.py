@@ -1,0 +1,130 @@
+"""A simulated node: machines, the snapshots on its disk, the runs on it, and its failures."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import TYPE_CHECKING
+
+from hopyard.policy.vocabulary import RunEndReason
+from hopyard_engine.core.effects import CommandBody, Send, ShipmentOrder, Start
+from hopyard_engine.core.events import Ended, NodeExpired, NodeJoined, SnapshotShipped
+from hopyard_engine.core.values import MachineSpec, RunKey, SnapshotInfo
+from hopyard_simulator.run import SimulatedRun
+
+if TYPE_CHECKING:
+    from hopyard_simulator.world import World
+
+
+class Agent:
+    """One node. What it saves is in the store at once, so a failure costs the runs on it and no snapshot."""
+
+    def __init__(self, world: World, node: str, machines: tuple[str, ...], speeds: dict[str, float]) -> None:
+        self.world = world
+        self.node = node
+        self._machines = tuple(MachineSpec(machine) for machine in machines)
+        self._speeds = speeds
+        self._runs: dict[RunKey, SimulatedRun] = {}
+        self._life = 1
+        self._alive = True
+        self._chance = random.Random(f"{world.seed}/node/{node}")
+
+    @property
+    def machines(self) -> int:
+        """How many it has now."""
+        return len(self._machines) if self._alive else 0
+
+    def join(self) -> None:
+        """Opens a session."""
+        self.world.handle(NodeJoined(self.world.timeline.now, self.node, f"life-{self._life}", self._machines))
+        rate = self.world.faults.node_failures
+        if rate > 0:
+            self.world.timeline.later(self._chance.expovariate(rate), self._fail)
+
+    def carry(self, send: Send) -> None:
+        """Takes a command for one of its runs."""
+        latency = self.world.costs.latency
+        if latency:
+            self.world.timeline.later(latency, self._take, self._life, send.run, send.body)
+        else:
+            self._take(self._life, send.run, send.body)
+
+    def ship(self, order: ShipmentOrder) -> None:
+        """What it is to bring to the store is there."""
+        self.world.deliver(
+            SnapshotShipped(
+                self.world.timeline.now,
+                order.experiment,
+                self.node,
+                order.number,
+                order.job,
+                order.position,
+                order.sha256,
+            )
+        )
+
+    def save(self, key: RunKey, position: int) -> SnapshotInfo:
+        """A snapshot of a run: a byte, so that a quota of bytes is one of snapshots."""
+        return SnapshotInfo(position, f"{key.job}.{key.attempt}@{position}", 1, "simulated")
+
+    def left(self, run: SimulatedRun, reason: RunEndReason) -> None:
+        """A run is over; the other ranks of a gang follow the first, and it them when one is lost."""
+        self._runs.pop(run.key, None)
+        self.world.measure.run_over(run.key, self.world.timeline.now, run.trained, reason)
+        self.world.gang_left(run.key)
+
+    def follow(self, key: RunKey) -> None:
+        """Another rank of this one's gang has left."""
+        run = self._runs.get(key)
+        if run is not None:
+            run.end(Ended(RunEndReason.UNTIL, 0, message="the gang has ended"))
+
+    def _take(self, life: int, key: RunKey, body: CommandBody) -> None:
+        if not self._alive or life != self._life:  # What was on its way to a node that failed is lost.
+            return
+        if isinstance(body, Start):
+            self._start(key, body)
+            return
+        run = self._runs.get(key)
+        if run is not None:
+            run.take(body)
+
+    def _start(self, key: RunKey, start: Start) -> None:
+        faults, chance = self.world.faults, None
+        if faults.straggling or faults.drop:
+            chance = random.Random(f"{self.world.seed}/run/{key.job}/{key.attempt}")
+        slower = 1.0 + abs(chance.gauss(0.0, faults.straggling)) if chance is not None else 1.0
+        pace = slower / (self._speeds[start.machine] * self.world.speedup(len(start.rank_nodes)))
+        self.world.gang_begins(key, len(start.rank_nodes))
+        run = self._runs[key] = SimulatedRun(self, key, start, pace)
+        self.world.measure.run_begins(key, start, self.world.timeline.now)
+        if chance is not None and faults.drop:
+            self.world.timeline.later(_until_dropped(chance, faults.drop), run.lose)
+
+    def _fail(self) -> None:
+        """The node goes down with all its runs."""
+        self._alive = False
+        now = self.world.timeline.now
+        for run in list(self._runs.values()):
+            run.alive = False
+            self.world.measure.run_over(run.key, now, run.trained, RunEndReason.LOST)
+        self._runs.clear()
+        self.world.measure.machines_changed(now, -len(self._machines))
+        self.world.timeline.later(self.world.costs.detection, self._taken_for_lost)
+        if self.world.faults.downtime < math.inf:
+            self.world.timeline.later(max(self.world.faults.downtime, self.world.costs.detection), self._rise)
+
+    def _taken_for_lost(self) -> None:
+        self.world.handle(NodeExpired(self.world.timeline.now, self.node))
+
+    def _rise(self) -> None:
+        self._alive = True
+        self._life += 1
+        self.world.measure.machines_changed(self.world.timeline.now, len(self._machines))
+        self.join()
+        self.world.back(self.node)
+
+
+def _until_dropped(chance: random.Random, drop: float) -> float:
+    """Seconds until a run is lost: in each second with probability `drop`."""
+    return math.log(1.0 - chance.random()) / math.log(1.0 - drop)

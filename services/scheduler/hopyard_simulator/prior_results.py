@@ -1,0 +1,35 @@
+"""What a simulated search has trained, as a later one is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hopyard.policy.vocabulary import JobState, Report
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.values import EarlierTrial
+
+
+def trained(x: Experiment) -> tuple[EarlierTrial, ...]:
+    """The trials that were trained, each with its whole curve and what is saved of it."""
+    found = []
+    for job in x.jobs.values():
+        points = x.curve(job)
+        if not points or job.hyperparameters is None or job.copied or job.state is JobState.FAILED:
+            continue
+        reports = tuple(Report(point.position, point.metrics, point.seconds) for point in points)
+        saved = tuple(entry.info for entry in x.snapshots.of(job.id) if entry.stored)
+        found.append(EarlierTrial(f"{job.member.id}/{job.id}", job.hyperparameters, reports, None, saved))
+    return tuple(found)
+
+
+def named(trials: Iterable[EarlierTrial], name: str) -> tuple[EarlierTrial, ...]:
+    """The same as of a search of this name: those of several searches may be given to one then."""
+    return tuple(
+        replace(
+            trial,
+            name=f"{name}/{trial.name}",
+            snapshots=tuple(replace(info, sha256=f"{name}/{info.sha256}") for info in trial.snapshots),
+        )
+        for trial in trials
+    )

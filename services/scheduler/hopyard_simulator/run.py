@@ -1,0 +1,229 @@
+"""A simulated training process: the live run's own control, on a lesson instead of a program."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from typing import TYPE_CHECKING
+
+from hopyard.policy.vocabulary import Report, RunEndReason, RunMode
+from hopyard.runner.control import End, Restate, RunControl, RunPlan, Save, Train
+from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, Start
+from hopyard_engine.core.events import (
+    Amended,
+    Ended,
+    Reports,
+    RunBody,
+    RunMessage,
+    SnapshotStored,
+    SnapshotTaken,
+    Started,
+)
+from hopyard_engine.core.values import RunKey, SnapshotInfo
+
+if TYPE_CHECKING:
+    from hopyard_simulator.node import Agent
+
+
+class SimulatedRun:
+    """One process of one attempt of a job on one machine.
+
+    It does what `hopyard.runner` does with a program: `RunControl` says what comes next, messages have sequence numbers, and
+    what the scheduler commands reaches it one after the other.
+    """
+
+    __slots__ = (
+        "_agent",
+        "_control",
+        "_lesson",
+        "_metric",
+        "_pace",
+        "_reports",
+        "_sent",
+        "_snapshot",
+        "_start",
+        "_stride",
+        "_waits",
+        "alive",
+        "key",
+        "trained",
+    )
+
+    def __init__(self, agent: Agent, key: RunKey, start: Start, pace: float) -> None:
+        """Begins.
+
+        Args:
+            agent: Its node's.
+            key: Its channel.
+            start: The command.
+            pace: Seconds that a second of the lesson takes.
+        """
+        self.key = key
+        self.alive = True
+        self.trained = 0
+        self._agent = agent
+        self._start = start
+        self._sent = 0
+        self._waits = False
+        self._snapshot: SnapshotInfo | None = None
+        self._pace = pace
+        self._metric = agent.world.workload.metric
+        # A gang over partitions trains a unit of each of them in one iteration.
+        self._stride = len(start.rank_nodes) if start.place is not None else 1
+        evaluate = start.mode is not RunMode.TRAIN
+        position = start.snapshot.position if start.snapshot is not None else 0
+        self._lesson = agent.world.lesson(start.hyperparameters)
+        self._reports = bisect.bisect_right(self._lesson.positions, position)
+        self._control = RunControl(
+            RunPlan(
+                position=position,
+                until=0 if evaluate else start.until,
+                allowed=start.allowed,
+                snapshot_at=frozenset(start.snapshot_at),
+                snapshot_every=start.snapshot_every,
+                evaluate=evaluate,
+                completes=start.completes,
+            )
+        )
+        costs = agent.world.costs
+        delay = costs.start if start.snapshot is None else costs.resume
+        if agent.world.from_scratch and position:
+            delay += self._pace * math.fsum(self._lesson.seconds[index] for index in range(self._reports))
+            self.trained = self._reports if key.rank == 0 else 0
+        agent.world.timeline.later(delay, self._begin)
+
+    # --------------------------------------------------------------------------------------------------------- training
+
+    def _begin(self) -> None:
+        if not self.alive:
+            return
+        position = self._control.position
+        self._control.started(finished=self._finished)
+        self.say(Started(position))
+        if self.key.rank == 0:
+            self._go()
+
+    def _go(self) -> None:
+        """Does what comes next at a boundary."""
+        action = self._control.next()
+        later = self._agent.world.timeline.later
+        if type(action) is Train:
+            if self._start.mode is not RunMode.TRAIN:
+                later(0.0, self._evaluated)
+                return
+            if self._reports == len(self._lesson.positions):  # It is to go on beyond its curve.
+                self.end(Ended(RunEndReason.UNTIL, self._control.position, finished=True))
+                return
+            self._control.began(committed=self._lesson.positions[self._following - 1])
+            later(self._seconds, self._trained)
+        elif type(action) is Save:
+            later(self._agent.world.costs.snapshot, self._saved)
+        elif type(action) is End:
+            leaving = action.reason is not RunEndReason.TERMINATED
+            later(self._agent.world.costs.suspend if leaving else 0.0, self._leave, action)
+        elif type(action) is Restate:
+            self._report(self._control.position, {}, 0.0)
+            self._go()
+        else:
+            self._waits = True
+
+    def _trained(self) -> None:
+        if not self.alive:
+            return
+        seconds, index = self._seconds, self._following - 1
+        self.trained += self._following - self._reports
+        self._reports = self._following
+        self._report(self._lesson.positions[index], self._metrics(index), seconds)
+        self._go()
+
+    @property
+    def _following(self) -> int:
+        """How many reports of the lesson there are after the next iteration."""
+        return min(self._reports + self._stride, len(self._lesson.positions))
+
+    @property
+    def _seconds(self) -> float:
+        """How long the next iteration takes."""
+        seconds = self._lesson.seconds
+        return math.fsum([seconds[index] for index in range(self._reports, self._following)]) * self._pace
+
+    @property
+    def _finished(self) -> bool:
+        """Whether the program ended by itself: its curve is over, and it is not where jobs are complete."""
+        positions = self._lesson.positions
+        return self._reports >= len(positions) and positions[-1] < self._agent.world.max_position
+
+    def _metrics(self, index: int) -> dict[str, float]:
+        others = self._lesson.others
+        more = {name: values[index] for name, values in others.items()} if others else {}
+        return {self._metric: self._lesson.values[index], **more}
+
+    def _report(self, position: int, metrics: dict[str, float], seconds: float) -> None:
+        at_until = self._control.reached(position, finished=self._finished)
+        report = Report(position, metrics, seconds, at_until=at_until, finished=self._finished)
+        self.say(Reports((report,)))
+
+    def _evaluated(self) -> None:
+        if not self.alive:
+            return
+        position = self._control.position
+        self._control.began()
+        self._control.reached(position, finished=False)
+        metrics = self._metrics(self._reports - 1) if self._reports else {}
+        if self._start.mode is RunMode.PROFILE:
+            seconds, index = self._lesson.seconds, self._reports
+            metrics = {"seconds": seconds[index] * self._pace if index < len(seconds) else 0.0}
+            if self._stride > 1:
+                metrics["partitions"] = float(self._stride)
+        self.say(Reports((Report(position, metrics, 0.0, self._start.input, 1, at_until=True),)))
+        self._go()
+
+    def _saved(self) -> None:
+        if not self.alive:
+            return
+        self._control.saved()
+        self._snapshot = self._agent.save(self.key, self._control.position)
+        self.say(SnapshotTaken(self._snapshot))
+        if not self._start.ships_by_order:
+            self.say(SnapshotStored(self._snapshot.position, self._snapshot.sha256))
+        self._go()
+
+    def _leave(self, end: End) -> None:
+        if self.alive:
+            snapshot = self._snapshot if end.snapshot else None
+            self.end(Ended(end.reason, self._control.position, snapshot))
+
+    def lose(self) -> None:
+        """The process dies."""
+        if self.alive:
+            self.end(Ended(RunEndReason.LOST, self._control.position, message="dropped"))
+
+    def end(self, ended: Ended) -> None:
+        """The process leaves its machine."""
+        self.alive = False
+        self._agent.left(self, ended.reason)
+        self.say(ended)
+
+    # ----------------------------------------------------------------------------------------------------------- channel
+
+    def say(self, body: RunBody) -> None:
+        """The next message to the scheduler."""
+        self._sent += 1
+        world, key = self._agent.world, self.key
+        world.deliver(RunMessage(world.timeline.now, key.experiment, key.job, key.attempt, key.rank, self._sent, body))
+
+    def take(self, body: CommandBody) -> None:
+        """The next command."""
+        if not self.alive:
+            return
+        if type(body) is Decide:
+            self._control.decide(body.kind, body.position, body.allowed)
+        elif type(body) is Amend:
+            amended = self._control.amend(body.until or 0, body.snapshot_at)
+            self.say(Amended(body.ticket, amended.accepted, amended.position))
+        elif type(body) is Kill:
+            self.end(Ended(RunEndReason.TERMINATED, self._control.position, message=body.reason))
+            return
+        if self._waits:
+            self._waits = False
+            self._go()

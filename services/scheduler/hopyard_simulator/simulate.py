@@ -1,0 +1,365 @@
+"""One call: a policy on a workload, in virtual time."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from hopyard.errors import InvalidInput
+from hopyard.generator import Generator
+from hopyard.generator import Result as Outcome
+from hopyard.plugins import parameter_names
+from hopyard.policy import Policy
+from hopyard.predictor import Predictor
+from hopyard.solver import Solver
+from hopyard.solver.asking import new_solver, solved
+from hopyard.space import Space
+from hopyard.spec.models import DEFAULT_PREDICTOR
+from hopyard_engine.core.effects import AskOutside
+from hopyard_engine.core.predicting import PREDICT
+from hopyard_engine.core.values import EarlierTrial, PlacedData, Settings
+from hopyard_engine.policy_host.factory import Wishes, new_policy, policy_class, review
+from hopyard_simulator.conditions import Costs, Faults, Fleet
+from hopyard_simulator.group import Joining, arrivals, results
+from hopyard_simulator.metrics import POOLS, Result
+from hopyard_simulator.partitions import PartitionedWorkload, Partitions
+from hopyard_simulator.predictions import Foreseen, Predictions
+from hopyard_simulator.prior_results import trained
+from hopyard_simulator.workload import Workload
+from hopyard_simulator.world import NAME, World
+
+TERMS: Final[Mapping[str, tuple[type, float]]] = {
+    "kill_threshold": (float, -math.inf),
+    "target_over": (int, 1),
+    "low": (float, -math.inf),
+    "high": (float, -math.inf),
+    "max_failures": (int, 0),
+    "max_losses": (int, 0),
+    "snapshot_every": (int, 0),
+    "keep_latest": (int, 1),
+    "keep_best": (int, 0),
+    "snapshot_quota": (int, 0),
+    "concurrency": (int, 1),
+    "kill_after": (float, 0),
+    "grace": (float, 0),
+}
+"""Terms of an experiment, as the core has them, that `parameters` may set beside those of the policy: their type and least value."""
+
+_PREDICTOR: Final = "predictor."
+
+
+def simulate(
+    workload: Workload,
+    policy: str | type[Policy] | Callable[..., Policy],
+    *,
+    slots: int | None = None,
+    fleet: Fleet | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    target: float | None = None,
+    max_time: float | None = None,
+    jobs: int | None = None,
+    seed: int = 0,
+    order_seed: int | None = None,
+    costs: Costs | None = None,
+    faults: Faults | None = None,
+    generator: Generator | None = None,
+    space: Space | None = None,
+    predictor: str | Predictor | None = DEFAULT_PREDICTOR,
+    foreseen: Foreseen | None = None,
+    from_scratch: bool = False,
+    data: Partitions | None = None,
+    details: bool = False,
+    speedup: Callable[[int], float] = float,
+    group: Sequence[Joining] = (),
+    earlier: Sequence[EarlierTrial] = (),
+    watch: Callable[[World], None] | None = None,
+) -> Result:
+    """Runs a whole search in virtual time, with the core and the policy of a live one. The same arguments give the same result.
+
+    Args:
+        workload: What jobs train.
+        policy: A policy's name as in an experiment file, or its class, or what makes one.
+        slots: Machines, all alike, a node each; or give a `fleet`.
+        fleet: The machines.
+        parameters: The policy's parameters by name, terms of the experiment (`TERMS`), and as `predictor.NAME` those of the
+            predictor.
+        target: The search is over when a report is at least as good, or with the term `target_over` a mean of reports.
+        max_time: Virtual seconds after which it is over.
+        jobs: The most jobs; None: one for each of the workload's configurations.
+        seed: Of the policy's and the faults' chance.
+        order_seed: Of the order of the configurations; None: the workload's own order.
+        costs: What things cost; by default nothing.
+        faults: What goes wrong; by default nothing.
+        generator: Proposes configurations instead of the workload's own; with a workload that knows them all.
+        space: What the policy is told of the search space: policies that change hyperparameters need it.
+        predictor: Answers what the policy asks about curves: a name as in an experiment file, by default what is the default
+            there; or one that was made. None: every question is answered with an error.
+        foreseen: Predictions that were made before, and those that will be: give several simulations the same.
+        from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
+        data: The data are in partitions on the nodes, and each position of the workload is an epoch: a position is a unit of it then,
+            and jobs are complete after as many times as many.
+        details: Keep every run, report and label in the result, and what the policy thought of jobs.
+        speedup: How many times as fast as one machine so many together train a job (> 0); by default as many.
+        group: Further experiments, which join this one: one policy, one set of machines (not with a generator).
+        earlier: What earlier searches have trained of the same (`Result.trained`): under policies that share, it is not trained again.
+        watch: Called now and then while it goes on.
+
+    Raises:
+        InvalidInput: An argument is wrong, the policy cannot serve such terms, or it trains what the workload does not know.
+        SimulationError: The policy failed, or came to a stop.
+    """
+    if (slots is None) == (fleet is None):
+        raise InvalidInput("give either slots or a fleet")
+    machines = fleet if fleet is not None else Fleet(slots or 0)
+    of_predictor = {k.removeprefix(_PREDICTOR): v for k, v in (parameters or {}).items() if k.startswith(_PREDICTOR)}
+    if of_predictor and not isinstance(predictor, str):
+        raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: say whose they are: give the predictor by its name")
+    others = {key: value for key, value in (parameters or {}).items() if not key.startswith(_PREDICTOR)}
+    made, name, given, terms = _policy(policy, others)
+    if made.needs_data and data is None:
+        raise InvalidInput(
+            f"policy {name} sends jobs to partitioned data: say how they lie, such as --data train=8 (`data`)"
+        )
+    placed = None
+    if data is not None:
+        placed = data.placed([node for node, _ in machines.nodes()])
+        workload = PartitionedWorkload(workload, data.train)
+    configurations = workload.configurations(order_seed) if generator is None else ()
+    most = jobs if jobs is not None else len(configurations)
+    if group and generator is not None:
+        raise InvalidInput("group: its experiments have the configurations that are given, so leave out the generator")
+    if jobs is None and generator is not None:
+        raise InvalidInput("how many jobs: with a generator, `jobs` must be given")
+    if most < 1:
+        raise InvalidInput(f"jobs must be at least 1, found {most}")
+    if target is not None and not math.isfinite(target):
+        raise InvalidInput(f"target must be a finite number, found {target!r}")
+    if target is None and terms.get("target_over", 1) > 1:
+        raise InvalidInput(f"target_over is {terms['target_over']}: it needs a target, which is not given")
+    if max_time is not None and not 0 < max_time < math.inf:
+        raise InvalidInput(f"max_time must be a number of seconds > 0, found {max_time!r}")
+    settings = Settings(
+        metric=workload.metric,
+        mode=workload.mode,
+        max_position=workload.max_position,
+        jobs=most,
+        target=target,
+        max_seconds=max_time,
+        seed=seed,
+        whole=True,
+        plan=NAME if made.shares else "",
+        lasting=made.shares,
+        generator_reads=generator.reads if generator is not None else "nothing",
+        space=space.to_dict() if space is not None else None,
+        constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
+    )
+    settings = replace(Wishes.of(made).on(settings), **terms)
+    note = _reviewed(policy, name, given, settings, space, placed)
+    seen = foreseen if foreseen is not None else Foreseen()
+    proposed = {NAME: configurations, **{f"{NAME}-{number}": one.configurations for number, one in enumerate(group, 2)}}
+    questions = _Questions(proposed, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))
+    world = World(
+        workload,
+        made,
+        settings,
+        machines,
+        costs or Costs(),
+        faults or Faults(),
+        seed=seed,
+        answer=questions.answer,
+        from_scratch=from_scratch,
+        details=details,
+        data=placed,
+        speedup=speedup,
+        arrivals=list(arrivals(NAME, settings, group)),
+        earlier=tuple(earlier),
+    )
+    questions.world = world
+    for _ in world.run():
+        if watch is not None:
+            watch(world)
+    who = type(predictor).__name__ if isinstance(predictor, Predictor) else predictor
+    asked = who if questions.asked else None
+    return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target, asked, questions, note)
+
+
+def _predictor(
+    given: str | Predictor | None, parameters: Mapping[str, Any], foreseen: Foreseen
+) -> Callable[[], Predictor] | None:
+    """Who predicts. One that was asked for by its name is made at once, so that what is wrong with it is said at once."""
+    if given is None:
+        return None
+    if isinstance(given, Predictor):
+        return lambda: given
+    if given != DEFAULT_PREDICTOR or parameters:
+        foreseen.predictor(given, parameters)
+    return lambda: foreseen.predictor(given, parameters)
+
+
+def _result(
+    world: World,
+    policy: str,
+    parameters: Mapping[str, Any],
+    slots: int,
+    seed: int,
+    order_seed: int | None,
+    target: float | None,
+    predictor: str | None,
+    questions: _Questions,
+    note: str,
+) -> Result:
+    measure, x, now = world.measure, world.experiment, world.timeline.now
+    capacity, started = measure.closed(now)
+    best = x.best
+    return Result(
+        policy=policy,
+        parameters=parameters,
+        predictor=predictor,
+        metric=world.workload.metric,
+        mode=world.workload.mode,
+        R=world.max_position,
+        slots=slots,
+        seed=seed,
+        order_seed=order_seed,
+        target=target,
+        time_to_target=measure.time_to_target,
+        best=best[2] if best is not None else None,
+        best_job=best[0] if best is not None else None,
+        time=now,
+        job_seconds=measure.job_seconds,
+        jobs_started=started,
+        jobs_terminated=measure.terminated or 0,
+        suspends=sum(job.suspends for job in x.jobs.values()),
+        iterations=measure.iterations,
+        utilisation=measure.job_seconds / capacity if capacity else 0.0,
+        first_at_R=measure.at_max[0][0] if measure.at_max else None,
+        jobs_at_R=tuple(measure.at_max),
+        promotions=measure.promotions if x.data is None else 0,
+        pools={"names": list(POOLS), "points": measure.pools},
+        reason=x.reason,
+        events=world.events,
+        predictions=questions.asked,
+        predictions_failed=questions.failed,
+        note=note,
+        runs=tuple(measure.runs) if measure.details else None,
+        states={job.id: job.state.value for job in x.jobs.values()} if measure.details else None,
+        curves=measure.curves if measure.details else None,
+        labels=measure.labels if measure.details else None,
+        confidences=measure.confidences if measure.details else None,
+        trained=trained(x) if measure.details else None,
+        experiments=results(x) if len(x.members) > 1 else None,
+    )
+
+
+class _Questions:
+    """Answers what the core asks of the outside: configurations, predictions, what solvers are for."""
+
+    def __init__(
+        self,
+        configurations: Mapping[str, Sequence[Mapping[str, Any]]],
+        generator: Generator | None,
+        predictions: Predictions,
+    ) -> None:
+        self._configurations = configurations
+        self._predictions = predictions
+        self._generator = generator
+        self._solvers: dict[str, Solver] = {}
+        self._proposed: Counter[str] = Counter()
+        self._told = 0
+        self.asked = 0
+        self.failed = 0
+        self.world: World | None = None
+
+    def answer(self, question: AskOutside) -> object:
+        """The result of a question.
+
+        Raises:
+            InvalidInput: Nothing here answers it, or who is to answer cannot.
+        """
+        if question.member:
+            return self._configuration(question)
+        if question.kind == PREDICT:
+            assert self.world is not None
+            self.asked += 1
+            try:
+                return self._predictions.answer(self.world.experiment, question)
+            except InvalidInput:
+                self.failed += 1
+                raise
+        if question.kind not in self._solvers:
+            self._solvers[question.kind] = new_solver(question.kind)
+        try:
+            payload = json.loads(json.dumps(question.payload))  # As a live solver gets it.
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"what solver {question.kind} is told is no plain data: {error}") from error
+        return solved(question.kind, self._solvers[question.kind], payload, question.seconds)
+
+    def _configuration(self, question: AskOutside) -> Mapping[str, Any] | None:
+        ordinal = self._proposed[question.member]
+        self._proposed[question.member] += 1
+        if self._generator is None:
+            mine = self._configurations[question.member]
+            return mine[ordinal] if ordinal < len(mine) else None
+        assert self.world is not None
+        calls = self.world.experiment.members[question.member].generator_calls
+        for call in calls[self._told : question.payload["after"]]:
+            if call.kind == "report":
+                self._generator.report(call.job, call.position, call.metrics)
+            elif call.kind == "final":
+                given = dict(call.hyperparameters) if call.hyperparameters is not None else None
+                outcome = Outcome(call.metrics, call.outcome, call.position, given)
+                self._generator.report_final(call.job, outcome)
+        self._told = question.payload["after"]
+        return self._generator.create(question.payload["job"], ordinal)
+
+
+def _policy(
+    policy: str | type[Policy] | Callable[..., Policy], parameters: Mapping[str, Any]
+) -> tuple[Policy, str, dict[str, Any], dict[str, Any]]:
+    """The policy, its name, its own parameters, and the experiment's terms among those given."""
+    made_by = policy_class(policy) if isinstance(policy, str) else policy
+    name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+    takes = set(parameter_names(made_by) if isinstance(made_by, type) else inspect.signature(made_by).parameters)
+    terms = {key: value for key, value in parameters.items() if key not in takes and key in TERMS}
+    own = {key: value for key, value in parameters.items() if key not in terms}
+    unknown = sorted(set(own) - takes)
+    if unknown:
+        raise InvalidInput(
+            f"policy {name} has no parameter {', '.join(unknown)}; it has: {', '.join(sorted(takes)) or 'none'}; an "
+            f"experiment's terms are: {', '.join(TERMS)}"
+        )
+    _check(terms)
+    made = new_policy(policy, own) if isinstance(policy, str) else policy(**own)
+    return made, name, own, terms
+
+
+def _reviewed(
+    policy: str | type[Policy] | Callable[..., Policy],
+    name: str,
+    own: Mapping[str, Any],
+    settings: Settings,
+    space: Space | None,
+    data: PlacedData | None,
+) -> str:
+    """What another policy like this one says of the terms. One that somebody else's code makes is not made twice, and not asked."""
+    if isinstance(policy, str):
+        return review(name, new_policy(policy, own), settings, space, data)
+    return review(name, policy(**own), settings, space, data) if isinstance(policy, type) else ""
+
+
+def _check(terms: Mapping[str, Any]) -> None:
+    """The terms are numbers that the core takes."""
+    for key, value in terms.items():
+        kind, least = TERMS[key]
+        allowed = int if kind is int else (int, float)
+        if not isinstance(value, allowed) or isinstance(value, bool) or (kind is float and not math.isfinite(value)):
+            raise InvalidInput(f"{key} must be a {'whole' if kind is int else 'finite'} number, found {value!r}")
+        if value < least:
+            raise InvalidInput(f"{key} must be at least {least:g}, found {value!r}")
+    if "low" in terms and "high" in terms and not terms["low"] < terms["high"]:
+        raise InvalidInput(f"low must be below high, found {terms['low']!r} and {terms['high']!r}")

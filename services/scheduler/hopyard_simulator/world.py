@@ -1,0 +1,273 @@
+"""The simulated shell around the real core and the real policy host: the counterpart of `hopyard_scheduler.live`."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hopyard.errors import HopyardError, InvalidInput
+from hopyard.policy import Policy
+from hopyard_engine.core import Core, solved
+from hopyard_engine.core.effects import (
+    Amend,
+    AskOutside,
+    Effect,
+    JobChanged,
+    OrdersGiven,
+    ReportAccepted,
+    Send,
+    SetTimer,
+    UpCall,
+    Welcome,
+)
+from hopyard_engine.core.events import (
+    Answered,
+    DataChanged,
+    Event,
+    ExperimentCreated,
+    MemberJoined,
+    PolicyFailed,
+    TimerElapsed,
+)
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Phase
+from hopyard_engine.core.predicting import PREDICT
+from hopyard_engine.core.values import EarlierTrial, PlacedData, RunKey, Settings
+from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.policy_host import PolicyHost
+from hopyard_simulator.conditions import Costs, Faults, Fleet
+from hopyard_simulator.event_heap import Timeline
+from hopyard_simulator.metrics import Measure
+from hopyard_simulator.node import Agent
+from hopyard_simulator.workload import Lesson, Workload, noisy
+
+NAME = "simulation"
+
+
+class SimulationError(HopyardError):
+    """A simulation cannot go on, such as one whose policy failed; the message says why, and when."""
+
+
+class World:
+    """One simulation under way. Everything that happens follows from its arguments."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        policy: Policy,
+        settings: Settings,
+        fleet: Fleet,
+        costs: Costs,
+        faults: Faults,
+        *,
+        seed: int,
+        answer: Callable[[AskOutside], object],
+        from_scratch: bool = False,
+        details: bool = False,
+        data: PlacedData | None = None,
+        speedup: Callable[[int], float] = float,
+        arrivals: Sequence[tuple[float, Event]] = (),
+        earlier: tuple[EarlierTrial, ...] = (),
+    ) -> None:
+        self.workload = workload
+        self.costs = costs
+        self.faults = faults
+        self.seed = seed
+        self.max_position = settings.max_position
+        self.from_scratch = from_scratch
+        self.speedup = speedup
+        self.timeline = Timeline()
+        self.measure = Measure(settings.max_position, details)
+        self.core = Core()
+        self.events = 0
+        self._settings = settings
+        self._data = data
+        self._arrivals = arrivals
+        self._earlier = earlier
+        self._to_join = sum(isinstance(event, MemberJoined) for _, event in arrivals)
+        self._host = PolicyHost(policy, recorded=False)
+        self._answer = answer
+        self._pending: deque[Event] = deque()
+        self._timers: dict[str, float] = {}
+        self._lessons: dict[int, tuple[Mapping[str, Any], Lesson]] = {}
+        self._metric = settings.metric
+        self._gangs: dict[tuple[str, int], int] = {}
+        machines = [machine for _, names in fleet.nodes() for machine in names]
+        speeds = {machine: fleet.speeds[index % len(fleet.speeds)] for index, machine in enumerate(machines)}
+        self._agents = {node: Agent(self, node, names, speeds) for node, names in fleet.nodes()}
+        self._carry: dict[type[Any], Callable[[Any], None]] = {
+            Send: self._send,
+            AskOutside: self._ask,
+            SetTimer: self._set_timer,
+            ReportAccepted: self._accepted,
+            Welcome: lambda _: None,
+            OrdersGiven: self._order,
+        }
+        if details:
+            self._carry[JobChanged] = self._job_changed
+
+    @property
+    def experiment(self) -> Experiment:
+        """The search."""
+        return self.core.experiments[NAME]
+
+    def run(self) -> Iterator[None]:
+        """Goes on until the search is over, and stops for whoever watches now and then.
+
+        Raises:
+            SimulationError: The policy failed, or everything waits for something that will never happen.
+            InvalidInput: The policy trains what the workload does not know.
+        """
+        self.measure.machines_changed(0.0, sum(agent.machines for agent in self._agents.values()))
+        self.handle(ExperimentCreated(0.0, NAME, self._settings, data=self._data, earlier=self._earlier))
+        for at, event in self._arrivals:
+            self.timeline.at(at, self._pending.append, event)
+        for agent in self._agents.values():
+            agent.join()
+        step, pending = self.timeline.step, self._pending
+        while True:
+            while pending:
+                self.handle(pending.popleft())
+            if self.experiment.phase.over and len(self.experiment.members) > self._to_join:
+                return
+            if not step():
+                waits = Waiting(self.experiment, self.core.cluster, self.timeline.now).experiment(
+                    self.experiment.founder
+                )
+                waits = waits or f"runs that wait for the policy: {len(self.experiment.live)}"
+                raise SimulationError(f"after {self.timeline.now:g} s nothing happens any more; {waits}")
+            if self.timeline.now == math.inf:
+                raise SimulationError(
+                    "the time is beyond all numbers: seconds, costs or speeds are out of all proportion"
+                )
+            if self.timeline.taken % 4096 == 0:
+                yield
+
+    def handle(self, event: Event) -> None:
+        """The core takes an event, the policy answers, and the effects are carried out."""
+        core, host, carry = self.core, self._host, self._carry
+        effects: list[Effect] = []
+        calls: deque[UpCall] = deque()
+        following: Event | None = event
+        while following is not None:
+            self.events += 1
+            for effect in core.handle(following):
+                if type(effect) is UpCall:
+                    calls.append(effect)
+                elif type(effect) in carry:
+                    effects.append(effect)
+            following = None
+            while calls and following is None:
+                call = calls.popleft()
+                x = self.experiment
+                if x.in_flight is not None and x.in_flight[0] == call.number:
+                    following = host.answer(x, call)
+                    if type(following) is PolicyFailed:
+                        raise SimulationError(f"after {self.timeline.now:g} s: {following.error}")
+        x = self.experiment
+        if x.phase in (Phase.PAUSED, Phase.PAUSING):
+            raise SimulationError(f"after {self.timeline.now:g} s: {x.reason}")
+        self.measure.look(x, self.timeline.now, lambda: host.confidences(x, self.timeline.now))
+        for effect in effects:
+            carry[type(effect)](effect)
+
+    def back(self, node: str) -> None:
+        """A node that had failed is there again, with the partitions on its disk."""
+        known = self.experiment.data
+        if self._data is None or known is None:
+            return
+        held = [one for one in self._data.partitions if node in one.places]
+        now = [known.partitions[one.name] for one in held]
+        changed = [
+            replace(one, places={**one.places, node: first.places[node]}) for one, first in zip(now, held, strict=True)
+        ]
+        self.handle(DataChanged(self.timeline.now, NAME, tuple(changed)))
+
+    def deliver(self, event: Event) -> None:
+        """Something that a node says, on its way to the core."""
+        if self.costs.latency:
+            self.timeline.later(self.costs.latency, self._arrive, event)
+        else:
+            self._pending.append(event)
+
+    def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
+        """How a configuration trains, noise included."""
+        known = self._lessons.get(id(hyperparameters))
+        if known is not None:
+            return known[1]
+        lesson = self.workload.lesson(hyperparameters)
+        if self.faults.noise:
+            key = sorted(hyperparameters.items(), key=lambda item: item[0])
+            lesson = noisy(lesson, self.faults.noise, random.Random(f"{self.seed}/noise/{key}"))
+            self._lessons[id(hyperparameters)] = (hyperparameters, lesson)
+        return lesson
+
+    def gang_begins(self, key: RunKey, ranks: int) -> None:
+        """A process of a run on so many machines begins."""
+        if ranks > 1:
+            self._gangs[key.job, key.attempt] = ranks
+
+    def gang_left(self, key: RunKey) -> None:
+        """A process of a gang has left its machine: the others follow."""
+        ranks = self._gangs.pop((key.job, key.attempt), 0)
+        for rank in range(ranks):
+            if rank != key.rank:
+                for agent in self._agents.values():
+                    agent.follow(key._replace(rank=rank))
+
+    # ---------------------------------------------------------------------------------------------------------- inside
+
+    def _arrive(self, event: Any) -> None:
+        self._pending.append(replace(event, at=self.timeline.now))
+
+    def _send(self, effect: Send) -> None:
+        self.core.acknowledge(effect.run, effect.sequence)
+        if type(effect.body) is Amend:
+            self.measure.amended(effect.run.job, effect.body.until)
+        self._agents[effect.node].carry(effect)
+
+    def _order(self, effect: OrdersGiven) -> None:
+        for order in self.core.orders(effect.node):
+            self._agents[effect.node].ship(order)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        if effect.at is None:
+            self._timers.pop(effect.ticket, None)
+        else:
+            self._timers[effect.ticket] = effect.at
+            self.timeline.at(effect.at, self._elapsed, effect.ticket, effect.at)
+
+    def _elapsed(self, ticket: str, at: float) -> None:
+        if self._timers.get(ticket) == at:
+            del self._timers[ticket]
+            self._pending.append(TimerElapsed(self.timeline.now, NAME, ticket))
+
+    def _ask(self, effect: AskOutside) -> None:
+        error, result = "", None
+        try:
+            result = self._answer(effect)
+        except InvalidInput as found:
+            error = str(found)
+        delay = self.costs.prediction if effect.kind == PREDICT else 0.0 if effect.member else self.costs.solution
+        if delay:
+            self.timeline.later(delay, self._answered, effect.ticket, result, error)
+        else:
+            self._answered(effect.ticket, result, error)
+
+    def _answered(self, ticket: str, result: object, error: str) -> None:
+        self._pending.append(Answered(self.timeline.now, NAME, ticket, result, error))
+
+    def _job_changed(self, effect: JobChanged) -> None:
+        if not effect.removed:
+            self.measure.labelled(self.experiment.jobs[effect.job], self.timeline.now)
+
+    def _accepted(self, effect: ReportAccepted) -> None:
+        x, report = self.experiment, effect.report
+        job = x.jobs[effect.job]
+        value = job.curve.points[report.position].metrics.get(self._metric, math.nan)  # Evaluations by parts combined.
+        reached = solved.at(x, job, report.position, value) is not None
+        self.measure.reported(effect.job, report, self._metric, self.timeline.now, reached=reached)

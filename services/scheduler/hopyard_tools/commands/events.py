@@ -1,0 +1,93 @@
+"""`hopyard events`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import aclosing
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hopyard.cli.completion import complete_job
+from hopyard.cli.options import Data, Experiment, Json, Server
+from hopyard.cli.options import Job as NamedJob
+
+if TYPE_CHECKING:
+    from hopyard_engine.explain.story import Line
+
+
+def command(
+    experiment: Experiment = None,
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="Only what concerns this job.", show_default=False, autocompletion=complete_job
+        ),
+    ] = None,
+    named: NamedJob = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the experiment is over.")] = False,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Tell what happened in an experiment, or to one job.
+
+    A line an event, in words. That a snapshot has reached the store is told with --json only.
+
+    **Examples:** `hopyard events digits`, `hopyard events digits 7`, `hopyard events digits -f`
+    """
+    asyncio.run(tell(experiment, job or named, follow, server, data, json))
+
+
+async def tell(
+    given: str | None, job: str | None, follow: bool, server: str | None, data: Path | None, json: bool
+) -> None:
+    """Carries out the command.
+
+    Raises:
+        NotFound: There is no such experiment, or no such job in it.
+    """
+    from hopyard.cli.output import emit_json
+    from hopyard.errors import NotFound
+    from hopyard_engine.explain.story import Story
+    from hopyard_tools.commands.journal_source import opened
+
+    story, lines, told = Story(), [], False
+
+    def over() -> bool:
+        return story.experiment is not None and story.experiment.phase.over
+
+    async with opened(server, data, given, "hopyard events") as source:
+        width = len(str(await source.length()))
+        async with aclosing(source.follow(over) if follow else source.read()) as events:
+            async for _, event in events:
+                line: Line | None = story.tell(event)
+                if line is not None and job is not None:
+                    line = line.about(job)
+                if line is None:
+                    continue
+                told = True
+                if json:
+                    lines.append(_plain(line))
+                elif not line.routine:
+                    sys.stdout.write(_shown(line, width) + "\n")
+                    if follow:
+                        sys.stdout.flush()
+    if job is not None and not told:
+        x, own = story.experiment, source.experiment.id
+        jobs = ", ".join(name for name, one in x.jobs.items() if one.member.id == own) if x is not None else ""
+        raise NotFound(f"experiment {source.experiment.id} has no job {job!r}; it has {jobs or 'none'}")
+    if json:
+        emit_json({"experiment": source.experiment.id, "job": job, "events": lines})
+
+
+def _shown(line: Line, width: int) -> str:
+    moment = datetime.fromtimestamp(line.at).astimezone()
+    return f"{line.number:>{width}}  {moment:%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}  {line.text}"
+
+
+def _plain(line: Line) -> dict[str, Any]:
+    return {"event": line.number, "at": line.at, "kind": line.kind, "jobs": line.jobs, "text": line.text}

@@ -1,0 +1,73 @@
+"""Which jobs ran on which partitions of an experiment's data, and what moved for that, told by its journal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hopyard.plots.search import Held, Visit
+from hopyard.policy.vocabulary import RunMode
+from hopyard_engine.core.events import Event, RunMessage
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.messages import end_reason
+from hopyard_engine.core.model import Run
+
+
+class Visits:
+    """Gathers them event by event. Times are those of the events.
+
+    Attributes:
+        told: By experiment of the stream.
+        moved: As `hopyard.plots.search.Told.moved`, of the whole stream.
+        held: The stream's data by partition.
+    """
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[Visit]] = {}
+        self.moved: list[tuple[float, int, int, int]] = []
+        self.held: dict[str, Held] = {}
+        self._live: dict[str, tuple[Run, list[Visit], range]] = {}
+        self._amounts = (0, 0, 0)
+
+    def take(self, x: Experiment, event: Event) -> None:
+        """Takes the stream as it is after an event."""
+        if x.data is None:
+            return
+        amounts = (x.hops.direct_bytes, x.hops.fetched_bytes, x.hops.stored_bytes)
+        if amounts != self._amounts:
+            self.moved.append((event.at, *amounts))
+        if isinstance(event, RunMessage) and event.job in self._live:
+            self._started(event, amounts[0] - self._amounts[0], amounts[1] - self._amounts[1])
+        self._amounts = amounts
+        for job, (run, visits, those) in list(self._live.items()):
+            if x.live.get(job) is not run:
+                del self._live[job]
+                reason = end_reason(run, run.ended).value if run.ended is not None else None
+                for index in those:
+                    visits[index] = replace(visits[index], end=event.at, reason=reason)
+        for job, run in x.live.items():
+            if job not in self._live and run.inputs and run.mode is not RunMode.PROFILE:
+                visits = self.told.setdefault(x.jobs[job].member.id, [])
+                evaluates, first = run.mode is RunMode.EVALUATE, len(visits)
+                visits += [
+                    Visit(rank.machine, rank.node, job, run.inputs.get(rank.machine, ""), evaluates, event.at)
+                    for rank in run.ranks
+                ]
+                self._live[job] = run, visits, range(first, len(visits))
+        self._hold(x)
+
+    def _started(self, event: RunMessage, direct: int, fetched: int) -> None:
+        run, visits, those = self._live[event.job]
+        if run.attempt != event.attempt or not run.ranks[event.rank].started:
+            return
+        index = those[event.rank]
+        if visits[index].began is None:
+            got, from_store = max(direct, fetched), fetched > 0
+            visits[index] = replace(visits[index], began=event.at, got=got, from_store=from_store)
+
+    def _hold(self, x: Experiment) -> None:
+        """Notes who holds what; of a partition that nobody holds now, who did last."""
+        assert x.data is not None
+        for one in x.data.partitions.values():
+            nodes = tuple(sorted({*one.places, *one.homes}))
+            if nodes or one.name not in self.held:
+                self.held[one.name] = Held(one.name, one.size, nodes)

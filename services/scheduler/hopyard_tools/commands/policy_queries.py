@@ -1,0 +1,99 @@
+"""Asking an experiment's policy how things stand: it is driven again by the journal, then looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from hopyard_engine.core.experiment import Experiment
+    from hopyard_engine.policy_host import PolicyHost
+    from hopyard_engine.replay import Replay, Until
+
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="EVENT|TIME",
+        help="As it was there: an event's number (120), a time on the clock since the experiment was created, pauses included "
+        "(90s, 2.5m), or ISO time. [default: now]",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An experiment as it stood at an event.
+
+    Attributes:
+        name: The experiment's id.
+        policy: Its policy's name.
+        driven: What was driven again.
+        at: When the event was.
+    """
+
+    name: str
+    policy: str
+    driven: Replay
+    at: float
+
+    @property
+    def standing(self) -> tuple[Experiment, PolicyHost] | None:
+        """The experiment and its policy; None: it had not decided anything yet.
+
+        Raises:
+            InvalidInput: The policy cannot be made here.
+        """
+        return standing(self.driven)
+
+    @property
+    def title(self) -> str:
+        """Which moment it is, in words."""
+        x = self.driven.experiment
+        seconds = self.at - x.founder.created_at if x is not None else 0.0
+        return f"after event {self.driven.number}, {seconds:.1f} s after it was created: {self.policy}"
+
+
+def standing(driven: Replay) -> tuple[Experiment, PolicyHost] | None:
+    """The experiment and its policy after a replay; None: it has not decided anything yet.
+
+    Raises:
+        InvalidInput: The policy cannot be made here.
+    """
+    from hopyard.errors import InvalidInput
+    from hopyard_engine.policy_host import MissingPolicy, PolicyHost
+
+    if driven.experiment is None or driven.host is None:
+        return None
+    if isinstance(driven.host, MissingPolicy):
+        raise InvalidInput(driven.host.error)
+    assert isinstance(driven.host, PolicyHost)  # a replay makes no other
+    return driven.experiment, driven.host
+
+
+async def moment(
+    given: str | None, limit: Until | None, purpose: str, server: str | None, data: Path | None, *, quiet: bool
+) -> Moment:
+    """Drives an experiment up to a limit; says what a person should know of that.
+
+    Raises:
+        NotFound: There is no such experiment, or no cluster.
+    """
+    from hopyard.cli.output import say
+    from hopyard_scheduler.program import program_of
+    from hopyard_tools.commands.journal_source import opened
+    from hopyard_tools.commands.replay import drive
+
+    async with opened(server, data, given, purpose) as source:
+        driven, at = await drive(source, limit, quiet=quiet)
+    x = driven.experiment
+    policy = program_of(x.founder.payload).spec.policy.label if x is not None else ""
+    if driven.first is not None:
+        say(f"the policy decides otherwise than it did, so this is not where jobs stood: {driven.first.text}")
+    if limit is not None and limit.event is not None and limit.event > driven.number:
+        say(f"the journal ends at event {driven.number}; there is no {limit.event} yet, so this is how it stands now")
+    return Moment(source.experiment.id, policy, driven, at)

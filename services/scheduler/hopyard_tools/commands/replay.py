@@ -1,0 +1,280 @@
+"""`hopyard replay`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, aclosing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from hopyard.cli.completion import complete_job
+from hopyard.cli.options import Data, Experiment, Json, Server
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hopyard_engine.core.events import Event
+    from hopyard_engine.policy_host import Host
+    from hopyard_engine.replay import Replay, State, Until
+    from hopyard_tools.commands.journal_source import Source
+
+_LONG = 2_000  # events; fewer are read before a bar could be seen
+
+
+def command(
+    experiment: Experiment = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="EVENT|TIME",
+            help="Stop there and print the state: an event's number (120), a time since the start (90s, 2.5m), or ISO time.",
+            show_default=False,
+        ),
+    ] = None,
+    executed: Annotated[
+        bool,
+        typer.Option(
+            "--execute", help="Train it again in the order of the journal, on this computer's CPUs, and compare."
+        ),
+    ] = False,
+    job: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            help="With --execute: only this job, with what it went on from. May be given more than once.",
+            show_default=False,
+            autocompletion=complete_job,
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            "--slots",
+            min=1,
+            max=1024,
+            help="With --execute: how many runs train at a time; without it, as many as the CPUs hold.",
+            show_default=False,
+        ),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show that decisions, or training, come out the same again.
+
+    The experiment's policy is driven again by what the journal holds. With `--execute` its jobs are trained again instead, with the
+    recorded code, data, seeds and order, in a cluster of its own that leaves nothing behind; then every report and every snapshot
+    is compared, bit for bit. Exit code 1 when something is otherwise: the first that differs is shown.
+
+    **Examples:** `hopyard replay digits`, `hopyard replay digits --until 120`, `hopyard replay digits --execute --job 3`
+    """
+    from hopyard.cli.errors import WrongUse
+    from hopyard_engine.replay import parse_until
+
+    if executed:
+        if until is not None:
+            raise WrongUse("--until and --execute cannot be given together: --job says what is trained again")
+        from hopyard_tools.commands.retrain import execute
+
+        same = asyncio.run(_unless_interrupted(execute(experiment, job or (), slots, server, data, json)))
+        raise typer.Exit(0 if same else 1)
+    if job or slots:
+        raise WrongUse(f"{'--job' if job else '--slots'} says what --execute trains; give that, too")
+    limit = parse_until(until) if until is not None else None
+    equal = asyncio.run(replay(experiment, limit, server, data, json))
+    raise typer.Exit(0 if equal else 1)
+
+
+async def _unless_interrupted(work: Coroutine[Any, Any, bool]) -> bool:
+    """Signals end the work in order: what it started is stopped, and its folder deleted."""
+    from hopyard.cli.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        return await interrupts.unless(interrupts.first, work)
+
+
+async def replay(given: str | None, until: Until | None, server: str | None, data: Path | None, json: bool) -> bool:
+    """Carries out the command; answers whether every decision is the same."""
+    from hopyard.cli.output import emit, emit_json, say
+    from hopyard_engine.replay import state_of
+    from hopyard_tools.commands.journal_source import opened
+
+    async with opened(server, data, given, "hopyard replay") as source:
+        driven, at = await drive(source, until, quiet=json, dialled=True)
+    x, name = driven.experiment, source.experiment.id
+    state = state_of(x, driven.number, at) if x is not None else None
+    if json:
+        emit_json(document(name, driven, state))
+        return driven.first is None
+    say(verdict(name, driven))
+    if driven.first is not None:
+        emit(f"event {driven.first.event}, up-call {driven.first.up_call}\n  then: {driven.first.then}")
+        emit(f"  now:  {driven.first.now}")
+    if until is not None and state is not None and x is not None:
+        emit(state_table(state, x.founder.created_at))
+    return driven.first is None
+
+
+async def drive(source: Source, until: Until | None, *, quiet: bool, dialled: bool = False) -> tuple[Replay, float]:
+    """Replays the source's experiment on a core of its own.
+
+    Args:
+        source: The experiment.
+        until: Where to stop.
+        quiet: Show no progress.
+        dialled: Have a policy that runs in a process of its own dial in here.
+
+    Returns:
+        The replay, and the time of the last event taken.
+
+    Raises:
+        InvalidInput: The policy runs in a process of its own, and is not to dial in.
+        Unavailable: It is to, and did not.
+    """
+    from hopyard_engine.core import Core
+    from hopyard_engine.policy_host.factory import host_of
+    from hopyard_engine.replay import Replay
+    from hopyard_scheduler.program import program_of
+
+    hosts: list[Host] = []
+    driven = Replay(Core(), lambda x: hosts[0] if hosts else host_of(program_of(x.founder.payload).spec))
+    at, start = 0.0, 0.0
+    total = await source.length()
+    async with aclosing(source.read()) as events, AsyncExitStack() as stack:
+        with _bar(total, quiet) as bar:
+            async for number, event in events:
+                start = start or event.at
+                if until is not None and until.passed(number, event, start):
+                    break
+                if hosts:
+                    await asyncio.to_thread(driven.take, event)
+                else:
+                    driven.take(event)
+                if number == 1 and (host := await _from_afar(source, driven, stack, dialled)) is not None:
+                    hosts.append(host)
+                at = event.at
+                if number % 256 == 0:
+                    bar.reach(number)
+    return driven, at
+
+
+async def _from_afar(source: Source, driven: Replay, stack: AsyncExitStack, dialled: bool) -> Host | None:
+    """The experiment's policy, if that runs in a process of its own."""
+    from hopyard.cli.output import say
+    from hopyard.errors import InvalidInput
+    from hopyard_scheduler.program import program_of
+    from hopyard_scheduler.remote import offline
+
+    assert driven.experiment is not None
+    name, program = driven.experiment.id, program_of(driven.experiment.founder.payload)
+    if not program.spec.policy.remote:
+        return None
+    if not dialled:
+        raise InvalidInput(
+            f"{name}: its policy {program.spec.policy.label} runs in a process of its own, which only hopyard replay asks"
+        )
+
+    async def journal() -> AsyncIterator[Event]:
+        async for _, event in source.read():
+            yield event
+
+    return await stack.enter_async_context(offline.dialled(name, program, journal, source.stub, say))
+
+
+def verdict(name: str, driven: Replay) -> str:
+    """What came out, in a line."""
+    from hopyard.formatting import count
+
+    what = f"{name}: {count(driven.number, 'event')}, {count(driven.up_calls, 'up-call')} answered again"
+    failures = f" ({count(driven.failures, 'recorded failure')} not compared)" if driven.failures else ""
+    if driven.first is None:
+        return f"{what}{failures}: every decision is the same"
+    return f"{what}{failures}: event {driven.first.event} is the first that differs"
+
+
+def document(name: str, driven: Replay, state: State | None) -> dict[str, Any]:
+    """The JSON document."""
+    first = driven.first
+    return {
+        "experiment": name,
+        "events": driven.number,
+        "up_calls": driven.up_calls,
+        "failures": driven.failures,
+        "decisions_equal": first is None,
+        "first_difference": None
+        if first is None
+        else {
+            "event": first.event,
+            "at": first.at,
+            "up_call": first.up_call,
+            "recorded": first.then,
+            "now": first.now,
+            "text": first.text,
+        },
+        "state": state,
+    }
+
+
+def state_table(state: State, created_at: float) -> RenderableType:
+    """An experiment as it stood at an event."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from hopyard.formatting import NOTHING, count, first_line, number
+
+    reason = f" ({state.reason})" if state.reason else ""
+    held = ", ".join(f"{m}: {'job ' + job if job else 'idle'}" for m, job in state.machines.items()) or "no machine"
+    head = (
+        f"after event {state.event}, {state.at - created_at:.1f} s after the start: {state.state}{reason}\n"
+        f"share {count(state.share, 'machine')}; {held}"
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("job", "state", "position", "attempt", "machines", "snapshots", "best", "reason"):
+        table.add_column(column, justify="right" if column in ("position", "attempt", "best") else "left")
+    for job in state.jobs:
+        table.add_row(
+            job.id,
+            job.state,
+            str(job.position),
+            str(job.attempt),
+            ", ".join(job.machines) or NOTHING,
+            ", ".join(map(str, job.snapshots)) or NOTHING,
+            number(job.best),
+            Text(first_line(job.reason)),
+        )
+    return Group(Text(head), table)
+
+
+class _Bar(Protocol):
+    def reach(self, number: int) -> None: ...
+
+
+class _NoBar:
+    def reach(self, number: int) -> None:
+        """Shows nothing."""
+
+
+@contextmanager
+def _bar(total: int, quiet: bool) -> Iterator[_Bar]:
+    """A progress bar on stderr, for people and long journals."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if quiet or total < _LONG or not console.is_terminal:
+        yield _NoBar()
+        return
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("replaying", total=total)
+
+        class Shown:
+            def reach(self, number: int) -> None:
+                progress.update(task, completed=number)
+
+        yield Shown()

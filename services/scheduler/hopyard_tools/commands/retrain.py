@@ -1,0 +1,243 @@
+"""`hopyard replay --execute`: an experiment trained again in the order of its journal, and compared bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hopyard.errors import DataLoss, InvalidInput, NotFound
+from hopyard.v1 import appstat_pb2
+from hopyard_scheduler.program import program_of
+from hopyard_tools.commands.journal_source import Source, opened
+from hopyard_tools.reexecution.chains import Chain, chains_of
+from hopyard_tools.reexecution.diff import Compared, compared, first
+from hopyard_tools.reexecution.extract import Recorded
+from hopyard_tools.reexecution.scratch_cluster import partitions_here, train_again
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hopyard_scheduler.program import Program
+
+
+async def execute(
+    given: str | None, jobs: Collection[str], slots: int | None, server: str | None, data: Path | None, json: bool
+) -> bool:
+    """Carries out the command.
+
+    Args:
+        given: The experiment's id or name; None: the newest.
+        jobs: Only these, with what they went on from; empty: all.
+        slots: How many runs train at a time; None: as many as this computer's CPUs hold.
+        server: A running cluster's scheduler.
+        data: A cluster's data directory.
+        json: Whether one JSON document is printed, instead of a table.
+
+    Returns:
+        Whether everything is the same.
+
+    Raises:
+        NotFound: There is no such experiment, job or file.
+        InvalidInput: It cannot be trained again here, and why.
+    """
+    from hopyard.cli.output import emit, emit_json, say
+
+    with tempfile.TemporaryDirectory(prefix="hopyard-replay-", ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        async with opened(server, data, given, "hopyard replay --execute") as source:
+            name = source.experiment.id
+            recorded = await _read(source)
+            assert recorded.stream is not None
+            member = recorded.stream.members[name]
+            program = program_of(member.payload)
+            bundle = await _fetch(source, program.bundle, folder / "bundle")
+        chains = chosen(name, recorded, jobs, member.settings.snapshot_every)
+        found: list[Compared] = []
+        if chains:
+            slots = slots_for(program, chains, slots)
+            partitions = partitions_here(recorded) if program.spec.data is not None else []
+            with _shown(name, chains, slots) as told:
+                cpus = _cpus(program, slots)
+                again = await train_again(
+                    chains, program, partitions, folder, bundle=bundle, slots=slots, cpus=cpus, told=told
+                )
+            found = compared(chains, again)
+    if json:
+        emit_json(document(name, found))
+    else:
+        if found:
+            emit(table(found))
+        say(verdict(name, found))
+    return first(found) is None
+
+
+async def _read(source: Source) -> Recorded:
+    recorded = Recorded()
+    async with aclosing(source.read()) as events:
+        async for _, event in events:
+            recorded.take(event)
+    return recorded
+
+
+async def _fetch(source: Source, sha256: str, file: Path) -> Path | None:
+    """The experiment's code in a file; None: it has none."""
+    if not sha256:
+        return None
+    digest = hashlib.sha256()
+    with file.open("wb") as opened_file:
+        async for part in source.stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=sha256)):
+            digest.update(part.data)
+            opened_file.write(part.data)
+    if digest.hexdigest() != sha256:
+        raise DataLoss(f"the code {sha256} came with the hash {digest.hexdigest()}; try again")
+    return file
+
+
+def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> list[Chain]:
+    """What to train.
+
+    Raises:
+        NotFound: There is no such job.
+        InvalidInput: They go on from what another experiment of the group, or an earlier one, has trained.
+    """
+    x = recorded.stream
+    assert x is not None
+    own = [job.id for job in x.jobs.values() if job.member.id == name]
+    if unknown := [job for job in jobs if job not in own]:
+        raise NotFound(
+            f"experiment {name} has no job {', '.join(map(repr, unknown))}; it has {', '.join(own) or 'none'}"
+        )
+    chains = chains_of(recorded.runs, every, jobs or own)
+    runs = [stretch.run for chain in chains for stretch in chain.stretches]
+    if other := next((run for run in runs if run.experiment != name), None):
+        raise InvalidInput(
+            f"experiment {name}: a job goes on from job {other.job} of {other.experiment}, another experiment of its group, whose "
+            "program may be another one; name jobs that do not, with --job"
+        )
+    runs += [run for chain in chains for run in chain.evaluations]
+    if foreign := next((run for run in runs if run.foreign), None):
+        raise InvalidInput(
+            f"experiment {name}: job {foreign.job} goes on from what an earlier experiment has trained, which is not trained again "
+            "here; name jobs that do not, with --job"
+        )
+    return chains
+
+
+def slots_for(program: Program, chains: Sequence[Chain], asked: int | None) -> int:
+    """How many runs train at a time.
+
+    Raises:
+        InvalidInput: Fewer than a run needs; or it needs GPUs.
+    """
+    from hopyard.cli.session import default_slots
+
+    resources = program.spec.resources.per_job
+    if resources.gpus:
+        raise InvalidInput(
+            f"resources.per_job.gpus is {resources.gpus}: only what is trained on CPUs can be trained again to the same bits"
+        )
+    gang = max(len(stretch.run.inputs) for chain in chains for stretch in chain.stretches)
+    if asked is not None and asked < gang:
+        raise InvalidInput(f"--slots {asked}: a job was on {gang} machines at once; give at least --slots {gang}")
+    return asked or max(gang, default_slots(None, resources.cpus))
+
+
+def _cpus(program: Program, slots: int) -> int:
+    from hopyard.cli.session import slot_cpus
+
+    return slot_cpus(slots, program.spec.resources.per_job.cpus)
+
+
+def verdict(name: str, found: Sequence[Compared]) -> str:
+    """What came out, in a line."""
+    from hopyard.formatting import count
+
+    if not found:
+        return f"{name}: no run of it counts, so there is nothing to train again"
+    positions, reports, snapshots = (
+        sum(getattr(job, what) for job in found) for what in ("positions", "reports", "snapshots")
+    )
+    what = f"{name}: {count(len(found), 'job')}, {count(positions, 'position')} trained again"
+    told = f"{count(reports, 'report')} and {count(snapshots, 'snapshot')}"
+    difference = first(found)
+    if difference is None:
+        return f"{what}: {told} are the same bit for bit"
+    different = sum(not job.equal for job in found)
+    return f"{what}, {told} compared: {count(different, 'job')} differ{'s' if different == 1 else ''}; first: {difference.text}"
+
+
+def document(name: str, found: Sequence[Compared]) -> dict[str, Any]:
+    """The JSON document."""
+
+    def plain(job: Compared) -> dict[str, Any]:
+        return {
+            "job": job.job,
+            "hyperparameters": job.hyperparameters,
+            "positions": job.positions,
+            "visits": job.visits,
+            "evaluations": job.evaluations,
+            "reports": job.reports,
+            "snapshots": job.snapshots,
+            "equal": job.equal,
+            "differences": len(job.differences),
+            "first_difference": job.differences[0] if job.differences else None,
+        }
+
+    difference = first(found)
+    return {
+        "experiment": name,
+        "jobs": [plain(job) for job in found],
+        "equal": difference is None,
+        "first_difference": difference.text if difference is not None else None,
+    }
+
+
+def table(found: Sequence[Compared]) -> RenderableType:
+    """The jobs that were trained again."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("job", "positions", "evaluations", "reports", "snapshots"):
+        made.add_column(column, justify="left" if column == "job" else "right")
+    made.add_column("")
+    for job in found:
+        said = "equal" if job.equal else f"different from position {job.differences[0].position} on"
+        numbers = (job.positions, job.evaluations, job.reports, job.snapshots)
+        made.add_row(job.job, *map(str, numbers), said)
+    return made
+
+
+@contextmanager
+def _shown(name: str, chains: Sequence[Chain], slots: int) -> Iterator[Callable[[int, str], None]]:
+    """How it goes, on stderr: a bar where that is a terminal, else a line at the beginning and whenever it waits."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from hopyard.cli.output import say
+    from hopyard.formatting import count
+
+    jobs = {chain.job for chain in chains}
+    positions = sum(chain.positions for chain in chains)
+    doing = f"{name}: training {count(len(jobs), 'job')} again, {count(positions, 'position')}, {slots} at a time"
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        say(doing)
+        last = ""
+
+        def tell(_: int, reason: str) -> None:
+            nonlocal last
+            if reason and reason != last:
+                say(reason)
+            last = reason
+
+        yield tell
+        return
+    expected = sum(len(stretch.run.reports) for chain in chains for stretch in chain.stretches)
+    expected += sum(len(run.reports) for chain in chains for run in chain.evaluations)
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(doing, total=expected)
+        yield lambda reports, reason: progress.update(task, completed=reports, description=reason or doing)

@@ -1,0 +1,209 @@
+"""`hopyard rungs`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, Json, Server
+from hopyard_tools.commands.policy_queries import At
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hopyard.policy import Rung
+    from hopyard_engine.replay import Replay, Until
+
+
+def command(
+    experiment: Experiment = None,
+    at: At = None,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Every job on each rung, the best first.")] = False,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show who stands on which rung of successive halving.
+
+    Now, or at any event of the journal: the experiment's policy is driven again up to there and asked. Only policies with rungs
+    have an answer (asha, sha, hyperband, ...).
+
+    **reported** says how many jobs have a result on the rung, with "of N" where the rung has room for N only; **awaited** how many are
+    on their way to it; **cut-off** the worst value that was promoted from it so far; **best** and **job** the best result on it.
+
+    **Examples:** `hopyard rungs digits`, `hopyard rungs digits --at 120 --jobs`, `hopyard rungs --json`
+    """
+    from hopyard_engine.replay import parse_until
+
+    limit = parse_until(at, "--at") if at is not None else None
+    asyncio.run(show(experiment, limit, jobs, server, data, json))
+
+
+async def show(
+    given: str | None, limit: Until | None, jobs: bool, server: str | None, data: Path | None, json: bool
+) -> None:
+    """Carries out the command.
+
+    Raises:
+        NotFound: There is no such experiment, or no cluster.
+        InvalidInput: The policy cannot be made here, or failed.
+    """
+    from hopyard.cli.output import emit, emit_json, say
+    from hopyard_tools.commands.policy_queries import moment
+
+    found = await moment(given, limit, "hopyard rungs", server, data, quiet=json)
+    name, standing = found.name, standing_of(found.driven, found.at)
+    if json:
+        rungs = [_plain(Summary.of(rung)) for rung in standing] if standing is not None else None
+        emit_json(
+            {
+                "experiment": name,
+                "policy": found.policy,
+                "event": found.driven.number,
+                "at": found.at,
+                "decisions_equal": found.driven.first is None,
+                "rungs": rungs,
+            }
+        )
+    elif standing is None:
+        say(f"{name}: its policy {found.policy} has no rungs; `hopyard jobs {name}` shows where its jobs are")
+    elif not standing:
+        say(f"{name}: after event {found.driven.number} nobody stands on a rung yet")
+    else:
+        emit(tables(standing, found.title, jobs=jobs))
+
+
+def standing_of(driven: Replay, at: float) -> Sequence[Rung] | None:
+    """Who stands where after a replay; None: the policy has no rungs.
+
+    Raises:
+        InvalidInput: The policy cannot be made here, or failed.
+    """
+    from hopyard_tools.commands.policy_queries import standing
+
+    found = standing(driven)
+    return () if found is None else found[1].rungs(found[0], at)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is said of a rung.
+
+    Attributes:
+        rung: The rung.
+        promoted: Jobs that were promoted from it.
+        cut_off: The worst value that was promoted from it; None: none was.
+        best: The best value that was reported on it; None: none that is finite.
+    """
+
+    rung: Rung
+    promoted: int
+    cut_off: float | None
+    best: float | None
+
+    @staticmethod
+    def of(rung: Rung) -> Summary:
+        """Of a rung, whose standings are ordered, the best first."""
+        promoted = [standing.value for standing in rung.standings if standing.promoted]
+        best = rung.standings[0].value if rung.standings else math.nan
+        return Summary(rung, len(promoted), promoted[-1] if promoted else None, best if math.isfinite(best) else None)
+
+    @property
+    def reported(self) -> str:
+        """How many have reported, of how many that may."""
+        given, width = len(self.rung.standings), self.rung.width
+        return f"{given} of {width}" if width is not None else str(given)
+
+
+def _plain(summary: Summary) -> dict[str, Any]:
+    rung = summary.rung
+    return {
+        "bracket": rung.bracket,
+        "number": rung.number,
+        "position": _finite(rung.position),
+        "width": rung.width,
+        "reported": len(rung.standings),
+        "promoted": summary.promoted,
+        "cut_off": summary.cut_off,
+        "best": summary.best,
+        "awaited": rung.awaited,
+        "standings": rung.standings,
+    }
+
+
+def _finite(position: int) -> int | None:
+    """A position, or None for that of an endless ladder's top."""
+    from hopyard.policy import ENDLESS
+
+    return position if position < ENDLESS else None
+
+
+def _shown(rungs: Sequence[Rung]) -> list[Rung]:
+    """The rungs of a bracket that say something; an endless ladder is shown up to its first empty rung."""
+    if _finite(rungs[-1].position) is not None:
+        return list(rungs)
+    used = max((rung.number for rung in rungs if rung.standings or rung.awaited), default=-1)
+    return [rung for rung in rungs if rung.number <= used + 1]
+
+
+def tables(rungs: Sequence[Rung], title: str, *, jobs: bool) -> RenderableType:
+    """A table for each bracket, its top rung first; with `jobs` a line for each job under its rung."""
+    from rich.console import Group
+    from rich.text import Text
+
+    brackets = [(number, list(members)) for number, members in groupby(rungs, key=lambda rung: rung.bracket)]
+    parts: list[RenderableType] = [Text(title)]
+    for number, members in brackets:
+        parts.append(Text(f"\nbracket {number}" if len(brackets) > 1 else ""))
+        members = _shown(members)
+        parts.append(_table(members))
+        if jobs:
+            parts += [
+                Text(line) for rung in reversed(members) if rung.standings or rung.awaited for line in _jobs(rung)
+            ]
+    return Group(*parts)
+
+
+def _table(rungs: Sequence[Rung]) -> RenderableType:
+    from rich.table import Table
+
+    from hopyard.formatting import NOTHING, number
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("rung", "position", "reported", "awaited", "promoted", "cut-off", "best", "job"):
+        table.add_column(column, justify="left" if column == "job" else "right")
+    for summary in map(Summary.of, reversed(rungs)):
+        rung = summary.rung
+        table.add_row(
+            str(rung.number),
+            str(_finite(rung.position) or "∞"),
+            summary.reported,
+            str(len(rung.awaited)),
+            str(summary.promoted),
+            number(summary.cut_off),
+            number(summary.best),
+            rung.standings[0].job if summary.best is not None else NOTHING,
+        )
+    return table
+
+
+def _jobs(rung: Rung) -> list[str]:
+    """Every job on a rung, and who is still to come."""
+    from hopyard.formatting import number
+
+    lines = ["", f"rung {rung.number}, position {rung.position}"]
+    width = max((len(standing.job) for standing in rung.standings), default=0)
+    lines += [
+        f"  {standing.job:>{width}}  {number(standing.value)}{'  promoted' if standing.promoted else ''}"
+        for standing in rung.standings
+    ]
+    if rung.awaited:
+        lines.append(f"  awaited: {', '.join(rung.awaited)}")
+    return lines

@@ -1,0 +1,124 @@
+"""What went on in an experiment, told by its journal: runs, labels, pools, and what its policy thought of its jobs."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import replace
+
+from hopyard.client.aio import AsyncClient
+from hopyard.client.types import Experiment
+from hopyard.errors import InvalidInput
+from hopyard.plots.search import Run, Told
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import JobChanged
+from hopyard_engine.core.events import ClusterEvent, Event
+from hopyard_engine.core.experiment import Experiment as Stream
+from hopyard_engine.core.messages import end_reason
+from hopyard_engine.core.model import Job
+from hopyard_engine.core.model import Run as Placement
+from hopyard_engine.policy_host import PolicyHost
+from hopyard_engine.policy_host.factory import host_of
+from hopyard_engine.replay import Replay
+from hopyard_scheduler.program import program_of
+from hopyard_tools.commands.journal_source import reading
+from hopyard_tools.commands.partition_visits import Visits
+
+_LOOKS = 200
+"""How often a policy is asked, at most, what it thinks of its jobs."""
+
+
+class Timeline:
+    """Gathers what went on in a stream from its events, which it re-applies to a core of its own. Times are those of the events.
+
+    Attributes:
+        told: By experiment.
+        visits: What ran on partitions of the data, and what moved.
+    """
+
+    def __init__(self) -> None:
+        self._core = Core()
+        self._live: dict[str, tuple[Placement, str, slice]] = {}
+        self.told: dict[str, Told] = {}
+        self.visits = Visits()
+
+    def take(self, event: Event) -> None:
+        """Takes the stream's next event."""
+        if isinstance(event, ClusterEvent):
+            return
+        effects = self._core.restore(event)
+        x = self._core.experiments[event.experiment]
+        for job, (run, owner, places) in list(self._live.items()):
+            if x.live.get(job) is not run:
+                del self._live[job]
+                reason = end_reason(run, run.ended).value if run.ended is not None else None
+                runs = self.told[owner].runs
+                runs[places] = [replace(one, end=event.at, reason=reason) for one in runs[places]]
+        for job, run in x.live.items():
+            if job not in self._live:
+                owner = x.jobs[job].member.id
+                runs = self._of(owner).runs
+                self._live[job] = run, owner, slice(len(runs), len(runs) + len(run.ranks))
+                runs += [Run(place, job, run.attempt, event.at, mode=run.mode.value) for place in run.machines]
+        changed = {effect.job: effect.experiment for effect in effects if isinstance(effect, JobChanged)}
+        for name in changed:
+            if name in x.jobs:
+                self._label(x.jobs[name], event.at)
+        for owner in dict.fromkeys(changed.values()):
+            self._count(x, owner, event.at)
+        self.visits.take(x, event)
+
+    def _of(self, experiment: str) -> Told:
+        return self.told.setdefault(experiment, Told())
+
+    def _label(self, job: Job, at: float) -> None:
+        known = self._of(job.member.id).labels
+        if job.priority is not None and (job.id not in known or known[job.id][-1][1] != job.priority):
+            known.setdefault(job.id, []).append((at, job.priority))
+
+    def _count(self, x: Stream, experiment: str, at: float) -> None:
+        told = self._of(experiment)
+        live = [x.jobs[job] for job in x.live if x.jobs[job].member.id == experiment]
+        promising = sum((job.priority or 0.0) > 0 for job in live)
+        counted = (float(promising), float(len(live) - promising))
+        if not told.pools or told.pools[-1][1:] != counted:
+            told.pools.append((at, *counted))
+
+
+async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -> Told:
+    """What went on in an experiment: see `hopyard.plots.experiments.Timeline`."""
+    timeline = Timeline()
+    driven = Replay(Core(), lambda x: host_of(program_of(x.founder.payload).spec)) if confidences else None
+    chances: list[tuple[float, int, tuple[float, ...]]] = []
+    async with reading(client, experiment) as source, aclosing(source.read()) as events:
+        step = max(await source.length() // _LOOKS, 1)
+        async for number, event in events:
+            timeline.take(event)
+            if driven is not None:
+                driven.take(event)
+                if number % step == 0:
+                    chances += _look(driven, experiment, event.at)
+    return replace(
+        timeline.told.get(experiment.id, Told()),
+        confidences=chances,
+        visits=timeline.visits.told.get(experiment.id, []),
+        held=list(timeline.visits.held.values()),
+        moved=timeline.visits.moved,
+    )
+
+
+def _look(driven: Replay, experiment: Experiment, at: float) -> list[tuple[float, int, tuple[float, ...]]]:
+    """What the policy thinks of the experiment's jobs at this moment, if it has any idea.
+
+    Raises:
+        InvalidInput: The policy cannot be made here.
+    """
+    x, host = driven.experiment, driven.host
+    if x is None or host is None or x.share == 0:
+        return []
+    if not isinstance(host, PolicyHost):
+        raise InvalidInput(
+            f"{experiment.id}: its policy cannot be made here, so it cannot be asked what it thought; go where its module lies"
+        )
+    found = host.confidences(x, at)
+    own = sorted((p for job, p in found.items() if x.jobs[job].member.id == experiment.id), reverse=True)
+    return [(at, x.share, tuple(own))] if own else []

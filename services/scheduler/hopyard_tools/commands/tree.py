@@ -1,0 +1,168 @@
+"""`hopyard tree`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from hopyard.cli.completion import complete_job
+from hopyard.cli.options import Data, Experiment, Json, Server
+from hopyard_tools.commands.policy_queries import At
+
+if TYPE_CHECKING:
+    from hopyard.plots.data.stages import Tree
+    from hopyard_tools.commands.policy_queries import Moment
+
+_LINES: Final = 40
+
+
+def command(
+    experiment: Experiment = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("-o", "--to", metavar="FILE", help="Draw it instead: .svg or .png.", show_default=False),
+    ] = None,
+    at: At = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            help="Only one trial's way, and what branches off it.",
+            show_default=False,
+            autocompletion=complete_job,
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="A line for every stage, however many there are.")] = False,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show what trials have in common: the stage tree.
+
+    A stage is a range of positions that the same trials train alike; where their hyperparameters part, the tree branches. It is
+    **done**, **running** (on which machine), **waiting** for one, or **not wanted** (so far, or any more). For
+    policies that share training (stage_tree), now or at any event: the policy is driven again up to there and asked.
+
+    **trials** says how many pass through a stage; **reused** how many have its results from another's run; **time** what it
+    took (~: is expected to take); **run** which job trained it, or does, and where; **trained for** the trials that are
+    complete at its end; **from here on** the values in which the branches differ.
+
+    Large trees show what there is most of; **--all** shows every stage.
+
+    **Examples:** `hopyard tree digits`, `hopyard tree digits --at 120`, `hopyard tree digits --job 7`,
+    `hopyard tree digits -o tree.svg`, `hopyard tree --json | jq .totals`
+    """
+    if not asyncio.run(show(experiment, to, at, job, everything, server, data, json)):
+        raise typer.Exit(1)
+
+
+async def show(
+    given: str | None,
+    to: Path | None,
+    at: str | None,
+    job: str | None,
+    everything: bool,
+    server: str | None,
+    data: Path | None,
+    json: bool,
+) -> bool:
+    """Carries out the command; answers whether there is a tree.
+
+    Raises:
+        NotFound: There is no such experiment, or no such job in it, or no cluster.
+        InvalidInput: The policy cannot be made here, or failed, or the plot cannot be written.
+    """
+    from hopyard.cli.output import emit, emit_json, say, width
+    from hopyard.errors import NotFound
+    from hopyard.plots import need_writable, save
+    from hopyard_engine.replay import parse_until
+    from hopyard_tools.commands.policy_queries import moment
+
+    limit = parse_until(at, "--at") if at is not None else None
+    if to is not None:
+        need_writable(to)
+    found = await moment(given, limit, "hopyard tree", server, data, quiet=json)
+    tree = tree_at(found)
+    if tree is not None and job is not None and not any(job in stage.trials for stage in tree.stages):
+        raise NotFound(
+            f"experiment {found.name} has no job {job!r} with a configuration yet; `hopyard jobs {found.name}`"
+        )
+    if json:
+        emit_json(document(found, tree))
+    if tree is None:
+        if not json:
+            say(
+                f"{found.name}: its policy {found.policy} trains every trial for itself, so there is no tree; "
+                f"`hopyard jobs {found.name}` shows where its jobs are"
+            )
+    elif not tree.stages:
+        if not json:
+            say(f"{found.name}: after event {found.driven.number} it has no trials yet")
+    elif to is not None:
+        save(tree, to)
+        if not json:
+            emit(str(to))
+    elif not json:
+        from hopyard_tools.commands.tree_text import shown
+
+        emit(shown(tree, _title(found), None if everything else _LINES, job, width()))
+    return tree is not None
+
+
+def _title(found: Moment) -> str:
+    """Which moment it is, and in a group what the experiment pays."""
+    from hopyard.formatting import short_time
+
+    x = found.driven.experiment
+    if x is None or len(x.members) == 1:
+        return found.title
+    return f"{found.title}; {short_time(x.members[found.name].machine_seconds)} of machines billed to {found.name}"
+
+
+def tree_at(found: Moment) -> Tree | None:
+    """An experiment's stage tree; None: its policy has none.
+
+    Raises:
+        InvalidInput: The policy cannot be made here, or failed.
+    """
+    from hopyard.plots.data.stages import Tree, tree_of
+    from hopyard_scheduler.program import program_of
+
+    standing = found.standing
+    if standing is None:
+        return Tree("position", (), {})
+    x, host = standing
+    stages = host.stages(x, found.at)
+    if stages is None:
+        return None
+    configurations = {
+        job.id: job.hyperparameters
+        for job in x.jobs.values()
+        if job.member.id == found.name and job.hyperparameters is not None
+    }
+    return tree_of(stages, configurations, program_of(x.founder.payload).spec.unit)
+
+
+def document(found: Moment, tree: Tree | None) -> dict[str, Any]:
+    """The JSON document."""
+    from hopyard.cli.output import plain
+    from hopyard.plots.data.stages import totals
+
+    x = found.driven.experiment
+    return {
+        "experiment": found.name,
+        "policy": found.policy,
+        "event": found.driven.number,
+        "at": found.at,
+        "decisions_equal": found.driven.first is None,
+        "unit": tree.unit if tree is not None else None,
+        "totals": totals(tree.stages) if tree is not None else None,
+        "machine_seconds": x.members[found.name].machine_seconds if x is not None else 0.0,
+        "stages": [{**plain(stage), "values": tree.values.get(stage.number, {})} for stage in tree.stages]
+        if tree is not None
+        else None,
+    }

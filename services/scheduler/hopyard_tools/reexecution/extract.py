@@ -1,0 +1,174 @@
+"""What an experiment's runs trained, from which snapshot, and what came of it: read from its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from hopyard.errors import Internal
+from hopyard.policy.vocabulary import Hyperparameters, Metrics, RunMode
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Record, Send, Start
+from hopyard_engine.core.events import (
+    ClusterEvent,
+    DataChanged,
+    Ended,
+    Event,
+    ExperimentCreated,
+    ExperimentEvent,
+    Reports,
+    RunBody,
+    RunMessage,
+    SnapshotTaken,
+)
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.model import Run
+from hopyard_engine.core.values import PlacedPartition, SnapshotInfo
+
+T = TypeVar("T")
+
+_FRAMEWORK: Final = "framework"
+"""The provider of snapshots that programs write themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted(Generic[T]):
+    """Something that a run said, and the number of the event in which it stands."""
+
+    event: int
+    value: T
+
+
+@dataclass(eq=False, slots=True)
+class RecordedRun:
+    """One run.
+
+    Attributes:
+        number: Of the event that started it.
+        experiment: Whose it was, of a group.
+        job: Which job's.
+        attempt: Which of the job's runs.
+        mode: Train or evaluate.
+        start: The position that it began at.
+        source: The run that took the snapshot it began from; None: it began from nothing.
+        hyperparameters: What it trained with.
+        inputs: Its input by rank; empty: none.
+        parts: An evaluation of one of so many parts; 0: not known.
+        reports: What it reported, by position and part.
+        foreign: Whether it began from a snapshot of an earlier experiment.
+        snapshots: The hashes of the snapshots that it took, by position; empty: of a process, which never gives the same bytes.
+    """
+
+    number: int
+    experiment: str
+    job: str
+    attempt: int
+    mode: RunMode
+    start: int
+    source: RecordedRun | None
+    hyperparameters: Hyperparameters
+    inputs: tuple[str, ...]
+    parts: int = 0
+    foreign: bool = False
+    reports: dict[tuple[int, str], Noted[Metrics]] = field(default_factory=dict)
+    snapshots: dict[int, Noted[str]] = field(default_factory=dict)
+
+    @property
+    def reached(self) -> int:
+        """The last position that it told of."""
+        return max([self.start, *self.snapshots, *(position for position, _ in self.reports)])
+
+
+class Recorded:
+    """Reads a journal. It re-applies the events to a core of its own, so that it takes what that took.
+
+    Attributes:
+        number: Events taken so far: the number of the last one.
+        stream: The experiment as it stood then; None before the first event.
+        runs: All runs in the order of their starts.
+        data: The partitions of its data by name, as they were at first.
+        places: Where each of them was, at any time: paths by node.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.stream: Experiment | None = None
+        self.runs: list[RecordedRun] = []
+        self.data: dict[str, PlacedPartition] = {}
+        self.places: dict[str, dict[str, str]] = {}
+        self._core = Core()
+        self._attempts: dict[tuple[str, int], RecordedRun] = {}
+        self._taken: dict[tuple[str, int], RecordedRun] = {}
+
+    def take(self, event: Event) -> None:
+        """Takes the stream's next event.
+
+        Raises:
+            Internal: It does not belong to an experiment's stream, or does not fit what came before it.
+        """
+        self.number += 1
+        if isinstance(event, ClusterEvent):
+            raise Internal(f"event {self.number}: {type(event).__name__} belongs to the stream of the cluster")
+        speaker = self._speaker(event)
+        effects = self._core.restore(event)
+        self.stream = self._core.experiments[event.experiment]
+        if not effects or not isinstance(effects[0], Record):
+            return  # A repetition.
+        if isinstance(event, ExperimentCreated) and event.data is not None:
+            self._place(event.data.partitions)
+        elif isinstance(event, DataChanged):
+            self._place(event.partitions)
+        elif isinstance(event, RunMessage) and speaker is not None:
+            self._heard(speaker, event.body)
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.body, Start) and effect.run.rank == 0:
+                self._started(self.stream, effect.body, self.stream.live[effect.run.job])
+
+    def _speaker(self, event: ExperimentEvent) -> RecordedRun | None:
+        """The run of a message, if it is the job's present one and this is its rank 0: others' words count for nothing."""
+        if self.stream is None or not isinstance(event, RunMessage) or event.rank:
+            return None
+        live = self.stream.live.get(event.job)
+        return self._attempts[event.job, event.attempt] if live and live.attempt == event.attempt else None
+
+    def _started(self, x: Experiment, start: Start, run: Run) -> None:
+        source = self._taken.get(run.source) if run.source is not None else None
+        made = RecordedRun(
+            number=self.number,
+            experiment=x.jobs[run.job].member.id,
+            job=run.job,
+            attempt=run.attempt,
+            mode=run.mode,
+            start=run.start,
+            source=source,
+            foreign=run.source is not None and source is None,
+            hyperparameters=start.hyperparameters,
+            inputs=tuple(run.inputs.get(machine, "") for machine in run.machines),
+            parts=run.parts,
+        )
+        self.runs.append(made)
+        self._attempts[run.job, run.attempt] = made
+
+    def _heard(self, run: RecordedRun, body: RunBody) -> None:
+        match body:
+            case Reports():
+                for report in body.reports:
+                    if report.metrics:  # Else it only says again where it stands.
+                        run.reports[report.position, report.part] = Noted(self.number, report.metrics)
+            case SnapshotTaken():
+                self._snapshot(run, body.snapshot)
+            case Ended() if body.snapshot is not None and run.mode is RunMode.TRAIN:
+                self._snapshot(run, body.snapshot)
+            case _:
+                pass
+
+    def _snapshot(self, run: RecordedRun, info: SnapshotInfo) -> None:
+        run.snapshots.setdefault(info.position, Noted(self.number, info.sha256 if info.provider == _FRAMEWORK else ""))
+        self._taken[run.job, info.position] = run
+
+    def _place(self, partitions: tuple[PlacedPartition, ...]) -> None:
+        for one in partitions:
+            self.data.setdefault(one.name, one)
+            places: Mapping[str, str] = one.places
+            self.places.setdefault(one.name, {}).update(places)

@@ -1,0 +1,173 @@
+"""A cluster of its own, in a folder that goes afterwards, which trains chains of runs again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Final
+
+from hopyard.bundle import unpack
+from hopyard.client import AsyncClient
+from hopyard.client.datasets import DataPartition, DataReplica
+from hopyard.client.embedded import NODE, EmbeddedCluster
+from hopyard.client.submission import Submission
+from hopyard.client.types import Experiment, ExperimentState, JobReport
+from hopyard.errors import Conflict, InvalidInput, NotFound
+from hopyard.spec import canonical_json, parse_spec
+from hopyard_scheduler.program import Program
+from hopyard_tools.commands.journal_source import reading
+from hopyard_tools.reexecution.chains import Chain
+from hopyard_tools.reexecution.extract import Recorded
+
+_POLICY: Final = "hopyard_tools.reexecution.recorded_policy:Again"
+
+Told = Callable[[int, str], None]
+"""Hears how many reports have come so far, and why nothing goes on; empty: it does."""
+
+
+async def train_again(
+    chains: Sequence[Chain],
+    program: Program,
+    data: Sequence[DataPartition],
+    folder: Path,
+    *,
+    bundle: Path | None,
+    slots: int,
+    cpus: int,
+    told: Told,
+) -> Recorded:
+    """Trains chains with the program that they were trained with; on CPUs.
+
+    Args:
+        chains: What to train.
+        program: The experiment's.
+        data: The partitions of its data, as `partitions_here` finds them; empty: it has none.
+        folder: Where everything is written; it exists, and may be deleted afterwards.
+        bundle: The file of its code; None: it has none.
+        slots: How many runs train at a time; at least as many as the largest gang has ranks.
+        cpus: CPU threads of each slot.
+        told: Hears how it goes.
+
+    Returns:
+        What the cluster's journal says.
+
+    Raises:
+        InvalidInput: The code or the data here are not those that it was trained with.
+        Conflict: The cluster could not go on, and why.
+        Unavailable: A service of it died.
+    """
+    code = None
+    if bundle is not None:
+        code = folder / "code"
+        await asyncio.to_thread(unpack, bundle, code, program.bundle)
+    plan = folder / "plan.json"
+    plan.write_text(json.dumps([chain.plain() for chain in chains]), encoding="utf-8")
+    given = spec_again(program, chains, plan)
+    submission = Submission(json.dumps(given), "experiment", parse_spec(given), code)
+    cluster = EmbeddedCluster(folder / "cluster", slots=slots, cpus=cpus, purpose="hopyard replay --execute")
+    try:
+        async with AsyncClient(await cluster.start()) as client:
+            if data:
+                await _register(client, given["data"], data)
+            training = asyncio.create_task(_train(client, submission, program.bundle, told), name="training again")
+            died = asyncio.create_task(cluster.died(), name="cluster")
+            try:
+                await asyncio.wait((training, died), return_when=asyncio.FIRST_COMPLETED)
+                if not training.done():
+                    died.result()
+                return await _read(client, training.result())
+            finally:
+                for task in (training, died):
+                    task.cancel()
+                await asyncio.gather(training, died, return_exceptions=True)
+    finally:
+        await cluster.stop()
+
+
+def spec_again(program: Program, chains: Sequence[Chain], plan: Path) -> dict[str, Any]:
+    """The experiment again, of which nothing decides but the plan: what trains, and how, is as it was."""
+    given: dict[str, Any] = json.loads(canonical_json(program.spec))
+    last = max(stretch.end for chain in chains for stretch in chain.stretches)
+    given |= {
+        "interpreter": program.to_proto().interpreter or None,
+        "policy": {"name": _POLICY, "plan": str(plan)},
+        "generator": {"name": "random"},
+        # No job comes to its end, so that it can be evaluated, and gone on from, wherever it stands.
+        "stop": {
+            **given["stop"],
+            "jobs": sum(chain.origin is None for chain in chains),
+            "max_iterations": last + 1,
+            "max_time": None,
+        },
+        "snapshot": {**given["snapshot"], "ship_every": 0, "keep_latest": 1, "keep_best": 0, "quota": None},
+        "resources": {**given["resources"], "slots": None, "concurrency": None},
+        "share": None,
+    }
+    given["metric"] |= {"target": None, "target_over": 1, "kill_threshold": None}
+    del given["predictor"]  # Nobody asks it, so it need not be there.
+    return given
+
+
+def partitions_here(recorded: Recorded) -> list[DataPartition]:
+    """Where the partitions of an experiment's data are on this computer: at a path that a node had them at, or by their URL.
+
+    Raises:
+        NotFound: Some are nowhere; which, and where they were.
+    """
+    found, missing = [], []
+    for name, one in recorded.data.items():
+        if one.url:
+            found.append(DataPartition(name, one.size, one.sha256, one.examples, url=one.url))
+            continue
+        paths = dict.fromkeys(recorded.places[name].values())
+        here = next((path for path in paths if Path(path).exists()), None)
+        if here is None:
+            were = ", ".join(f"{node}:{path}" for node, path in sorted(recorded.places[name].items())) or "nowhere"
+            missing.append(f"{name} is not on this computer; it was {were}")
+        else:
+            found.append(DataPartition(name, one.size, one.sha256, one.examples, (DataReplica(NODE, here),)))
+    if missing:
+        raise NotFound("\n".join(missing) + "\ncopy it to the same path here, or train again where it is")
+    return found
+
+
+async def _register(client: AsyncClient, name: str, data: Sequence[DataPartition]) -> None:
+    registered = await client.register_data(name, data)
+    wanted = {one.name: one for one in data}
+    wrong = [
+        f"{one.name}: {wanted[one.name].replicas[0].path} has the hash {one.sha256}, and the experiment was trained on "
+        f"{wanted[one.name].sha256}"
+        for one in registered.partitions
+        if one.sha256 != wanted[one.name].sha256
+    ]
+    if wrong:
+        raise InvalidInput("\n".join(wrong))
+
+
+async def _train(client: AsyncClient, submission: Submission, bundle: str, told: Told) -> Experiment:
+    created = await client.create(submission)
+    if created.bundle != bundle:
+        raise InvalidInput(f"the code was packed as {bundle}, and is packed as {created.bundle} here")
+    seen: set[tuple[str, int, str]] = set()
+    reason = ""
+    async with aclosing(client.watch(created)) as changes:
+        async for change in changes:
+            if isinstance(change, JobReport):
+                seen.add((change.job, change.report.position, change.report.part))
+            elif isinstance(change, Experiment):
+                if change.state is ExperimentState.PAUSED:
+                    raise Conflict(f"training again came to a stop: {change.reason}")
+                reason = change.reason if change.state is ExperimentState.RUNNING else ""
+            told(len(seen), reason)
+    return created
+
+
+async def _read(client: AsyncClient, experiment: Experiment) -> Recorded:
+    again = Recorded()
+    async with reading(client, experiment) as source, aclosing(source.read()) as events:
+        async for _, event in events:
+            again.take(event)
+    return again
